@@ -1,0 +1,6 @@
+"""Bytes to values and back, for every file that snaprebuild reads or writes.
+
+One wire format per module. The grammars are written with construct and are the readable definition; where speed matters a
+fast reader stands beside the grammar, is derived from it, and is proven equal to it by the tests. Nothing in here knows of
+paths, clocks, logging or of what Kafka does with a file: that is the business of ``snaprebuild``.
+"""

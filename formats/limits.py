@@ -1,0 +1,44 @@
+"""Every limit on what input may ask for, in one place, each with its reason.
+
+A declared length never allocates by itself: it is compared with the bytes that are there and with a limit of this page.
+"""
+
+BATCH_BYTES_MAX = 2**31 - 1 + 12
+"""A record batch: its length is an int32 and counts what follows the first 12 bytes."""
+
+BATCH_HEADER_BYTES_MAX = 61
+"""The header of magic 2, the longest of the three."""
+
+CONTROL_BATCH_BYTES_MAX = 1 << 20
+"""A control batch holds one marker (78 bytes) or one KRaft record; the largest KRaft one, the voter set, has some hundred bytes
+a voter. 1 MiB is a thousand times what a cluster of 9 voters needs."""
+
+SNAPSHOT_BYTES_MAX = 46 * 50_000_000 + 10
+"""A producer snapshot of 50 million entries (2.3 GB). Kafka reads the file into one Java array of at most 2^31 - 1 bytes, so no
+broker can load a larger one."""
+
+TEXT_FILE_BYTES_MAX = 64 << 20
+"""Checkpoints and property files. A broker with 200,000 partitions has an offset checkpoint of about 10 MB."""
+
+TEXT_LINES_MAX = 4_000_000
+"""Lines of a checkpoint: 4,000,000 is twenty times the partitions that any broker was run with."""
+
+INDEX_BYTES_MAX = 1 << 30
+"""An offset, time or transaction index. `segment.index.bytes` is an int and 10 MiB by default; it is mapped as a whole by the
+broker."""
+
+RECORD_HEADERS_MAX = 100_000
+"""Headers of one record. Each needs at least two bytes, and a header-less marker is the only record that replay reads."""
+
+VARINT_BYTES_MAX = 5
+"""An int32 as a varint (`ByteUtils.readVarint`)."""
+
+VARLONG_BYTES_MAX = 10
+"""An int64 as a varint (`ByteUtils.readVarlong`)."""
+
+KRAFT_VOTERS_MAX = 10_000
+"""Voters in a KRaft control record. Real quorums have 3 to 9."""
+
+HEADER_BLOCK_BYTES = 8 << 20
+"""What the fast header reader holds of a segment at a time: large enough that a block costs less than its batches, small enough
+for the memory promise of 128 MiB a worker."""
