@@ -83,7 +83,12 @@ class FormatError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process boundaries; the default would pass `what` alone.
-        state = {"file": self.file, "position": self.position, "expected": _plain(self.expected), "found": _plain(self.found)}
+        state = {
+            "file": self.file,
+            "position": self.position,
+            "expected": _plain(self.expected),
+            "found": _plain(self.found),
+        }
         return (_rebuild, (type(self), self.what, state, self.unit))
 
 

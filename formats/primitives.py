@@ -99,9 +99,7 @@ VARLONG = _Base128(64, signed=True)
 UNSIGNED_VARINT = _Base128(32, signed=False)
 
 
-def parse_whole(
-    grammar: Construct, data: bytes | memoryview, what: str, make: Callable[[Any], T], *, position: int = 0
-) -> T:
+def parse_whole(grammar: Construct, data: bytes | memoryview, what: str, make: Callable[[Any], T], *, position: int = 0) -> T:
     """Parses ``data`` with ``grammar`` and turns the container into a value.
 
     Args:

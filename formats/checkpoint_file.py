@@ -1,0 +1,215 @@
+r"""Text checkpoints: a version line, a line with the number of entries, one line for each entry.
+
+Four offset checkpoints of a log directory share one grammar (``topic partition offset``): ``recovery-point-offset-checkpoint``,
+``log-start-offset-checkpoint``, ``replication-offset-checkpoint`` (high watermarks) and ``cleaner-offset-checkpoint``. The
+``leader-epoch-checkpoint`` of a partition, also kept in the tier, has ``epoch startOffset``.
+
+Source: ``CheckpointFile``, ``OffsetCheckpointFile``, ``LeaderEpochCheckpointFile``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from formats.errors import BadLengthError, BadValueError, BadVersionError
+from formats.text_lines import INT32, INT64, java_integer, java_lines, shown
+
+__all__ = [
+    "LeaderEpochEntry",
+    "OffsetCheckpointEntry",
+    "read_leader_epoch_checkpoint",
+    "read_offset_checkpoint",
+    "write_leader_epoch_checkpoint",
+    "write_offset_checkpoint",
+]
+
+CHECKPOINT_VERSION = 0
+
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+# Java's \s, which is ASCII only; Python's str.split would also take no-break spaces. A leading space makes an empty first
+# field in Java's String.split, one at the end is dropped.
+_OFFSET_LINE = re.compile(r"(\S+)\s+(\S+)\s+(\S+)\s*", re.ASCII)
+_EPOCH_LINE = re.compile(r"(\S+)\s+(\S+)\s*", re.ASCII)
+_WHITESPACE = re.compile(r"\s", re.ASCII)
+
+E = TypeVar("E")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCheckpointEntry:
+    """One line of an offset checkpoint.
+
+    Attributes:
+        topic: topic name, not checked against Kafka's rules for topics, as Kafka does not check it either.
+        partition: int32.
+        offset: int64.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderEpochEntry:
+    """One line of a leader epoch checkpoint.
+
+    Attributes:
+        epoch: int32, not negative.
+        start_offset: int64, not negative; the first offset written in this epoch.
+    """
+
+    epoch: int
+    start_offset: int
+
+
+def read_offset_checkpoint(data: bytes | memoryview, *, file: str | None = None) -> tuple[OffsetCheckpointEntry, ...]:
+    """Reads an offset checkpoint.
+
+    Args:
+        data: the whole file. Empty, or nothing but the version, means no entries (``CheckpointFile`` creates it empty).
+        file: name of the file, for messages.
+
+    Returns:
+        The entries in file order; a topic partition that stands twice is returned twice (Kafka takes the last).
+
+    Raises:
+        BadVersionError: the version is not 0.
+        BadLengthError: the count does not match the lines.
+        BadValueError: a line is malformed; positions are lines, from 1.
+        LimitExceededError: the file is larger than ``formats.limits`` allows.
+    """
+    return _read(data, "offset checkpoint", "topic partition offset", _offset_entry, file)
+
+
+def read_leader_epoch_checkpoint(data: bytes | memoryview, *, file: str | None = None) -> tuple[LeaderEpochEntry, ...]:
+    """Reads a leader epoch checkpoint.
+
+    Args:
+        data: the whole file. Empty, or nothing but the version, means no entries.
+        file: name of the file, for messages.
+
+    Returns:
+        The entries in file order. That epochs and offsets ascend is not asked for: ``LeaderEpochFileCache`` drops what
+        conflicts when it loads the file.
+
+    Raises:
+        BadVersionError: the version is not 0.
+        BadLengthError: the count does not match the lines.
+        BadValueError: a line is malformed, or a number negative (``LeaderEpochFileCache.assign`` refuses it).
+        LimitExceededError: the file is larger than ``formats.limits`` allows.
+    """
+    return _read(data, "leader epoch checkpoint", "epoch startOffset, not negative", _epoch_entry, file)
+
+
+def write_offset_checkpoint(entries: Iterable[OffsetCheckpointEntry], *, created_only: bool = False) -> bytes:
+    """Writes an offset checkpoint as the broker does, entries in the order given.
+
+    Args:
+        entries: the entries.
+        created_only: the empty file of a checkpoint that was created and never written; asks for no entries.
+
+    Raises:
+        BadValueError: an entry that could not be read back.
+    """
+    return _write(entries, _offset_line, created_only)
+
+
+def write_leader_epoch_checkpoint(entries: Iterable[LeaderEpochEntry], *, created_only: bool = False) -> bytes:
+    """Writes a leader epoch checkpoint as the broker does, entries in the order given.
+
+    Args:
+        entries: the entries.
+        created_only: the empty file of a checkpoint that was created and never written; asks for no entries.
+
+    Raises:
+        BadValueError: an entry that could not be read back.
+    """
+    return _write(entries, _epoch_line, created_only)
+
+
+def _read(
+    data: bytes | memoryview, what: str, grammar: str, entry_of: Callable[[str], E | None], file: str | None
+) -> tuple[E, ...]:
+    """``CheckpointFile.CheckpointReadBuffer.read``, with the line of the fault."""
+    lines = java_lines(data, what, file=file)
+    if not lines:
+        return ()
+    version = java_integer(lines[0], INT32)
+    if version != CHECKPOINT_VERSION:
+        raise BadVersionError(
+            f"{what} version", file=file, position=1, expected=CHECKPOINT_VERSION, found=shown(lines[0]), unit="line"
+        )
+    if len(lines) == 1:
+        return ()
+    count = java_integer(lines[1], INT32)
+    if count is None or count < 0:
+        raise BadLengthError(
+            f"{what} count", file=file, position=2, expected="a number of entries", found=shown(lines[1]), unit="line"
+        )
+    entries = []
+    for number, line in enumerate(lines[2:], start=3):
+        entry = entry_of(line)
+        if entry is None:
+            raise BadValueError(f"{what} line", file=file, position=number, expected=grammar, found=shown(line), unit="line")
+        entries.append(entry)
+    if len(entries) != count:
+        raise BadLengthError(f"{what} count", file=file, position=2, expected=f"{count} entries", found=len(entries), unit="line")
+    return tuple(entries)
+
+
+def _offset_entry(line: str) -> OffsetCheckpointEntry | None:
+    match = _OFFSET_LINE.fullmatch(line)
+    if match is None:
+        return None
+    partition, offset = java_integer(match[2], INT32), java_integer(match[3], INT64)
+    if partition is None or offset is None:
+        return None
+    return OffsetCheckpointEntry(match[1], partition, offset)
+
+
+def _epoch_entry(line: str) -> LeaderEpochEntry | None:
+    match = _EPOCH_LINE.fullmatch(line)
+    if match is None:
+        return None
+    epoch, start_offset = java_integer(match[1], INT32), java_integer(match[2], INT64)
+    if epoch is None or start_offset is None or epoch < 0 or start_offset < 0:
+        return None
+    return LeaderEpochEntry(epoch, start_offset)
+
+
+def _write(entries: Iterable[E], line_of: Callable[[E], str], created_only: bool) -> bytes:
+    lines = [line_of(entry) for entry in entries]
+    if created_only:
+        if lines:
+            raise BadValueError("checkpoint", expected="no entries in a file that was never written", found=len(lines))
+        return b""
+    return "".join(f"{line}\n" for line in (str(CHECKPOINT_VERSION), str(len(lines)), *lines)).encode()
+
+
+def _offset_line(entry: OffsetCheckpointEntry) -> str:
+    try:
+        entry.topic.encode()
+    except UnicodeEncodeError:
+        raise BadValueError("topic", expected="text", found=repr(entry.topic)) from None
+    if not entry.topic or _WHITESPACE.search(entry.topic):
+        raise BadValueError("topic", expected="a name without white space", found=repr(entry.topic))
+    _within("partition", entry.partition, INT32_MIN, INT32_MAX)
+    _within("offset", entry.offset, INT64_MIN, INT64_MAX)
+    return f"{entry.topic} {entry.partition} {entry.offset}"
+
+
+def _epoch_line(entry: LeaderEpochEntry) -> str:
+    _within("epoch", entry.epoch, 0, INT32_MAX)
+    _within("start offset", entry.start_offset, 0, INT64_MAX)
+    return f"{entry.epoch} {entry.start_offset}"
+
+
+def _within(what: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise BadValueError(what, expected=f"{low}..{high}", found=value)

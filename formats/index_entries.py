@@ -1,0 +1,214 @@
+"""What the offset, time and transaction index share: entries of one size as columns, and the zeros behind them.
+
+Each index module holds the grammar of one entry and the rule of which entry may follow which; the numpy dtype is derived from the
+grammar. The reference reader takes entry after entry through the grammar, the fast one looks at all bytes at once. They give
+equal values and equal errors.
+
+Source: ``AbstractIndex``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+from construct import ConstructError, Struct
+from numpy.typing import NDArray
+
+from formats import limits
+from formats.errors import BadLengthError, BadValueError, FormatError, LimitExceededError, TruncatedError
+from formats.layout import dtype_of
+
+__all__ = ["Fault", "Index", "IndexGrammar", "used_bytes"]
+
+E = TypeVar("E")
+
+_ZERO_BLOCK = bytes(1 << 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why an entry may not stand where it stands: the field, what it should hold, what it holds."""
+
+    field: str
+    expected: str
+    found: int
+    error: type[FormatError] = BadValueError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Index(Generic[E]):
+    """The content of an index file. Iterates over its entries; ``column`` gives one field of all of them.
+
+    Attributes:
+        columns: read-only big-endian records with the field names and widths of the grammar; shape (n,).
+        preallocated_bytes: zeros behind the last entry. A broker allocates ``segment.index.bytes`` (10 MiB) for the active
+            segment, and leaves them when it is killed; it trims them when the segment is rolled or closed.
+    """
+
+    grammar: IndexGrammar[E]
+    columns: NDArray[np.void]
+    preallocated_bytes: int = 0
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __iter__(self) -> Iterator[E]:
+        return (self.grammar.make(*row) for row in self.columns.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Index):
+            return NotImplemented
+        return (
+            # Not by identity: values cross process boundaries.
+            self.grammar.what == other.grammar.what
+            and self.preallocated_bytes == other.preallocated_bytes
+            and self.columns.tobytes() == other.columns.tobytes()
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.preallocated_bytes, self.columns.tobytes()))
+
+    def __repr__(self) -> str:
+        return f"Index({self.grammar.what}, {len(self)} entries, preallocated_bytes={self.preallocated_bytes})"
+
+    def column(self, field: str) -> NDArray[np.int64]:
+        """One field of all entries as native int64; shape (n,)."""
+        return self.columns[field].astype(np.int64)
+
+
+class IndexGrammar(Generic[E]):
+    """One index format: the grammar of its entry and the rule of its order.
+
+    Args:
+        what: name of the file's kind, for messages.
+        entry: the grammar of one entry.
+        make: builds the frozen value of an entry from its fields, in the order of the grammar.
+        fault_of: the rule: what is wrong with an entry, given the one before it (None before the first).
+        faulty: the same rule on columns: True where an entry is at fault.
+        preallocated: whether Kafka allocates the file ahead, so that zeros at its end are no entries.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        entry: Struct,
+        make: Callable[..., E],
+        fault_of: Callable[[E | None, E], Fault | None],
+        faulty: Callable[[NDArray[np.void]], NDArray[np.bool_]],
+        *,
+        preallocated: bool,
+    ) -> None:
+        self.what = what
+        self.entry = entry
+        self.make = make
+        self.dtype = dtype_of(entry)
+        self.entry_bytes: int = self.dtype.itemsize
+        self._fields = self.dtype.names or ()
+        self._fault_of = fault_of
+        self._faulty = faulty
+        self._preallocated = preallocated
+
+    def read(self, data: bytes | memoryview, file: str | None) -> Index[E]:
+        """Reads an index at once, with numpy."""
+        self._check_size(data, file)
+        used = used_bytes(data, self.entry_bytes) if self._preallocated else len(data)
+        columns = self.view(data, used).copy()
+        at_fault = np.flatnonzero(self._faulty(columns))
+        if len(at_fault):
+            number = int(at_fault[0])
+            previous = self.make(*columns[number - 1].item()) if number else None
+            fault = self._fault_of(previous, self.make(*columns[number].item()))
+            assert fault is not None, "the rule of an entry and the rule of columns disagree"
+            raise self._error(fault, number, file)
+        columns.flags.writeable = False
+        return Index(self, columns, len(data) - used)
+
+    def read_reference(self, data: bytes | memoryview, file: str | None) -> Index[E]:
+        """Reads an index entry by entry, with construct."""
+        self._check_size(data, file)
+        raw = bytes(data)
+        used = len(raw)
+        if self._preallocated:
+            used = -(-len(raw.rstrip(b"\0")) // self.entry_bytes) * self.entry_bytes
+        rows: list[tuple[int, ...]] = []
+        previous: E | None = None
+        for number, position in enumerate(range(0, used, self.entry_bytes)):
+            parsed = self.entry.parse(raw[position : position + self.entry_bytes])
+            row = tuple(parsed[field] for field in self._fields)
+            entry = self.make(*row)
+            fault = self._fault_of(previous, entry)
+            if fault is not None:
+                raise self._error(fault, number, file)
+            rows.append(row)
+            previous = entry
+        columns = np.array(rows, dtype=self.dtype)
+        columns.flags.writeable = False
+        return Index(self, columns, len(raw) - used)
+
+    def write(self, entries: Iterable[E], preallocated_bytes: int) -> bytes:
+        """Writes entries through the grammar, and zeros behind them."""
+        if preallocated_bytes < 0 or preallocated_bytes % self.entry_bytes:
+            raise BadLengthError(
+                f"{self.what} preallocated bytes", expected=f"a multiple of {self.entry_bytes}", found=preallocated_bytes
+            )
+        if preallocated_bytes > limits.INDEX_BYTES_MAX:
+            raise LimitExceededError(
+                f"{self.what} preallocated bytes", expected=f"at most {limits.INDEX_BYTES_MAX}", found=preallocated_bytes
+            )
+        parts = []
+        previous: E | None = None
+        for number, entry in enumerate(entries):
+            fault = self._fault_of(previous, entry)
+            if fault is not None:
+                raise self._error(fault, number, None)
+            try:
+                parts.append(self.entry.build({field: getattr(entry, field) for field in self._fields}))
+            except ConstructError:
+                raise BadValueError(
+                    self.what, position=number * self.entry_bytes, expected="fields within their widths", found=entry
+                ) from None
+            previous = entry
+        return b"".join(parts) + bytes(preallocated_bytes)
+
+    def view(self, data: bytes | memoryview, used: int) -> NDArray[np.void]:
+        """The whole entries within the first ``used`` bytes, as a view of ``data``; shape (n,)."""
+        if used < self.entry_bytes:
+            return np.empty(0, self.dtype)
+        return np.frombuffer(data, self.dtype, used // self.entry_bytes)
+
+    def _check_size(self, data: bytes | memoryview, file: str | None) -> None:
+        if len(data) > limits.INDEX_BYTES_MAX:
+            raise LimitExceededError(self.what, file=file, expected=f"at most {limits.INDEX_BYTES_MAX} bytes", found=len(data))
+        surplus = len(data) % self.entry_bytes
+        if surplus:
+            raise TruncatedError(
+                f"{self.what} entry",
+                file=file,
+                position=len(data) - surplus,
+                expected=f"{self.entry_bytes} bytes",
+                found=surplus,
+            )
+
+    def _error(self, fault: Fault, number: int, file: str | None) -> FormatError:
+        return fault.error(
+            f"{self.what} {fault.field}",
+            file=file,
+            position=number * self.entry_bytes,
+            expected=fault.expected,
+            found=fault.found,
+        )
+
+
+def used_bytes(data: bytes | memoryview, entry_bytes: int) -> int:
+    """Bytes up to and with the last entry that is not all zero: a multiple of ``entry_bytes``, or all of ``data``."""
+    view = memoryview(data).cast("B")
+    end = len(view)
+    # From the end in blocks, because the tail is nearly always all there is (10 MiB of it).
+    while end and view[max(0, end - len(_ZERO_BLOCK)) : end] == _ZERO_BLOCK[: min(end, len(_ZERO_BLOCK))]:
+        end = max(0, end - len(_ZERO_BLOCK))
+    block = bytes(view[max(0, end - len(_ZERO_BLOCK)) : end])
+    last = end - len(block) + len(block.rstrip(b"\0"))
+    return min(len(view), -(-last // entry_bytes) * entry_bytes)

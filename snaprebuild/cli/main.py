@@ -1,0 +1,76 @@
+"""The command: verbs, and the one place where errors become exit codes.
+
+Every heavy import stands inside a command, so that help is printed at once. Reading is the default; a verb that writes says so first.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from snaprebuild import __version__
+from snaprebuild.cli import rebuild, scan, verify
+from snaprebuild.errors import SnaprebuildError
+
+__all__ = ["app", "main"]
+
+CONTRACT = """Rebuild, prove and check the producer snapshots of Apache Kafka log directories.
+
+\b
+The contract:
+1. Reading is the default. A verb that writes says so in its first help line; --dry-run shows the same plan.
+2. A saved plan carries the identity of its inputs and is refused when the disk has moved on.
+3. An existing file is never replaced. A proven wrong one is moved aside only with --set-aside.
+4. What was written is read back and checked before it gets its name.
+5. Every guess is printed with its reason and counted.
+6. Exit codes: 0 clean or done; 1 findings; 2 usage; 3 refused; 4 input damaged; 5 storage failed or outcome unknown.
+7. stdout is the result, stderr is the story.
+8. A snapshot takes effect when the broker next loads the log, at its start. Never before.
+"""
+
+# Without rich markup the help needs no import of rich, which alone costs more than the rest.
+app = typer.Typer(
+    name="snaprebuild",
+    help=CONTRACT,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"snaprebuild {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+) -> None:
+    pass
+
+
+app.command("scan")(scan.scan)
+app.command("plan")(rebuild.plan)
+app.command("rebuild")(rebuild.rebuild)
+app.command("verify")(verify.verify)
+
+
+def main() -> None:
+    """Entry point: runs the command; an error is printed as one line and becomes its exit code."""
+    # A temporary file that a crash leaves behind must stay readable for the broker, whatever the umask of the caller is.
+    os.umask(0o022)
+    try:
+        app()
+    except SnaprebuildError as error:
+        typer.echo(f"snaprebuild: {error}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader of stdout went away (head, less): not an error worth a traceback.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -1,0 +1,126 @@
+"""What can go wrong while files are read and written, and what the command then exits with.
+
+::
+
+    SnaprebuildError              root: message, path, exit_code
+    ├── UsageError            2   the request itself makes no sense
+    ├── RefusedError          3   unsafe source, live broker, stale plan, owner that cannot be kept
+    │   └── LockUnknownError  3   whether a broker runs here cannot be told
+    ├── DamagedInputError     4   input damaged beyond the tolerated tail
+    └── StorageError          5   root of what the storage did
+        ├── ReadFailedError       a file or directory cannot be read
+        ├── WriteFailedError      nothing took effect
+        │   └── AlreadyExistsError    the name is taken; what stands there was not touched
+        └── OutcomeUnknownError   it may have taken effect: look before trying again
+
+Bytes that do not follow their format have a tree of their own, ``formats.errors``. Exit code 1 (findings) and 0 are no errors.
+Every error survives pickling with all its facts, because partitions are worked on in other processes.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "AlreadyExistsError",
+    "DamagedInputError",
+    "LockUnknownError",
+    "OutcomeUnknownError",
+    "ReadFailedError",
+    "RefusedError",
+    "SnaprebuildError",
+    "StorageError",
+    "UsageError",
+    "WriteFailedError",
+]
+
+
+class SnaprebuildError(Exception):
+    """Root of the tree.
+
+    Attributes:
+        message: what happened, one sentence without the path.
+        path: the file or directory concerned, or None.
+        exit_code: what the command exits with; an error that nobody classified is never reported as success.
+    """
+
+    exit_code: ClassVar[int] = 5
+
+    # A subclass adds facts as keyword arguments with defaults only: unpickling calls the class with the message alone and
+    # then restores the attributes (`BaseException.__reduce__`).
+    def __init__(self, message: str, *, path: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+
+    def __str__(self) -> str:
+        return self.message if self.path is None else f"{self.path}: {self.message}"
+
+
+class UsageError(SnaprebuildError):
+    """The request itself makes no sense."""
+
+    exit_code = 2
+
+
+class RefusedError(SnaprebuildError):
+    """It could be done and would be unsafe: unsafe source, live broker, stale plan, owner that cannot be kept.
+
+    Nothing was written.
+    """
+
+    exit_code = 3
+
+
+class LockUnknownError(RefusedError):
+    """Whether a broker holds the log directory cannot be told: its lock file or its file system does not answer."""
+
+
+class DamagedInputError(SnaprebuildError):
+    """Input is damaged beyond the tolerated tail."""
+
+    exit_code = 4
+
+
+class StorageError(SnaprebuildError):
+    """The storage did not do what it was asked.
+
+    Attributes:
+        errno: the error number of the system call at fault, or None.
+        leftover: name of a temporary file that could not be removed, or None. Kafka ignores it and the next run removes it.
+    """
+
+    exit_code = 5
+
+    def __init__(self, message: str, *, path: str | None = None, errno: int | None = None) -> None:
+        super().__init__(message, path=path)
+        self.errno = errno
+        self.leftover: str | None = None
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if self.leftover is None else f"{text} (the temporary file {self.leftover} could not be removed)"
+
+
+class ReadFailedError(StorageError):
+    """A file or directory cannot be read: no permission, no such device, or no regular file."""
+
+
+class WriteFailedError(StorageError):
+    """Nothing took effect: no name appeared, none changed, and trying again is safe."""
+
+
+class AlreadyExistsError(WriteFailedError):
+    """The name is taken; what stands there was not touched.
+
+    Attributes:
+        name: the name inside its directory.
+    """
+
+    def __init__(self, message: str, *, path: str | None = None, errno: int | None = None, name: str = "") -> None:
+        super().__init__(message, path=path, errno=errno)
+        self.name = name
+
+
+class OutcomeUnknownError(StorageError):
+    """It may have taken effect, or may be undone by a power failure: look at the path before trying again."""

@@ -1,0 +1,63 @@
+"""What a verb has to say about its input, and the exit code that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+
+from formats.errors import FormatError
+from snaprebuild.errors import SnaprebuildError
+
+__all__ = ["Finding", "Severity", "exit_code_of", "finding_of_error"]
+
+
+class Severity(IntEnum):
+    """How much a finding weighs; the value is the exit code that it asks for."""
+
+    NOTE = 0
+    FINDING = 1
+    REFUSED = 3
+    DAMAGED = 4
+    STORAGE = 5
+
+
+_WORST_FIRST = (Severity.STORAGE, Severity.REFUSED, Severity.DAMAGED, Severity.FINDING, Severity.NOTE)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing found.
+
+    Attributes:
+        code: stable name, words joined by dashes; the list stands in docs/findings.md.
+        severity: what it weighs.
+        path: file or directory concerned.
+        message: one sentence for a person.
+        offset: boundary or batch offset concerned, or None.
+    """
+
+    code: str
+    severity: Severity
+    path: str
+    message: str
+    offset: int | None = None
+
+    def as_json(self) -> dict[str, object]:
+        """Plain values, the severity by name."""
+        return {**asdict(self), "severity": self.severity.name.lower()}
+
+
+def exit_code_of(findings: Iterable[Finding]) -> int:
+    """The worst of all: 5, 3, 4, 1, 0."""
+    present = {finding.severity for finding in findings}
+    return int(next((severity for severity in _WORST_FIRST if severity in present), Severity.NOTE))
+
+
+def finding_of_error(error: SnaprebuildError | FormatError, path: str) -> Finding:
+    """An error that ended the work on one partition or file, as a finding, so that the others go on."""
+    if isinstance(error, FormatError):
+        return Finding("damaged-file", Severity.DAMAGED, error.file or path, str(error))
+    by_code = {3: ("refused", Severity.REFUSED), 4: ("damaged-input", Severity.DAMAGED)}
+    code, severity = by_code.get(error.exit_code, ("storage-failed", Severity.STORAGE))
+    return Finding(code, severity, error.path or path, str(error))

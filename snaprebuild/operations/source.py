@@ -1,0 +1,217 @@
+"""Where a verb reads from: paths or a ``server.properties``, narrowed by a selection, with what the broker's files say of each partition."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from formats.broker_files import Properties, read_properties
+from formats.errors import FormatError
+from formats.file_names import DirectoryForm
+from snaprebuild.errors import UsageError
+from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
+from snaprebuild.storage.log_dir import LogDirState, find_partitions, read_small_file
+from snaprebuild.storage.partition_dir import PartitionDir
+
+__all__ = ["PartitionSource", "Selection", "Source", "TopicKind", "expiration_of", "log_dirs_of", "open_source", "read_server_properties"]
+
+EXPIRATION_BEFORE_3_4_MS = 604_800_000
+"""Brokers before 3.4 expire producers by ``transactional.id.expiration.ms``, seven days by default (KIP-854)."""
+
+
+class TopicKind(Enum):
+    """What a topic is to tiered storage (``UnifiedLog.isRemoteLogEnabled``)."""
+
+    ORDINARY = "ordinary"
+    INTERNAL = "internal"
+    REMOTE_LOG_METADATA = "remote_log_metadata"
+    CLUSTER_METADATA = "cluster_metadata"
+
+
+_KINDS = {
+    "__consumer_offsets": TopicKind.INTERNAL,
+    "__transaction_state": TopicKind.INTERNAL,
+    "__share_group_state": TopicKind.INTERNAL,
+    "__remote_log_metadata": TopicKind.REMOTE_LOG_METADATA,
+    "__cluster_metadata": TopicKind.CLUSTER_METADATA,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which partitions and boundaries are wanted.
+
+    Attributes:
+        topics: shell patterns, empty for all.
+        partitions: partition numbers, empty for all.
+        offset_from: least boundary, inclusive, or None; likewise ``offset_to``.
+    """
+
+    topics: tuple[str, ...] = ()
+    partitions: frozenset[int] = frozenset()
+    offset_from: int | None = None
+    offset_to: int | None = None
+
+    def takes(self, directory: PartitionDir) -> bool:
+        """Whether a partition is selected."""
+        topic_taken = not self.topics or any(fnmatch.fnmatchcase(directory.name.topic, pattern) for pattern in self.topics)
+        return topic_taken and (not self.partitions or directory.name.partition in self.partitions)
+
+    def takes_boundary(self, offset: int) -> bool:
+        """Whether a boundary is selected."""
+        return (self.offset_from is None or offset >= self.offset_from) and (self.offset_to is None or offset <= self.offset_to)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSource:
+    """A partition with what its broker's files say about it.
+
+    Attributes:
+        directory: the listing.
+        log_dir: the small files of its log directory.
+        relative: its path below the path that led to it.
+    """
+
+    directory: PartitionDir
+    log_dir: LogDirState
+    relative: str
+
+    @property
+    def topic_partition(self) -> str:
+        """``<topic>-<partition>``."""
+        return self.directory.topic_partition
+
+    @property
+    def topic_kind(self) -> TopicKind:
+        """What the topic is to tiered storage."""
+        return _KINDS.get(self.directory.name.topic, TopicKind.ORDINARY)
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether the log cleaner of the broker works on this partition (it has a cleaner checkpoint)."""
+        return self.topic_partition in (self.log_dir.cleaner_points or {})
+
+    @property
+    def log_start_offset(self) -> int:
+        """The checkpointed log start offset, or the first base offset where there is none."""
+        checkpointed = (self.log_dir.log_starts or {}).get(self.topic_partition)
+        if checkpointed is not None:
+            return checkpointed
+        return self.directory.segments[0].base_offset if self.directory.segments else 0
+
+    @property
+    def recovery_point(self) -> int:
+        """Below this offset everything was flushed; 0 where no checkpoint tells, as a broker takes it."""
+        return (self.log_dir.recovery_points or {}).get(self.topic_partition, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What the paths led to.
+
+    Attributes:
+        partitions: ready to be read, ordered by path.
+        findings: what was skipped, refused, or could not be listed.
+        expiration_ms: from ``server.properties``, None without one.
+    """
+
+    partitions: tuple[PartitionSource, ...]
+    findings: tuple[Finding, ...]
+    expiration_ms: int | None = None
+
+    @property
+    def log_dirs(self) -> tuple[LogDirState, ...]:
+        """The log directories, each once."""
+        return tuple({partition.log_dir.path: partition.log_dir for partition in self.partitions}.values())
+
+
+def open_source(paths: Iterable[str], server_properties: str | None = None, selection: Selection = Selection()) -> Source:  # noqa: B008
+    """Finds the selected partitions below ``paths`` and below the ``log.dirs`` of a ``server.properties``.
+
+    Raises:
+        UsageError: nothing to read from, or a path that is no directory.
+    """
+    properties = None if server_properties is None else read_server_properties(server_properties)
+    roots = [*paths, *(() if properties is None else log_dirs_of(properties))]
+    if not roots:
+        raise UsageError("name at least one path, or a server.properties that has log.dirs")
+    discovery = find_partitions(roots)
+    partitions: list[PartitionSource] = []
+    findings = [finding_of_error(error, error.path or "") for error in discovery.faults]
+    findings += [Finding("duplicate-path", Severity.NOTE, path, "was reached before by another path") for path in discovery.duplicates]
+    for log_dir in discovery.log_dirs:
+        findings += [Finding("unreadable-broker-file", Severity.FINDING, log_dir.state.path, fault) for fault in log_dir.state.faults]
+        for directory in log_dir.partitions:
+            if not selection.takes(directory):
+                continue
+            skipped = _why_skipped(directory, directory.path in discovery.named)
+            if skipped is None:
+                partitions.append(PartitionSource(directory, log_dir.state, discovery.relative[directory.path]))
+            else:
+                findings.append(skipped)
+    return Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties))
+
+
+def _why_skipped(directory: PartitionDir, is_named: bool) -> Finding | None:
+    """Directories that a broker deletes, moves or sets aside, or whose compaction was interrupted, are no source."""
+    severity = Severity.REFUSED if is_named else Severity.FINDING
+    reasons = {
+        DirectoryForm.DELETE: "the broker will delete this directory",
+        DirectoryForm.STRAY: "the partition is no longer assigned to this broker",
+        DirectoryForm.FUTURE: "the partition is being moved here from another log directory",
+    }
+    if directory.name.form in reasons:
+        code = f"{directory.name.form.value[1:]}-directory"
+        return Finding(code, severity, directory.path, f"{reasons[directory.name.form]}: skipped")
+    if directory.swapped:
+        message = f"a compaction was interrupted ({directory.swapped[0]}): start and stop a broker first; skipped"
+        return Finding("interrupted-compaction", severity, directory.path, message)
+    return None
+
+
+def read_server_properties(path: str) -> Properties:
+    """Reads a broker's configuration.
+
+    Raises:
+        UsageError: it is absent or does not parse.
+    """
+    data = read_small_file(path)
+    if data is None:
+        raise UsageError("does not exist", path=path)
+    try:
+        return read_properties(data, file=path)
+    except FormatError as error:
+        raise UsageError(str(error)) from error
+
+
+def log_dirs_of(properties: Properties) -> list[str]:
+    """``log.dirs``, else ``log.dir``, else Kafka's default."""
+    value = properties.get("log.dirs") or properties.get("log.dir") or "/tmp/kafka-logs"  # noqa: S108
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def expiration_of(properties: Properties) -> int:
+    """The longest expiration that a broker with this configuration may use, in ms.
+
+    ``producer.id.expiration.ms`` where it is set. Else the default, or ``transactional.id.expiration.ms`` where that is set or the broker
+    speaks a protocol before 3.4, because such brokers expire producers by it: too long a window costs time, too short a one costs producers.
+
+    Raises:
+        UsageError: a value is no number.
+    """
+    try:
+        own = properties.get("producer.id.expiration.ms")
+        if own is not None:
+            return int(own)
+        old = properties.get("transactional.id.expiration.ms")
+        if old is not None:
+            return max(DEFAULT_EXPIRATION_MS, int(old))
+        protocol = properties.get("inter.broker.protocol.version")
+        if protocol is not None and tuple(int(part) for part in protocol.split("-")[0].split(".")[:2]) < (3, 4):
+            return EXPIRATION_BEFORE_3_4_MS
+    except ValueError as error:
+        raise UsageError(f"server.properties: {error}") from error
+    return DEFAULT_EXPIRATION_MS

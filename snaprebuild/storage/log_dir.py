@@ -1,0 +1,295 @@
+"""Log directories: finding partitions below any path, and what the small files of a broker say about them.
+
+A path may be a partition directory, a log directory, or any ancestor of such. Directories are told by their names and by what is in them,
+each is listed once, and one that is reached twice (by two paths or a link) counts once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from formats import limits
+from formats.broker_files import CleanShutdown, MetaProperties, read_clean_shutdown, read_meta_properties
+from formats.checkpoint_file import read_leader_epoch_checkpoint, read_offset_checkpoint
+from formats.errors import FormatError
+from formats.file_names import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSET_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    parse_file_name,
+    parse_partition_dir_name,
+)
+from formats.partition_metadata import read_partition_metadata, uuid_to_text
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.storage.broker_lock import LOCK_FILE_NAME
+from snaprebuild.storage.partition_dir import ENTRIES_MAX, PartitionDir, partition_dir_of_entries
+
+__all__ = [
+    "Discovery",
+    "LogDir",
+    "LogDirState",
+    "find_partitions",
+    "read_leader_epochs",
+    "read_log_dir",
+    "read_small_file",
+    "read_topic_id",
+]
+
+DEPTH_MAX = 32
+"""Directories between a path and a partition below it."""
+
+REMOTE_LOG_INDEX_CACHE = "remote-log-index-cache"
+"""The broker's own cache of remote indexes; nothing in it is a partition."""
+
+BROKER_FILES = (
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+    CLEAN_SHUTDOWN,
+    LOCK_FILE_NAME,
+)
+"""Any of these in a directory makes it a broker's log directory."""
+
+
+def read_small_file(path: str, bytes_max: int = limits.TEXT_FILE_BYTES_MAX) -> bytes | None:
+    """The bytes of a small regular file, or None when it is absent.
+
+    Raises:
+        ReadFailedError: it cannot be read, is no regular file, or is larger than ``bytes_max``.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ReadFailedError(f"cannot be opened: {error.strerror}", path=path, errno=error.errno) from error
+    try:
+        size = os.fstat(fd).st_size
+        if size > bytes_max:
+            raise ReadFailedError(f"has {size} bytes, more than the limit of {bytes_max}", path=path)
+        parts = []
+        while part := os.read(fd, max(size, 4096)):
+            parts.append(part)
+            if sum(map(len, parts)) > bytes_max:
+                raise ReadFailedError(f"has more than {bytes_max} bytes", path=path)
+        return b"".join(parts)
+    except OSError as error:
+        raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+    finally:
+        os.close(fd)
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirState:
+    """What the small files of a log directory say.
+
+    Attributes:
+        path: of the directory.
+        is_broker_directory: it has at least one file that only a broker writes; a bare copy of partitions has none.
+        clean_shutdown: None unless the broker stopped cleanly.
+        meta: ``meta.properties``, None when it is absent or unreadable.
+        recovery_points: by topic-partition: below these offsets everything was flushed. Likewise ``log_starts``, ``high_watermarks``,
+            ``cleaner_points`` (where the log cleaner stands: only compacted topics have one). None when the file is absent.
+        faults: messages about files that could not be read or parsed.
+    """
+
+    path: str
+    is_broker_directory: bool = False
+    clean_shutdown: CleanShutdown | None = None
+    meta: MetaProperties | None = None
+    recovery_points: dict[str, int] | None = None
+    log_starts: dict[str, int] | None = None
+    high_watermarks: dict[str, int] | None = None
+    cleaner_points: dict[str, int] | None = None
+    faults: tuple[str, ...] = ()
+
+    @property
+    def was_shut_down_cleanly(self) -> bool:
+        """Whether the broker that used this directory stopped cleanly."""
+        return self.clean_shutdown is not None
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A log directory and those of its partitions that were asked for."""
+
+    state: LogDirState
+    partitions: tuple[PartitionDir, ...]
+
+
+@dataclass(slots=True)
+class Discovery:
+    """Everything found below the paths.
+
+    Attributes:
+        log_dirs: ordered by path.
+        relative: path of each partition directory below the path that led to it, for naming what is written elsewhere.
+        named: partition directories that were named themselves, not found below a path.
+        duplicates: paths that led to a directory which another path had led to before.
+        faults: errors of directories that could not be listed; the others are not affected.
+    """
+
+    log_dirs: list[LogDir] = field(default_factory=list)
+    relative: dict[str, str] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)
+    duplicates: list[str] = field(default_factory=list)
+    faults: list[ReadFailedError] = field(default_factory=list)
+
+
+def find_partitions(paths: Iterable[str]) -> Discovery:
+    """Finds the partitions below the given paths.
+
+    Raises:
+        UsageError: a path does not exist or is no directory.
+    """
+    found = Discovery()
+    by_log_dir: dict[str, list[PartitionDir]] = {}
+    seen: set[tuple[int, int]] = set()
+    for path in paths:
+        if not os.path.isdir(path):
+            what = "is no directory" if os.path.lexists(path) else "does not exist"
+            raise UsageError(what, path=path)
+        root = os.path.abspath(path)
+        for partition in _walk(root, found):
+            if (partition.device, partition.inode) in seen:
+                found.duplicates.append(partition.path)
+                continue
+            seen.add((partition.device, partition.inode))
+            found.relative[partition.path] = os.path.relpath(partition.path, root)
+            if partition.path == root:
+                found.named.add(partition.path)
+            by_log_dir.setdefault(os.path.dirname(partition.path), []).append(partition)
+    for log_dir in sorted(by_log_dir):
+        partitions = sorted(by_log_dir[log_dir], key=lambda each: (each.name.topic, each.name.partition, each.path))
+        found.log_dirs.append(LogDir(read_log_dir(log_dir), tuple(partitions)))
+    return found
+
+
+def _walk(root: str, found: Discovery) -> Iterator[PartitionDir]:
+    """Partition directories at or below ``root``. A link to a directory is followed; ``seen`` ends loops."""
+    pending = [(root, 0)]
+    visited: set[tuple[int, int]] = set()
+    while pending:
+        path, depth = pending.pop()
+        try:
+            status = os.stat(path)
+            if (status.st_dev, status.st_ino) in visited:
+                continue
+            visited.add((status.st_dev, status.st_ino))
+            entries = _listed(path)
+            name = parse_partition_dir_name(os.path.basename(path))
+            if name is not None and _is_partition(entries):
+                yield partition_dir_of_entries(path, name, entries)
+                continue
+            below = [entry.path for entry in entries if entry.name != REMOTE_LOG_INDEX_CACHE and entry.is_dir()]
+        except OSError as error:
+            found.faults.append(ReadFailedError(f"cannot be listed: {error.strerror}", path=path, errno=error.errno))
+            continue
+        except ReadFailedError as error:
+            found.faults.append(error)
+            continue
+        if depth >= DEPTH_MAX and below:
+            found.faults.append(ReadFailedError(f"directories are nested more than {DEPTH_MAX} deep", path=path))
+            continue
+        pending.extend((each, depth + 1) for each in sorted(below, reverse=True))
+
+
+def _listed(path: str) -> list[os.DirEntry[str]]:
+    entries: list[os.DirEntry[str]] = []
+    with os.scandir(path) as listing:
+        for entry in listing:
+            entries.append(entry)
+            if len(entries) > ENTRIES_MAX:
+                raise ReadFailedError(f"has more than {ENTRIES_MAX} entries", path=path)
+    return entries
+
+
+def _is_partition(entries: list[os.DirEntry[str]]) -> bool:
+    """A directory that is named like a partition is one if a file of it is, or if it is empty; ``data-1`` may be a disk of a broker."""
+    names = [entry.name for entry in entries]
+    if any(name in BROKER_FILES for name in names):
+        return False
+    if any(parse_file_name(name) is not None for name in names):
+        return True
+    return not any(entry.is_dir() for entry in entries)
+
+
+def read_log_dir(path: str) -> LogDirState:
+    """Reads the small files of a log directory. What cannot be read or parsed becomes a fault and counts as absent."""
+    faults: list[str] = []
+
+    def small(name: str) -> bytes | None:
+        try:
+            return read_small_file(os.path.join(path, name))
+        except ReadFailedError as error:
+            faults.append(str(error))
+            return None
+
+    def checkpoint(name: str) -> dict[str, int] | None:
+        data = small(name)
+        if data is None:
+            return None
+        try:
+            entries = read_offset_checkpoint(data, file=os.path.join(path, name))
+        except FormatError as error:
+            faults.append(str(error))
+            return None
+        return {f"{entry.topic}-{entry.partition}": entry.offset for entry in entries}
+
+    meta_data, clean = small(META_PROPERTIES), small(CLEAN_SHUTDOWN)
+    meta: MetaProperties | None = None
+    if meta_data is not None:
+        try:
+            meta = read_meta_properties(meta_data, file=os.path.join(path, META_PROPERTIES))
+        except FormatError as error:
+            faults.append(str(error))
+    return LogDirState(
+        path=path,
+        is_broker_directory=any(os.path.lexists(os.path.join(path, name)) for name in BROKER_FILES),
+        clean_shutdown=None if clean is None else read_clean_shutdown(clean),
+        meta=meta,
+        recovery_points=checkpoint(RECOVERY_POINT_CHECKPOINT),
+        log_starts=checkpoint(LOG_START_OFFSET_CHECKPOINT),
+        high_watermarks=checkpoint(REPLICATION_OFFSET_CHECKPOINT),
+        cleaner_points=checkpoint(CLEANER_OFFSET_CHECKPOINT),
+        faults=tuple(faults),
+    )
+
+
+def read_leader_epochs(partition: PartitionDir) -> tuple[tuple[int, int], ...] | None:
+    """(epoch, start offset) of each line of the leader epoch checkpoint; None when it is absent.
+
+    Raises:
+        ReadFailedError: it cannot be read.
+        FormatError: it does not parse.
+    """
+    if not partition.has_leader_epochs:
+        return None
+    path = partition.file_path(LEADER_EPOCH_CHECKPOINT)
+    data = read_small_file(path)
+    if data is None:
+        return None
+    return tuple((entry.epoch, entry.start_offset) for entry in read_leader_epoch_checkpoint(data, file=path))
+
+
+def read_topic_id(partition: PartitionDir) -> str | None:
+    """The topic id of ``partition.metadata`` as text; None when the file is absent.
+
+    Raises:
+        ReadFailedError: it cannot be read.
+        FormatError: it does not parse.
+    """
+    if not partition.has_metadata:
+        return None
+    path = partition.file_path(PARTITION_METADATA)
+    data = read_small_file(path)
+    return None if data is None else uuid_to_text(read_partition_metadata(data, file=path).topic_id)

@@ -1,0 +1,87 @@
+"""A segment on a file system, read at any position."""
+
+from __future__ import annotations
+
+import os
+import stat
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from formats import limits
+from formats.offset_index import positions_hint
+from snaprebuild.errors import ReadFailedError
+from snaprebuild.storage.log_dir import read_small_file
+from snaprebuild.storage.partition_dir import FileIdentity
+
+__all__ = ["SegmentFile", "read_positions_hint"]
+
+
+class SegmentFile:
+    """A segment file; follows ``formats.batch_headers.SegmentBytes``. A context manager.
+
+    Raises:
+        ReadFailedError: the file cannot be opened or is no regular file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        try:
+            # Links are not followed and a pipe does not block: what stands in a log directory is not trusted to be a segment.
+            self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise ReadFailedError(f"cannot be opened: {error.strerror}", path=path, errno=error.errno) from error
+        status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(self._fd)
+            raise ReadFailedError("is no regular file", path=path)
+        self.identity = FileIdentity.of(status)
+        """Size, modification time and inode when it was opened."""
+
+    @property
+    def name(self) -> str:
+        """Its path."""
+        return self._path
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size when it was opened."""
+        return self.identity.size_bytes
+
+    def read_into(self, position_bytes: int, buffer: memoryview) -> int:
+        """Fills ``buffer`` from ``position_bytes``; returns the count of bytes, less than asked for only at the end.
+
+        Raises:
+            ReadFailedError: the device or file system fails.
+        """
+        done = 0
+        try:
+            while done < len(buffer):
+                count = os.preadv(self._fd, [buffer[done:]], position_bytes + done)
+                if count == 0:
+                    break
+                done += count
+        except OSError as error:
+            message = f"cannot be read at byte {position_bytes + done}: {error.strerror}"
+            raise ReadFailedError(message, path=self._path, errno=error.errno) from error
+        return done
+
+    def close(self) -> None:
+        """Closes the file."""
+        os.close(self._fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def read_positions_hint(index_path: str, segment_bytes: int) -> np.ndarray | None:
+    """Positions of batches from an offset index, as a hint; None when it is absent or cannot be read."""
+    try:
+        data = read_small_file(index_path, limits.INDEX_BYTES_MAX)
+    except ReadFailedError:
+        return None  # a hint only: without it the segment is walked from its start
+    return None if data is None else positions_hint(data, segment_bytes)

@@ -1,0 +1,101 @@
+"""Real Apache Kafka on a class path: resolved by Maven, kept in a directory that git ignores.
+
+As a command it prints the class path: ``python kafka_classpath.py [VERSION]``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+KAFKA_VERSION = "4.3.1"
+"""The version whose answers count, and the one that brokers are started from."""
+
+OTHER_VERSIONS = ("3.9.2",)
+"""Further versions that the oracle compiles and runs with."""
+
+HERE = Path(__file__).resolve().parent
+JAVA_SOURCES = HERE / "java"
+CACHE = HERE / ".java"
+MAVEN_SECONDS = 900.0
+JAVAC_SECONDS = 180.0
+
+
+class KafkaUnavailableError(Exception):
+    """Java or Maven is missing, or cannot provide Kafka."""
+
+
+def missing_tools() -> list[str]:
+    """The commands that are not on PATH, of those that real Kafka needs."""
+    return [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
+
+
+def kafka_classpath(version: str = KAFKA_VERSION) -> str:
+    """Class path of a Kafka version: broker, tools, storage with its test classes. The first call for a version downloads it."""
+    pom = JAVA_SOURCES / "pom.xml"
+    cached = CACHE / f"classpath-{version}-{_digest(pom.read_bytes())}.txt"
+    with _one_at_a_time(f"classpath-{version}"):
+        if cached.is_file():
+            classpath = cached.read_text().strip()
+            if all(Path(jar).is_file() for jar in classpath.split(os.pathsep)):
+                return classpath
+        fresh = cached.with_suffix(".tmp")
+        command = ["mvn", "-B", "-q", "-f", str(pom), "dependency:build-classpath", f"-Dkafka.version={version}"]
+        _run([*command, f"-Dmdep.outputFile={fresh}"], MAVEN_SECONDS)
+        fresh.replace(cached)
+        return cached.read_text().strip()
+
+
+def oracle_classpath(version: str = KAFKA_VERSION) -> str:
+    """Class path of the compiled ``ProducerStateOracle`` and the Kafka version that it was compiled with."""
+    classpath = kafka_classpath(version)
+    source = (JAVA_SOURCES / "ProducerStateOracle.java").read_text()
+    if version.startswith("3."):
+        # 4.x moved the record classes; nothing else differs.
+        source = source.replace("org.apache.kafka.common.record.internal.", "org.apache.kafka.common.record.")
+    classes = CACHE / f"oracle-{version}-{_digest(source.encode(), classpath.encode())}"
+    with _one_at_a_time(f"oracle-{version}"):
+        if not classes.is_dir():
+            fresh = classes.with_suffix(".tmp")
+            shutil.rmtree(fresh, ignore_errors=True)
+            fresh.mkdir(parents=True)
+            (fresh / "ProducerStateOracle.java").write_text(source)
+            command = ["javac", "-d", str(fresh), "-cp", classpath, str(fresh / "ProducerStateOracle.java")]
+            _run(command, JAVAC_SECONDS)
+            fresh.rename(classes)
+    return f"{classes}{os.pathsep}{classpath}"
+
+
+def _digest(*parts: bytes) -> str:
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]
+
+
+@contextlib.contextmanager
+def _one_at_a_time(name: str) -> Iterator[None]:
+    """Several test processes may want the same class path at once."""
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _run(command: list[str], seconds: float) -> None:
+    if missing := missing_tools():
+        raise KafkaUnavailableError(f"not on PATH: {', '.join(missing)}")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        raise KafkaUnavailableError(f"{command[0]} did not end within {seconds:.0f} s") from None
+    if done.returncode:
+        raise KafkaUnavailableError(f"{command[0]} failed ({done.returncode}): {(done.stdout + done.stderr)[-2000:]}")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(kafka_classpath(*sys.argv[1:2]) + "\n")

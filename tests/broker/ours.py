@@ -1,0 +1,76 @@
+"""The one place where these tests touch the code under test. Everything else here is Kafka, or independent of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from itertools import pairwise
+from pathlib import Path
+
+from formats.batch_headers import BytesSegment, HeaderBlock, HeaderReader, TailKind
+from oracle import Entry
+from snaprebuild.replay.producer_state import InvalidTransactionStateError, ProducerState
+from snaprebuild.replay.segment_batches import producer_batches
+from snaprebuild.replay.segment_effect import IDENTITY, compose, effect_of_block, entries_of
+
+States = dict[int, dict[int, Entry]]
+BLOCK_BYTES = 1 << 13
+"""Small, so that segments consist of several blocks."""
+
+
+def states_of(partition_dir: Path) -> States:
+    """Our state at every boundary of a partition directory, by segment effects: boundary offset -> producer id -> entry.
+
+    Replay begins at the first segment on disk with empty state, per batch, no expiry. A boundary at or above a batch that
+    makes Kafka throw is absent. With a torn tail in the last segment, the log end is the end of the last whole batch.
+    """
+    state = IDENTITY
+    states: States = {}
+    for boundary, blocks, readable in _segments(partition_dir):
+        # A segment's effect is made without knowing what was before, then applied to it.
+        state = compose(state, reduce(compose, map(effect_of_block, blocks), IDENTITY))
+        if state.failure_offset is not None or not readable:
+            break
+        entries = (Entry._make(row) for row in entries_of(state).tolist())
+        states[boundary] = {entry.producer_id: entry for entry in entries}
+    return states
+
+
+def specification_states_of(partition_dir: Path) -> States:
+    """The same by the specification fold, batch by batch."""
+    state = ProducerState()
+    states: States = {}
+    for boundary, blocks, readable in _segments(partition_dir):
+        try:
+            for block in blocks:
+                list(state.append(producer_batches(block)))
+        except InvalidTransactionStateError:
+            break
+        if not readable:
+            break
+        states[boundary] = {key: Entry(*(getattr(value, name) for name in Entry._fields)) for key, value in state.entries.items()}
+    return states
+
+
+ENGINES: Mapping[str, Callable[[Path], States]] = {"segment effects": states_of, "specification": specification_states_of}
+
+
+def _segments(partition_dir: Path) -> list[tuple[int, list[HeaderBlock], bool]]:
+    """For each segment the boundary after it, its header blocks, and whether everything up to the boundary could be read."""
+    files = sorted(partition_dir.glob("[0-9]" * 20 + ".log"))
+    bases: list[int | None] = [int(file.stem) for file in files]
+    segments = []
+    for file, (base, next_base) in zip(files, pairwise([*bases, None]), strict=True):
+        reader = HeaderReader(BytesSegment(file.read_bytes(), file.name), block_bytes=BLOCK_BYTES)
+        blocks = list(reader)
+        assert reader.tail is not None
+        # Some bytes of a batch may well be zeros: the first of its offset are.
+        at_end = (TailKind.TORN, TailKind.ZERO_FILLED) if next_base is None else ()
+        readable = reader.tail.kind is TailKind.CLEAN or reader.tail.kind in at_end
+        end = base
+        if blocks:
+            last = blocks[-1].headers()[-1]
+            end = last.base_offset + last.last_offset_delta + 1
+        assert end is not None
+        segments.append((end if next_base is None else next_base, blocks, readable))
+    return segments

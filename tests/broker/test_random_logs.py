@@ -1,0 +1,189 @@
+"""Random logs: that they hold what they should, that Kafka reads them as their writer meant, and that ours agrees with Kafka."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from compare import Report, States, compare_directory, compare_random_logs, differences
+from log_writer import (
+    ABORT,
+    COMMIT,
+    CONTROL,
+    GZIP,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    marker_record,
+    message,
+    record,
+    record_batch,
+    wrapper_message,
+    write_random_log,
+)
+from oracle import CompletedTransaction, Entry, Mode, Oracle
+from ours import ENGINES
+
+LOGS = 400
+FEATURES = """
+    abort; batch thinned by compaction; batch without producer id; commit; control batch without producer id;
+    coordinator epoch goes down; empty control batch, known producer; empty control batch, unknown producer; empty data batch;
+    empty last segment; epoch bump; epoch drop; epoch returns within a segment; gap at a segment's end; gap between batches;
+    log append time; magic 0; magic 0 wrapper; magic 1; magic 1 wrapper; marker of a later version; marker of an unknown producer;
+    marker with a timestamp delta; marker with an older epoch; marker with the next epoch; marker without transaction;
+    no timestamp; poison: control type that is no marker; poison: data outside its transaction; poison: marker with a short key;
+    producer id without sequence; second record in a control batch; segments; sequence wrap; torn tail; transaction begins;
+    transaction continues
+"""
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in directory.iterdir()}
+
+
+def test_a_seed_gives_the_same_log_again(tmp_path: Path) -> None:
+    one = write_random_log(tmp_path / "one" / "random-0", 7)
+    assert content(write_random_log(tmp_path / "two" / "random-0", 7).directory) == content(one.directory)
+    assert content(write_random_log(tmp_path / "three" / "random-0", 8).directory) != content(one.directory)
+
+
+def test_the_logs_hold_what_a_replay_must_cope_with(tmp_path: Path) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(1, LOGS + 1):
+        seen.update(set(write_random_log(tmp_path / f"seed-{seed}" / "random-0", seed).features))
+    assert sorted(seen) == sorted(feature.strip() for feature in FEATURES.split(";"))
+    rare = {feature for feature, logs in seen.items() if logs < 5}
+    assert rare == set()
+
+
+@pytest.mark.kafka
+def test_kafka_finds_every_batch_valid(oracle: Oracle, tmp_path: Path) -> None:
+    """DumpLogSegments reads every record of every batch; here the writer and the format meet for the first time."""
+    dumped = 0
+    for seed in range(1, 31):
+        log = write_random_log(tmp_path / f"seed-{seed}" / "random-0", seed)
+        if any(feature.startswith(("poison", "torn")) for feature in log.features):
+            continue
+        for segment in sorted(log.directory.glob("*.log")):
+            text = oracle.dump(segment, ["--deep-iteration"])
+            batches = [line for line in text.splitlines() if line.startswith("baseOffset") or "isvalid" in line]
+            assert "isvalid: false" not in text
+            assert "Found non-consecutive" not in text
+            assert bool(batches) is bool(segment.stat().st_size)
+            dumped += len(batches)
+    assert dumped > 500
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("mode", ["rebuild", "recover"])
+def test_kafka_reads_what_the_writer_meant(oracle: Oracle, tmp_path: Path, mode: Mode) -> None:
+    """A log with the state written down by hand."""
+    t = 1_790_000_000_000
+    plain, wrap = record(0, 0, None, b"v"), 2**31 - 2
+    first = [
+        message(0, 0, t, b"old"),
+        wrapper_message(1, 1, 3, t),
+        record_batch(
+            4, [plain] * 2, last_offset_delta=3, base_timestamp=t, max_timestamp=t + 9, producer_id=0, epoch=3, base_sequence=wrap
+        ),
+        record_batch(
+            8,
+            [plain],
+            last_offset_delta=0,
+            base_timestamp=t,
+            max_timestamp=t,
+            producer_id=5,
+            epoch=0,
+            base_sequence=0,
+            attributes=TRANSACTIONAL | GZIP,
+        ),
+        record_batch(9, [], last_offset_delta=0, base_timestamp=t, max_timestamp=t, producer_id=6, epoch=4, attributes=CONTROL),
+    ]
+    second = [
+        record_batch(
+            10,
+            [marker_record(ABORT, 12, timestamp_delta=7)],
+            last_offset_delta=0,
+            base_timestamp=t,
+            max_timestamp=t + 100,
+            producer_id=5,
+            epoch=0,
+            attributes=CONTROL | TRANSACTIONAL,
+        ),
+        record_batch(
+            11,
+            [marker_record(COMMIT, 13, version=1)],
+            last_offset_delta=0,
+            base_timestamp=t,
+            max_timestamp=t + 100,
+            producer_id=0,
+            epoch=4,
+            attributes=CONTROL | LOG_APPEND_TIME,
+        ),
+    ]
+    (tmp_path / f"{0:020}.log").write_bytes(b"".join(first))
+    (tmp_path / f"{10:020}.log").write_bytes(b"".join(second) + first[2][:-1])
+    replay = oracle.replay(tmp_path, mode)
+    empty = Entry(6, -1, -1, -1, 0, -1, -1, -1)
+    assert replay.states == {
+        10: {0: Entry(0, 3, 1, 7, 3, t + 9, -1, -1), 5: Entry(5, 0, 0, 8, 0, t, -1, 8), 6: empty},
+        12: {0: Entry(0, 4, -1, -1, 0, t + 100, 13, -1), 5: Entry(5, 0, 0, 8, 0, t + 7, 12, -1), 6: empty},
+    }
+    assert [(boundary.batches, boundary.max_magic) for boundary in replay.boundaries] == [(5, 2), (2, 2)]
+    last_stable_offset = 11 if mode == "recover" else None
+    assert replay.completed == (CompletedTransaction(5, 8, 10, True, last_stable_offset),)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    ("poison", "error"),
+    [
+        ("data outside its transaction", r"InvalidTxnStateException"),
+        ("control type that is no marker", r"IllegalArgumentException"),
+        ("marker with a short key", r"InvalidRecordException"),
+    ],
+)
+def test_kafka_throws_at_the_poisoned_batch(oracle: Oracle, tmp_path: Path, poison: str, error: str) -> None:
+    poisoned = 0
+    for seed in range(1, LOGS + 1):
+        log = write_random_log(tmp_path / f"seed-{seed}" / "random-0", seed)
+        if f"poison: {poison}" in log.features:
+            replay = oracle.replay(log.directory, "recover")
+            assert replay.stopped is not None
+            assert re.search(error, replay.stopped.error)
+            poisoned += 1
+    assert poisoned
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("engine", sorted(ENGINES))
+def test_ours_agrees_with_kafka_at_every_boundary(oracle: Oracle, tmp_path: Path, engine: str) -> None:
+    report = compare_random_logs(oracle, ENGINES[engine], first_seed=1, logs=LOGS, root=tmp_path)
+    assert report.differences == []
+    assert report.logs == LOGS
+    assert report.boundaries > 2 * LOGS
+    assert report.entries > 5 * LOGS
+
+
+@pytest.mark.kafka
+def test_the_comparison_sees_every_kind_of_difference(oracle: Oracle, tmp_path: Path) -> None:
+    log = write_random_log(tmp_path / "random-0", 2)
+    right = oracle.replay(log.directory, "recover").states
+    boundary = max(right)
+    producer_id, entry = max(right[boundary].items())
+    others = {key: value for key, value in right[boundary].items() if key != producer_id}
+    wrong: dict[str, States] = {
+        f"one {name} off": right | {boundary: others | {producer_id: entry._replace(**{name: value + 1})}}
+        for name, value in entry._asdict().items()
+    }
+    wrong["no boundary"] = {key: value for key, value in right.items() if key != boundary}
+    wrong["one boundary more"] = right | {boundary + 1: {}}
+    wrong["one producer less"] = right | {boundary: others}
+    wrong["one producer more"] = right | {boundary: right[boundary] | {4711: Entry(4711, 0, 0, 0, 0, 0, -1, -1)}}
+    assert len(wrong) == 12
+    for name, states in wrong.items():
+        report = Report()
+        assert compare_directory(oracle, log.directory, lambda _, states=states: states, report, replays_differ=True), name
+        assert report.differences
+    assert differences(right, right) == []

@@ -1,0 +1,215 @@
+"""Offset and leader epoch checkpoints: Kafka's files back byte for byte, its errors with their lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fixture_files import FIXTURES, fixture_files
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats import limits
+from formats.checkpoint_file import (
+    LeaderEpochEntry,
+    OffsetCheckpointEntry,
+    read_leader_epoch_checkpoint,
+    read_offset_checkpoint,
+    write_leader_epoch_checkpoint,
+    write_offset_checkpoint,
+)
+from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError
+
+OFFSET_CHECKPOINTS = fixture_files("*-offset-checkpoint")
+LEADER_EPOCH_CHECKPOINTS = fixture_files("leader-epoch-checkpoint", "*.leader_epoch_checkpoint")
+
+
+@pytest.mark.parametrize("path", OFFSET_CHECKPOINTS)
+def test_offset_checkpoints_of_brokers_round_trip(path: Path) -> None:
+    data = path.read_bytes()
+    entries = read_offset_checkpoint(data, file=path.name)
+    assert len(entries) == max(0, data.count(b"\n") - 2)
+    assert write_offset_checkpoint(entries, created_only=not data) == data
+
+
+@pytest.mark.parametrize("path", LEADER_EPOCH_CHECKPOINTS)
+def test_leader_epoch_checkpoints_of_brokers_round_trip(path: Path) -> None:
+    data = path.read_bytes()
+    entries = read_leader_epoch_checkpoint(data, file=path.name)
+    assert len(entries) == max(0, data.count(b"\n") - 2)
+    assert write_leader_epoch_checkpoint(entries, created_only=not data) == data
+
+
+def test_the_fixtures_hold_every_kind() -> None:
+    names = {path.name for path in FIXTURES.rglob("*-offset-checkpoint")}
+    assert names == {
+        "recovery-point-offset-checkpoint",
+        "log-start-offset-checkpoint",
+        "replication-offset-checkpoint",
+        "cleaner-offset-checkpoint",
+    }
+    assert any(not path.stat().st_size for path in FIXTURES.rglob("cleaner-offset-checkpoint"))
+
+
+def test_a_brokers_file_by_hand() -> None:
+    data = (FIXTURES / "txn-state/logs/cleaner-offset-checkpoint").read_bytes()
+    assert data == b"0\n2\ncompacted 0 1328\n__transaction_state 1 468\n"
+    assert read_offset_checkpoint(data) == (
+        OffsetCheckpointEntry("compacted", 0, 1328),
+        OffsetCheckpointEntry("__transaction_state", 1, 468),
+    )
+
+
+def test_order_and_repetition_are_kept() -> None:
+    data = b"0\n3\nb 1 5\na 0 -1\nb 1 9223372036854775807\n"
+    entries = read_offset_checkpoint(data)
+    assert entries == (
+        OffsetCheckpointEntry("b", 1, 5),
+        OffsetCheckpointEntry("a", 0, -1),
+        OffsetCheckpointEntry("b", 1, 2**63 - 1),
+    )
+    assert write_offset_checkpoint(entries) == data
+    assert read_leader_epoch_checkpoint(b"0\n2\n7 30\n3 40\n") == (LeaderEpochEntry(7, 30), LeaderEpochEntry(3, 40))
+
+
+@pytest.mark.parametrize("data", [b"", b"0", b"0\n", b"0\n0\n", b"0\n0", b"0\r\n0\r\n", b"+0\n-0\n"])
+def test_no_entries(data: bytes) -> None:
+    assert read_offset_checkpoint(data) == ()
+    assert read_leader_epoch_checkpoint(memoryview(data)) == ()
+
+
+@pytest.mark.parametrize(
+    "data", [b"0\n1\na 1 2", b"0\r\n1\r\na 1 2\r\n", b"0\r1\ra 1 2\r", b"0\n1\na\t1  2 \t\n", b"00\n01\na +1 002\n"]
+)
+def test_what_java_reads_as_the_same_line(data: bytes) -> None:
+    assert read_offset_checkpoint(data) == (OffsetCheckpointEntry("a", 1, 2),)
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "line"),
+    [
+        (b"1\n0\n", BadVersionError, 1),
+        (b"x\n0\n", BadVersionError, 1),
+        (b"\n", BadVersionError, 1),
+        (b" 0\n0\n", BadVersionError, 1),
+        (b"0\nx\n", BadLengthError, 2),
+        (b"0\n-1\n", BadLengthError, 2),
+        (b"0\n2147483648\n", BadLengthError, 2),
+        (b"0\n1_0\n", BadLengthError, 2),
+        (b"0\n2\na 0 1\n", BadLengthError, 2),
+        (b"0\n0\na 0 1\n", BadLengthError, 2),
+        (b"0\n1\na 0 1\n\n", BadValueError, 4),
+        (b"0\n1\n a 0 1\n", BadValueError, 3),
+        (b"0\n1\na 0\n", BadValueError, 3),
+        (b"0\n1\na 0 1 2\n", BadValueError, 3),
+        (b"0\n2\na 0 1\na 2147483648 1\n", BadValueError, 4),
+        (b"0\n2\na 0 1\na 0 9223372036854775808\n", BadValueError, 4),
+        (b"0\n1\na 0 1.5\n", BadValueError, 3),
+        (b"0\n1\na 0 " + b"9" * 5000 + b"\n", BadValueError, 3),
+        ("0\n1\na 0 \u0661\n".encode(), BadValueError, 3),
+        ("0\n1\na\u00a00 1\n".encode(), BadValueError, 3),
+        (b"0\n2\na 0 1\n\xff 0 1\n", BadValueError, 4),
+    ],
+)
+def test_faults_of_offset_checkpoints(data: bytes, error: type[FormatError], line: int) -> None:
+    with pytest.raises(error) as caught:
+        read_offset_checkpoint(data, file="recovery-point-offset-checkpoint")
+    assert type(caught.value) is error
+    assert (caught.value.position, caught.value.unit) == (line, "line")
+    assert str(caught.value).startswith(f"recovery-point-offset-checkpoint, line {line}: offset checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "line"),
+    [
+        (b"0\n1\n-1 0\n", BadValueError, 3),
+        (b"0\n1\n0 -1\n", BadValueError, 3),
+        (b"0\n1\n0 0 0\n", BadValueError, 3),
+        (b"0\n2\n0 0\n2147483648 0\n", BadValueError, 4),
+        (b"0\n2\n0 0\n", BadLengthError, 2),
+        (b"2\n0\n", BadVersionError, 1),
+    ],
+)
+def test_faults_of_leader_epoch_checkpoints(data: bytes, error: type[FormatError], line: int) -> None:
+    with pytest.raises(error) as caught:
+        read_leader_epoch_checkpoint(data)
+    assert type(caught.value) is error
+    assert (caught.value.position, caught.value.unit) == (line, "line")
+
+
+def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b"0\n2\na 0 1\nb 0 1\n"
+    monkeypatch.setattr(limits, "TEXT_LINES_MAX", 3)
+    with pytest.raises(LimitExceededError):
+        read_offset_checkpoint(data)
+    monkeypatch.setattr(limits, "TEXT_LINES_MAX", 4)
+    assert len(read_offset_checkpoint(data)) == 2
+    monkeypatch.setattr(limits, "TEXT_FILE_BYTES_MAX", len(data) - 1)
+    with pytest.raises(LimitExceededError):
+        read_offset_checkpoint(data)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        OffsetCheckpointEntry("", 0, 0),
+        OffsetCheckpointEntry("a b", 0, 0),
+        OffsetCheckpointEntry("a\n", 0, 0),
+        OffsetCheckpointEntry("\ud800", 0, 0),
+        OffsetCheckpointEntry("a", 2**31, 0),
+        OffsetCheckpointEntry("a", 0, 2**63),
+    ],
+)
+def test_entries_that_could_not_be_read_back(entry: OffsetCheckpointEntry) -> None:
+    with pytest.raises(BadValueError):
+        write_offset_checkpoint([entry])
+
+
+@pytest.mark.parametrize(
+    "entry", [LeaderEpochEntry(-1, 0), LeaderEpochEntry(2**31, 0), LeaderEpochEntry(0, -1), LeaderEpochEntry(0, 2**63)]
+)
+def test_leader_epochs_that_could_not_be_read_back(entry: LeaderEpochEntry) -> None:
+    with pytest.raises(BadValueError):
+        write_leader_epoch_checkpoint([entry])
+
+
+def test_a_file_that_was_never_written_has_no_entries() -> None:
+    assert write_offset_checkpoint([]) == b"0\n0\n"
+    assert write_offset_checkpoint([], created_only=True) == b""
+    with pytest.raises(BadValueError):
+        write_leader_epoch_checkpoint([LeaderEpochEntry(0, 0)], created_only=True)
+
+
+OFFSET_ENTRIES = st.builds(
+    OffsetCheckpointEntry,
+    st.from_regex(r"[a-zA-Z0-9._-]{1,249}", fullmatch=True),
+    st.integers(-(2**31), 2**31 - 1),
+    st.integers(-(2**63), 2**63 - 1),
+)
+EPOCH_ENTRIES = st.builds(LeaderEpochEntry, st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1))
+
+
+@given(st.lists(OFFSET_ENTRIES))
+def test_offset_entries_round_trip(entries: list[OffsetCheckpointEntry]) -> None:
+    assert read_offset_checkpoint(write_offset_checkpoint(entries)) == tuple(entries)
+
+
+@given(st.lists(EPOCH_ENTRIES))
+def test_epoch_entries_round_trip(entries: list[LeaderEpochEntry]) -> None:
+    assert read_leader_epoch_checkpoint(write_leader_epoch_checkpoint(entries)) == tuple(entries)
+
+
+NEARLY = st.lists(st.text(alphabet="0123 -+ax\t\r\u00a0٣_", max_size=12)).map(lambda lines: "\n".join(["0", "1", *lines]).encode())
+
+
+@given(st.binary() | st.text().map(lambda text: text.encode("utf-8", "surrogatepass")) | NEARLY)
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    for read, write in (
+        (read_offset_checkpoint, write_offset_checkpoint),
+        (read_leader_epoch_checkpoint, write_leader_epoch_checkpoint),
+    ):
+        try:
+            entries = read(data)
+        except FormatError:
+            continue
+        assert read(write(entries)) == entries
