@@ -21,7 +21,7 @@ from construct import Struct
 
 from formats import limits
 from formats.checksum import crc32, crc32c
-from formats.control_record import ControlRecordType, EndTransactionMarker, parse_control_record
+from formats.control_record import ControlRecordType, EndTransactionMarker, parse_control_key, parse_control_record
 from formats.errors import BadLengthError, BadMagicError, BadValueError, FormatError, LimitExceededError, TruncatedError
 from formats.layout import dtype_of
 from formats.record_batch import (
@@ -223,8 +223,9 @@ class HeaderReader:
         """Where the whole batches of the block begin, where the last of them ends, and the error on which the walk stopped."""
         if self.hint is not None and len(self.hint):
             first, last = np.searchsorted(self.hint, (position, position + filled))
-            seeds = self.hint[first:last] - position
-            if len(seeds) >= _HINTS_MIN:
+            seeds = self.hint[first:last].astype(np.int64) - position
+            ascending = len(seeds) >= _HINTS_MIN and seeds[0] >= 0 and seeds[-1] < filled and (seeds[1:] > seeds[:-1]).all()
+            if ascending:
                 walked = _walk_from_hints(buffer, filled, seeds, length_position)
                 if walked is not None:
                     return (*walked, None)
@@ -307,9 +308,9 @@ class HeaderReader:
         for index in np.flatnonzero(~usual).tolist():
             row = int(control[index])
             start = int(offsets[row])
-            end = min(start + LOG_OVERHEAD_BYTES + int(rows["length"][row]), filled)
             try:
-                types[index], epochs[index], deltas[index] = _read_marker(buffer[start:end].tobytes(), rows[row])
+                batch = self._control_batch(buffer, filled, start, LOG_OVERHEAD_BYTES + int(rows["length"][row]), position)
+                types[index], epochs[index], deltas[index] = _read_marker(batch, rows[row])
             except FormatError as fault:
                 error = row, fault.shifted_by(position + start).in_file(self.source.name)
                 control, types, epochs, deltas = control[:index], types[:index], epochs[:index], deltas[:index]
@@ -319,6 +320,18 @@ class HeaderReader:
         appended = chosen["attributes"] & ATTRIBUTE_LOG_APPEND_TIME != 0
         timestamps[appended] = chosen["max_timestamp"][appended]
         return control, (types, epochs, timestamps), error
+
+    def _control_batch(self, buffer: np.ndarray, filled: int, start: int, size: int, position: int) -> bytes:
+        """The bytes of a control batch, read again where it is larger than the block. Positions of errors count from its start."""
+        most = limits.CONTROL_BATCH_BYTES_MAX + limits.BATCH_HEADER_BYTES_MAX
+        if size > most:
+            raise LimitExceededError("control batch", position=0, expected=f"at most {most} bytes", found=size)
+        if start + size <= filled:
+            return buffer[start : start + size].tobytes()
+        batch = bytearray(size)
+        count = self.source.read_into(position + start, memoryview(batch))
+        self.bytes_read += count
+        return bytes(batch[:count])
 
     def _check_crc(self, buffer: np.ndarray, filled: int, offsets: np.ndarray, rows: np.ndarray, position: int) -> None:
         view = buffer.data
@@ -346,6 +359,9 @@ class HeaderReader:
         return value
 
 
+_LOOK_BYTES = MAGIC_POSITION + 2
+"""FileLogInputStream looks at a length only where more than the 17 bytes up to the magic are left."""
+
 _HINTS_MIN = 16
 """Fewer hints in a block than this do not pay for the array operations."""
 
@@ -362,7 +378,7 @@ def _walk_by_length(
     data = buffer.data[:filled]
     offsets: list[int] = []
     at = 0
-    while at + MAGIC_POSITION < filled:
+    while at + _LOOK_BYTES <= filled:
         length = int.from_bytes(data[at + length_position : at + length_position + 4], "big", signed=True)
         if length < LENGTH_MIN[0]:
             expected = f"at least {LENGTH_MIN[0]}"
@@ -384,7 +400,7 @@ def _walk_from_hints(buffer: np.ndarray, filled: int, seeds: np.ndarray, length_
     """
     if seeds[0] != 0:
         seeds = np.concatenate((np.zeros(1, dtype=np.int64), seeds))
-    seeds = seeds[seeds + MAGIC_POSITION < filled]
+    seeds = seeds[seeds + _LOOK_BYTES <= filled]
     bounds = np.append(seeds[1:], filled)
     lengths = np.ndarray((len(buffer) - length_position - 3,), dtype=">i4", buffer=buffer, offset=length_position, strides=(1,))
     found: list[np.ndarray] = []
@@ -404,7 +420,7 @@ def _walk_from_hints(buffer: np.ndarray, filled: int, seeds: np.ndarray, length_
             at, after, bounds = at[:-1], after[:-1], bounds[:-1]
         found.append(at)
         going = after < bounds
-        if len(going) and going[-1] and bounds[-1] == filled and after[-1] + MAGIC_POSITION >= filled:
+        if len(going) and going[-1] and bounds[-1] == filled and after[-1] + _LOOK_BYTES > filled:
             end = int(after[-1])
             going[-1] = False
         at, bounds = after[going], bounds[going]
@@ -471,15 +487,15 @@ def _read_marker(batch: bytes, row: np.void) -> tuple[int, int, int]:
     if int(row["attributes"]) & ATTRIBUTE_CODEC:
         codec = int(row["attributes"]) & ATTRIBUTE_CODEC
         raise BadValueError("codec of a control batch", position=21, expected="0 (brokers never compress one)", found=codec)
-    if len(batch) - header > limits.CONTROL_BATCH_BYTES_MAX:
-        raise LimitExceededError(
-            "control batch", position=0, expected=f"at most {limits.CONTROL_BATCH_BYTES_MAX} bytes", found=len(batch)
-        )
-    record, _ = parse_record(batch[header:], position=header)
-    control = parse_control_record(record, position=header)
-    if control.type_id not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
+    record, size = parse_record(batch[header:], position=header)
+    if count == 1 and header + size != len(batch):  # DefaultRecordBatch.RecordIterator.next: "records still remaining"
+        what = "length of a control batch of one record"
+        raise BadLengthError(what, position=8, expected=header + size - LOG_OVERHEAD_BYTES, found=len(batch) - LOG_OVERHEAD_BYTES)
+    _, type_id = parse_control_key(record, position=header)
+    if type_id not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):  # before the value, as EndTransactionMarker.deserialize
         what = "type of a control record with a producer id"
-        raise BadValueError(what, position=header, expected="0 (abort) or 1 (commit)", found=control.type_id)
+        raise BadValueError(what, position=header, expected="0 (abort) or 1 (commit)", found=type_id)
+    control = parse_control_record(record, position=header)
     assert isinstance(control.value, EndTransactionMarker)
     return control.type_id, control.value.coordinator_epoch, record.timestamp_delta
 
@@ -492,12 +508,15 @@ def reference_headers(source: SegmentBytes) -> tuple[list[BatchHeader], list[int
     buffer = memoryview(bytearray(limits.BATCH_HEADER_BYTES_MAX))
     while position < source.size_bytes:
         count = source.read_into(position, buffer)
+        left = source.size_bytes - position
+        length = int.from_bytes(buffer[8:12], "big", signed=True)
+        # As FileLogInputStream.nextBatch does: a batch that is not whole ends the file in silence, whatever its magic says.
+        if left < _LOOK_BYTES or (length >= LENGTH_MIN[0] and LOG_OVERHEAD_BYTES + length > left):
+            return headers, positions, _reference_tail(source, position, _short(source, position))
         try:
             header = parse_batch_header(bytes(buffer[:count]), file=source.name, position=position)
         except FormatError as error:
             return headers, positions, _reference_tail(source, position, error)
-        if position + header.size_bytes > source.size_bytes:
-            return headers, positions, _reference_tail(source, position, _short(source, position))
         headers.append(header)
         positions.append(position)
         position += header.size_bytes

@@ -32,6 +32,7 @@ CLEAN_SHUTDOWN_BYTES_MAX = 1 << 16
 """The file holds two numbers; keys that newer versions add are ignored. What is larger was not written by a broker."""
 
 _BLANK = " \t\f"
+_COMMENT = ("#", "!")
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPE = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\", "=": "\\=", ":": "\\:", "#": "\\#", "!": "\\!"}
 _UNICODE = re.compile(r"[0-9a-fA-F]{4}")
@@ -56,7 +57,7 @@ class Properties:
 
     Attributes:
         entries: the properties in file order; a key may stand twice, the last one counts.
-        comments: the comment lines in file order, with their ``#`` or ``!``.
+        comments: the comment lines in file order, from their ``#`` or ``!`` on.
     """
 
     entries: tuple[Property, ...]
@@ -99,25 +100,24 @@ def read_properties(data: bytes | memoryview, *, file: str | None = None) -> Pro
 
 
 def _logical_lines(lines: list[str]) -> Iterator[tuple[int, str, bool]]:
-    """``Properties.LineReader``: line number, logical line, and whether it is a comment. Blank lines are left out."""
+    """``Properties.LineReader`` (JDK 17): line number, logical line, whether it is a comment. Blank lines are left out."""
     natural = iter(enumerate(lines, start=1))
     for number, line in natural:
         text = line.lstrip(_BLANK)
-        if not text:
-            continue
-        if text[0] in "#!":
-            # A backslash does not continue a comment.
-            yield number, line, True
-            continue
-        parts = []
-        while _ends_open(text):
+        parts: list[str] = []
+        empty, at_end = True, False
+        while not (empty and text[:1] in _COMMENT) and _ends_open(text):
             parts.append(text[:-1])
-            _, following = next(natural, (0, ""))
-            text = following.lstrip(_BLANK)
-        parts.append(text)
-        logical = "".join(parts)
-        if logical:
-            yield number, logical, False
+            empty = empty and len(text) == 1
+            _, following = next(natural, (0, None))
+            at_end = following is None
+            text = (following or "").lstrip(_BLANK)
+        if empty and text[:1] in _COMMENT:
+            # Only where nothing stands before it; and a backslash does not continue a comment.
+            yield number, text, True
+        elif text or not empty or at_end:
+            parts.append(text)
+            yield number, "".join(parts), False
 
 
 def _ends_open(text: str) -> bool:

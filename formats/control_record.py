@@ -17,7 +17,7 @@ from typing import IO, Any
 from construct import Bytes, Construct, GreedyBytes, StreamError, Struct
 
 from formats import limits
-from formats.errors import BadLengthError, BadValueError, BadVersionError, TruncatedError
+from formats.errors import BadLengthError, BadVersionError, FormatError, TruncatedError
 from formats.primitives import INT16, INT32, INT64, UINT16, UNSIGNED_VARINT, parse_whole
 from formats.record_batch import Record
 
@@ -34,6 +34,7 @@ __all__ = [
     "Voters",
     "build_control_record",
     "build_end_transaction_marker",
+    "parse_control_key",
     "parse_control_record",
 ]
 
@@ -230,18 +231,24 @@ def parse_control_record(record: Record, *, file: str | None = None, position: i
         FormatError: the value of a KRaft record does not follow its schema.
     """
     try:
-        key = parse_whole(
-            KEY,
-            record.key or b"",
-            "key of a control record",
-            lambda fields: (fields.version, fields.type),
-            position=position,
-        )
-        if key[0] < 0:
-            raise BadVersionError("version of the key of a control record", position=position, expected="0 or more", found=key[0])
-        return ControlRecord(*key, _parse_value(key[1], record.value, position))
-    except (TruncatedError, BadVersionError, BadValueError, BadLengthError) as error:
+        key_version, type_id = parse_control_key(record, position=position)
+        return ControlRecord(key_version, type_id, _parse_value(type_id, record.value, position))
+    except FormatError as error:
         raise error.in_file(file) if file else error from None
+
+
+def parse_control_key(record: Record, *, position: int = 0) -> tuple[int, int]:
+    """Version and type in the key of a control record (``ControlRecordType.parseTypeId``); the value is not looked at.
+
+    Raises:
+        TruncatedError: key too short, or null.
+        BadVersionError: a negative version.
+    """
+    what = "key of a control record"
+    key = parse_whole(KEY, record.key or b"", what, lambda fields: (fields.version, fields.type), position=position)
+    if key[0] < 0:
+        raise BadVersionError(f"version of the {what}", position=position, expected="0 or more", found=key[0])
+    return key
 
 
 def _parse_value(type_id: int, value: bytes | None, position: int) -> ControlValue:

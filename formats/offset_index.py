@@ -1,6 +1,7 @@
 """``.index``: from offsets of a segment to positions in its log file.
 
-An entry says that the batch which begins at ``position`` ends with offset base offset + ``relative_offset``. The index is sparse
+An entry says that what was appended at ``position`` ends with offset base offset + ``relative_offset``: the last offset of the
+batch that begins there, or of a later one where several batches or messages were appended at once. The index is sparse
 (``index.interval.bytes``), strictly ascending, and never trusted by us: it only shortens searches.
 
 Source: ``OffsetIndex``, ``AbstractIndex``.
@@ -36,8 +37,8 @@ class OffsetIndexEntry:
     """One entry of an offset index.
 
     Attributes:
-        relative_offset: int32, last offset of the batch minus the base offset of the segment.
-        position: int32, where the batch begins in the log file, in bytes.
+        relative_offset: int32, last offset of a batch at or behind ``position``, minus the base offset of the segment.
+        position: int32, where a batch begins in the log file, in bytes.
     """
 
     relative_offset: int

@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
-from construct import Construct, FixedSized, GreedyBytes, StreamError, Struct
+from construct import Construct, FixedSized, GreedyBytes, StreamError, Struct, Tell
 
 from formats import limits
 from formats.checksum import crc32, crc32c
-from formats.errors import BadChecksumError, BadLengthError, BadMagicError, TruncatedError
+from formats.errors import BadChecksumError, BadLengthError, BadMagicError, FormatError, TruncatedError
 from formats.primitives import INT8, INT16, INT32, INT64, UINT32, VARINT, VARLONG, parse_whole
 
 __all__ = [
@@ -209,9 +209,11 @@ RECORD_BODY = Struct(
 )
 
 RECORD = Struct(
-    "length" / VARINT, "body" / FixedSized(lambda this: this.length, Struct(*RECORD_BODY.subcons, "rest" / GreedyBytes))
+    "length" / VARINT,
+    "body" / FixedSized(lambda this: this.length, Struct(*RECORD_BODY.subcons, "rest" / GreedyBytes)),
+    "end" / Tell,
 )
-"""A record of magic 2. Its length must be used up exactly (``DefaultRecord.readFrom``)."""
+"""A record of magic 2. Its length must be used up exactly (``DefaultRecord.readFrom``); ``end`` is where it ends in the stream."""
 
 
 def parse_batch_header(data: bytes | memoryview, *, file: str | None = None, position: int = 0) -> BatchHeader:
@@ -300,11 +302,11 @@ def parse_record(data: bytes | memoryview, *, file: str | None = None, position:
         if body.rest:
             raise BadLengthError("length of a record", expected=fields.length - len(body.rest), found=fields.length)
         record = Record(body.timestamp_delta, body.offset_delta, body.key, body.value, body.headers, body.attributes)
-        return record, len(VARINT.build(fields.length)) + int(fields.length)
+        return record, int(fields.end)  # not the size of the shortest varint: Kafka accepts longer ones
 
     try:
         return parse_whole(RECORD, data, "record", make, position=position)
-    except (TruncatedError, BadLengthError) as error:
+    except FormatError as error:
         raise error.in_file(file) if file else error from None
 
 

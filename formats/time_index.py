@@ -1,7 +1,8 @@
 """``.timeindex``: from timestamps to offsets of a segment.
 
-An entry says that no record up to base offset + ``relative_offset`` is newer than ``timestamp``, and that the batch ending there
-holds it. When a segment is rolled its greatest timestamp is appended, even to a full index.
+An entry says that the batch which holds offset base offset + ``relative_offset`` (mostly as its last one) has ``timestamp`` as
+its greatest, and that no batch before it is newer. When a segment is rolled its greatest timestamp is appended, even to a full
+index.
 
 Source: ``TimeIndex``, ``AbstractIndex``.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-class OutputFormat(str, Enum):
+class OutputFormat(StrEnum):
     """What stdout carries."""
 
     TABLE = "table"
@@ -45,10 +45,13 @@ Paths = Annotated[
 ServerProperties = Annotated[
     str | None, typer.Option("--server-properties", metavar="FILE", help="Read all log.dirs of this broker as one unit.")
 ]
-Topic = Annotated[list[str] | None, typer.Option("--topic", metavar="PATTERN", help="Only topics like this shell pattern; repeatable.")]
+Topic = Annotated[
+    list[str] | None, typer.Option("--topic", metavar="PATTERN", help="Only topics like this shell pattern; repeatable.")
+]
 Partition = Annotated[list[int] | None, typer.Option("--partition", metavar="N", help="Only this partition number; repeatable.")]
 Offset = Annotated[
-    str | None, typer.Option("--offsets", metavar="FROM:TO", help="Only boundaries in this range, both ends included; either may be empty.")
+    str | None,
+    typer.Option("--offsets", metavar="FROM:TO", help="Only boundaries in this range, both ends included; either may be empty."),
 ]
 OutputOption = Annotated[OutputFormat, typer.Option("--output", help="Table for people, JSON for programs (docs/json.md).")]
 AsOf = Annotated[
@@ -61,9 +64,12 @@ ExpirationMs = Annotated[
 ]
 Verbose = Annotated[int, typer.Option("-v", "--verbose", count=True, help="Log decisions to stderr.")]
 Report = Annotated[
-    str | None, typer.Option("--report", metavar="FILE", help="Also write a report: inputs, identities, versions, findings, actions.")
+    str | None,
+    typer.Option("--report", metavar="FILE", help="Also write a report: inputs, identities, versions, findings, actions."),
 ]
-Jobs = Annotated[int | None, typer.Option("--jobs", min=1, metavar="N", help="Worker processes (default: the processors of this machine).")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", min=1, metavar="N", help="Worker processes (default: the processors of this machine).")
+]
 
 
 def as_of_ms(text: str | None) -> int:

@@ -1,4 +1,4 @@
-"""Where a verb reads from: paths or a ``server.properties``, narrowed by a selection, with what the broker's files say of each partition."""
+"""Where a verb reads from: paths or a ``server.properties``, narrowed by a selection, with what the broker's files say."""
 
 from __future__ import annotations
 
@@ -16,7 +16,16 @@ from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.log_dir import LogDirState, find_partitions, read_small_file
 from snaprebuild.storage.partition_dir import PartitionDir
 
-__all__ = ["PartitionSource", "Selection", "Source", "TopicKind", "expiration_of", "log_dirs_of", "open_source", "read_server_properties"]
+__all__ = [
+    "PartitionSource",
+    "Selection",
+    "Source",
+    "TopicKind",
+    "expiration_of",
+    "log_dirs_of",
+    "open_source",
+    "read_server_properties",
+]
 
 EXPIRATION_BEFORE_3_4_MS = 604_800_000
 """Brokers before 3.4 expire producers by ``transactional.id.expiration.ms``, seven days by default (KIP-854)."""
@@ -128,7 +137,7 @@ class Source:
         return tuple({partition.log_dir.path: partition.log_dir for partition in self.partitions}.values())
 
 
-def open_source(paths: Iterable[str], server_properties: str | None = None, selection: Selection = Selection()) -> Source:  # noqa: B008
+def open_source(paths: Iterable[str], server_properties: str | None = None, selection: Selection = Selection()) -> Source:
     """Finds the selected partitions below ``paths`` and below the ``log.dirs`` of a ``server.properties``.
 
     Raises:
@@ -141,9 +150,13 @@ def open_source(paths: Iterable[str], server_properties: str | None = None, sele
     discovery = find_partitions(roots)
     partitions: list[PartitionSource] = []
     findings = [finding_of_error(error, error.path or "") for error in discovery.faults]
-    findings += [Finding("duplicate-path", Severity.NOTE, path, "was reached before by another path") for path in discovery.duplicates]
+    findings += [
+        Finding("duplicate-path", Severity.NOTE, path, "was reached before by another path") for path in discovery.duplicates
+    ]
     for log_dir in discovery.log_dirs:
-        findings += [Finding("unreadable-broker-file", Severity.FINDING, log_dir.state.path, fault) for fault in log_dir.state.faults]
+        findings += [
+            Finding("unreadable-broker-file", Severity.FINDING, log_dir.state.path, fault) for fault in log_dir.state.faults
+        ]
         for directory in log_dir.partitions:
             if not selection.takes(directory):
                 continue
@@ -196,8 +209,9 @@ def log_dirs_of(properties: Properties) -> list[str]:
 def expiration_of(properties: Properties) -> int:
     """The longest expiration that a broker with this configuration may use, in ms.
 
-    ``producer.id.expiration.ms`` where it is set. Else the default, or ``transactional.id.expiration.ms`` where that is set or the broker
-    speaks a protocol before 3.4, because such brokers expire producers by it: too long a window costs time, too short a one costs producers.
+    ``producer.id.expiration.ms`` where it is set. Else the default, or ``transactional.id.expiration.ms`` where that is set or the
+    broker speaks a protocol before 3.4, because such brokers expire producers by it: too long a window costs time, too short a one
+    costs producers.
 
     Raises:
         UsageError: a value is no number.

@@ -229,7 +229,7 @@ class ProducerState:
 
 
 def _after_marker(entry: ProducerEntry, marker: Marker) -> ProducerEntry:
-    """``ProducerAppendInfo.appendEndTxnMarker``. The data batch survives only when the epoch does not change; commit and abort are alike."""
+    """``ProducerAppendInfo.appendEndTxnMarker``: the data batch survives only an equal epoch; commit and abort are alike."""
     after = replace(
         entry,
         epoch=marker.epoch,

@@ -32,6 +32,10 @@ from formats.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 
 __all__ = [
     "CLEAR",
+    "ENDS_CLOSING",
+    "ENDS_CLOSING_INCOMING",
+    "ENDS_CLOSING_NOTHING",
+    "ENDS_WITH_DATA",
     "IDENTITY",
     "IF",
     "KEEP",
@@ -42,10 +46,14 @@ __all__ = [
     "effect_of_block",
     "effect_of_entries",
     "entries_of",
+    "resolve_closes",
 ]
 
 KEEP, IF, SET, CLEAR = np.uint8(0), np.uint8(1), np.uint8(2), np.uint8(3)
 """What happens to the incoming data batch."""
+
+ENDS_WITH_DATA, ENDS_CLOSING, ENDS_CLOSING_NOTHING, ENDS_CLOSING_INCOMING = np.uint8(0), np.uint8(1), np.uint8(2), np.uint8(3)
+"""How the batches of a producer end; 0 also where there are none."""
 
 NONE = -1
 """No offset, no epoch: Kafka's own value for them in the file."""
@@ -100,8 +108,11 @@ class SegmentEffect:
         txn_first_offset: int64, -1 for none.
         fail_always: int64, offset of the first batch on which Kafka throws whatever comes in, -1 for none.
         fail_open: int64, the same if a transaction comes in open.
-        first_epoch: int16, of the first batch or marker; with ``epoch_decreased`` evidence only, no part of the function.
-        epoch_decreased: bool, an epoch went down, which no legal log shows.
+        first_epoch: int16, of the first batch or marker. Evidence only, no part of the function.
+        epoch_decreased: bool, an epoch went down, which no legal log shows. Evidence too.
+        starts_fresh: bool, begins with a data batch of epoch 0 and sequence 0: no batch of this producer can lie before it. Evidence too.
+        end: uint8, how it ends: with data (``ENDS_WITH_DATA``), or with a marker that closed a transaction, closed none, or closed what
+            came in open if anything did. Evidence too.
         closes: transactions closed by the markers.
     """
 
@@ -122,6 +133,8 @@ class SegmentEffect:
     fail_open: np.ndarray
     first_epoch: np.ndarray
     epoch_decreased: np.ndarray
+    starts_fresh: np.ndarray
+    end: np.ndarray
     closes: TransactionCloses
 
     def __len__(self) -> int:
@@ -160,13 +173,15 @@ _COLUMNS: dict[str, tuple[str, int]] = {
     "fail_open": ("i8", NONE),
     "first_epoch": ("i2", NONE),
     "epoch_decreased": ("?", 0),
+    "starts_fresh": ("?", 0),
+    "end": ("u1", 0),
 }
 """Type of each column, and the value by which a producer that was not touched is left as it is: the identity."""
 
 
 def _replaced(effect: SegmentEffect, **columns: object) -> SegmentEffect:
     values = {name: getattr(effect, name) for name in (*_COLUMNS, "closes")}
-    return SegmentEffect(**{**values, **columns})  # type: ignore[arg-type]
+    return SegmentEffect(**{**values, **columns})
 
 
 def _no_closes() -> TransactionCloses:
@@ -262,14 +277,20 @@ def _first_of(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _composed_evidence(a: SegmentEffect, b: SegmentEffect) -> dict[str, np.ndarray]:
     between = a.assigned & b.assigned & (b.first_epoch < a.epoch)
+    closing = np.where(
+        a.txn_first_offset != NONE, ENDS_CLOSING, np.where(a.txn_is_set, ENDS_CLOSING_NOTHING, ENDS_CLOSING_INCOMING)
+    )
+    end_of_b = np.where(b.end == ENDS_CLOSING_INCOMING, closing, b.end)
     return {
+        "starts_fresh": np.where(a.assigned, a.starts_fresh, b.starts_fresh),
+        "end": np.where(b.assigned, end_of_b, a.end),
         "first_epoch": np.where(a.assigned, a.first_epoch, b.first_epoch),
         "epoch_decreased": a.epoch_decreased | b.epoch_decreased | between,
     }
 
 
 def _composed_closes(first: SegmentEffect, then: SegmentEffect) -> TransactionCloses:
-    """b's first marker of a producer closes what was open after a, where a knows it."""
+    """The first marker of a producer in ``then`` closes what was open after ``first``, where that is known."""
     closes = then.closes
     if not len(closes):
         return first.closes
@@ -328,7 +349,8 @@ def _sort_key(producer_id: np.ndarray) -> np.ndarray:
 
 
 def _unique_sorted(values: np.ndarray) -> np.ndarray:
-    return values[_starts(values)]
+    unique: np.ndarray = values[_starts(values)]
+    return unique
 
 
 def _starts(values: np.ndarray) -> np.ndarray:
@@ -391,6 +413,7 @@ class _Acting:
         decreased = np.zeros(len(self.rows), dtype=bool)
         decreased[1:] = (self.epoch[1:] < self.epoch[:-1]) & (self.group[1:] == self.group[:-1])
         columns["epoch_decreased"] = np.logical_or.reduceat(decreased, self.starts)
+        self._ends(columns)
         return SegmentEffect(**columns, closes=self._closes())
 
     def _coordinator_epoch(self, columns: dict[str, np.ndarray], last_marker: np.ndarray) -> None:
@@ -433,6 +456,16 @@ class _Acting:
             first = np.minimum.reduceat(self._where(failing, len(self.rows)), self.starts)
             hit = first < len(self.rows)
             columns[name][hit] = self.base_offset[first[hit]]
+
+    def _ends(self, columns: dict[str, np.ndarray]) -> None:
+        first = self.starts
+        new = self.is_data[first] & (self.epoch[first] == 0)
+        columns["starts_fresh"] = new & (self.block.column("base_sequence")[self.rows[first]] == 0)
+        stretch = self.stretch[self.ends]
+        closed_own = self.stretch_first_txn[stretch] < len(self.rows)
+        in_first = self.stretch_starts[stretch] == self.starts
+        closing = np.where(closed_own, ENDS_CLOSING, np.where(in_first, ENDS_CLOSING_INCOMING, ENDS_CLOSING_NOTHING))
+        columns["end"] = np.where(self.is_marker[self.ends], closing, ENDS_WITH_DATA).astype(np.uint8)
 
     def _closes(self) -> TransactionCloses:
         where = np.flatnonzero(self.is_marker)

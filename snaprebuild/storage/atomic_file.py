@@ -386,7 +386,8 @@ def _read_back(place: _Place, temporary_name: str, fd: int, data: bytes) -> None
 
 def _first_difference(calls: FileCalls, fd: int, data: memoryview) -> int | None:
     position = 0
-    while block := calls.read(fd, _READ_BLOCK_BYTES):
+    # One byte more than is wanted, to meet the end of the file, or what stands behind it.
+    while block := calls.read(fd, min(len(data) - position + 1, _READ_BLOCK_BYTES)):
         wanted = data[position : position + len(block)]
         if block != wanted:
             common = zip(block, wanted, strict=False)
@@ -470,12 +471,15 @@ def _move(place: _Place, name: str, aside: str, status: os.stat_result) -> None:
             if error.errno not in _NO_RENAME_NOREPLACE:
                 raise
             calls.link(name, aside, dir_fd=place.fd)
+            # Else a power failure may keep the removal and lose the new name.
+            calls.fsync(place.fd)
             calls.unlink(name, dir_fd=place.fd)
     except OSError as error:
         try:
             is_aside = place.leads_to_file(aside, status)
             if is_aside and place.leads_to_file(name, status):
-                calls.unlink(name, dir_fd=place.fd)  # a run that was killed between link and unlink left both names
+                calls.fsync(place.fd)  # a run that was stopped between link and unlink left both names
+                calls.unlink(name, dir_fd=place.fd)
         except OSError as unseen:
             raise place.unknown(name, f"may have been set aside as {aside} ({_reason(error)})", unseen) from error
         if is_aside:

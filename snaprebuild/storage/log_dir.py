@@ -215,8 +215,8 @@ def _listed(path: str) -> list[os.DirEntry[str]]:
 
 def _is_partition(entries: list[os.DirEntry[str]]) -> bool:
     """A directory that is named like a partition is one if a file of it is, or if it is empty; ``data-1`` may be a disk of a broker."""
-    names = [entry.name for entry in entries]
-    if any(name in BROKER_FILES for name in names):
+    names = {entry.name for entry in entries}
+    if not names.isdisjoint(BROKER_FILES):
         return False
     if any(parse_file_name(name) is not None for name in names):
         return True

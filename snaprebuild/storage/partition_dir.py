@@ -1,17 +1,18 @@
 """One listing of a partition directory: its segments, snapshots and everything else, by name, size and identity.
 
-No file is opened here. A directory is listed once, and only files whose size or identity matters (segments, snapshots, indexes of
-segments) are looked at with ``stat``.
+No file is opened here. A directory is listed once, and only files whose size or identity matters (segments, snapshots, transaction
+indexes) are looked at with ``stat``: a broker has some hundred thousand files, and that system call is most of what a listing costs.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from formats.file_names import FileKind, FileSuffix, PartitionDirectoryName, PartitionFileName, parse_file_name
+from formats.file_names import INT64_MAX, FileKind, FileSuffix, PartitionDirectoryName, parse_file_name
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage.atomic_file import Ownership
 
@@ -57,13 +58,14 @@ class SegmentFiles:
     Attributes:
         base_offset: int64.
         log: the segment itself.
-        offset_index: bytes of ``.index``, None when it is absent; likewise ``time_index`` and ``transaction_index``.
+        offset_index: name of ``.index``, None when it is absent; likewise ``time_index``.
+        transaction_index: bytes of ``.txnindex``, None when it is absent: most segments have none.
     """
 
     base_offset: int
     log: ListedFile
-    offset_index: int | None = None
-    time_index: int | None = None
+    offset_index: str | None = None
+    time_index: str | None = None
     transaction_index: int | None = None
 
     @property
@@ -160,42 +162,53 @@ def partition_dir_of_entries(path: str, name: PartitionDirectoryName, entries: I
         raise ReadFailedError(f"cannot be looked at: {error.strerror}", path=path, errno=error.errno) from error
 
 
+_STEM_CHARACTERS = 20
+_OFFSET_MAX_DIGITS = str(INT64_MAX).rjust(_STEM_CHARACTERS, "0")
+_LOG, _SNAPSHOT, _TRANSACTION_INDEX = FileKind.LOG.value, FileKind.PRODUCER_SNAPSHOT.value, FileKind.TRANSACTION_INDEX.value
+_OFFSET_INDEX, _TIME_INDEX = FileKind.OFFSET_INDEX.value, FileKind.TIME_INDEX.value
+_FREQUENT = (_LOG, _OFFSET_INDEX, _TIME_INDEX, _TRANSACTION_INDEX, _SNAPSHOT)
+
+_Entry: TypeAlias = "os.DirEntry[str]"
+
+
 class _Sorter:
-    """Puts each entry of a listing where it belongs."""
+    """Puts each entry of a listing where it belongs.
+
+    The frequent names (20 digits and one of five endings) are told by slicing; all others go through ``parse_file_name``, which gives the
+    same answer for these too, slowly.
+    """
 
     def __init__(self, path: str, name: PartitionDirectoryName, status: os.stat_result) -> None:
         self.path = path
         self.name = name
         self.status = status
-        self.logs: dict[int, ListedFile] = {}
-        self.indexes: dict[FileKind, dict[int, tuple[str, int]]] = {
-            kind: {} for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
-        }
-        self.snapshots: list[tuple[int, ListedFile]] = []
+        self.frequent: dict[str, dict[str, _Entry]] = {ending: {} for ending in _FREQUENT}
+        self.owners: dict[tuple[int, int, int], Ownership] = {}
         self.lists: dict[str, list[str]] = {
             key: [] for key in ("misnamed", "swapped", "deleted", "temporary", "unreadable", "sub_directories")
         }
         self.flags: set[FileKind] = set()
         self.others = 0
 
-    def sorted(self, entries: Iterable[os.DirEntry[str]]) -> PartitionDir:
+    def sorted(self, entries: Iterable[_Entry]) -> PartitionDir:
+        frequent = self.frequent
         for entry in entries:
-            known = parse_file_name(entry.name)
-            if known is None:
-                if entry.is_dir(follow_symlinks=False):
-                    self.lists["sub_directories"].append(entry.name)
-                else:
-                    self.others += 1
+            name = entry.name
+            of_ending = frequent.get(name[_STEM_CHARACTERS:])
+            stem = name[:_STEM_CHARACTERS]
+            # isdecimal alone knows the digits of other scripts.
+            if of_ending is not None and stem.isdecimal() and stem.isascii() and stem <= _OFFSET_MAX_DIGITS:
+                of_ending[stem] = entry
             else:
-                self._known(entry, known)
-        segments = tuple(self._segment(base_offset) for base_offset in sorted(self.logs))
-        lone = [file for index in self.indexes.values() for base_offset, (file, _) in index.items() if base_offset not in self.logs]
+                self._rare(entry)
+        segments = tuple(self._segments())
+        lone = [entry.name for ending in _FREQUENT[1:4] for entry in frequent[ending].values()]
         return PartitionDir(
             path=self.path,
             name=self.name,
             device=self.status.st_dev,
             segments=segments,
-            snapshots=tuple(sorted(self.snapshots, key=lambda item: item[0])),
+            snapshots=tuple(self._listed(_SNAPSHOT)),
             lone_indexes=tuple(sorted(lone)),
             has_leader_epochs=FileKind.LEADER_EPOCH_CHECKPOINT in self.flags,
             has_metadata=FileKind.PARTITION_METADATA in self.flags,
@@ -204,8 +217,14 @@ class _Sorter:
             **{key: tuple(sorted(names)) for key, names in self.lists.items()},
         )
 
-    def _known(self, entry: os.DirEntry[str], known: PartitionFileName) -> None:
-        if known.suffix is FileSuffix.DELETED:
+    def _rare(self, entry: _Entry) -> None:
+        known = parse_file_name(entry.name)
+        if known is None:
+            if entry.is_dir(follow_symlinks=False):
+                self.lists["sub_directories"].append(entry.name)
+            else:
+                self.others += 1
+        elif known.suffix is FileSuffix.DELETED:
             self.lists["deleted"].append(entry.name)
         elif known.suffix is not FileSuffix.NONE:
             self.lists["swapped"].append(entry.name)
@@ -213,35 +232,59 @@ class _Sorter:
             self.lists["misnamed"].append(entry.name)
         elif known.kind is FileKind.PRODUCER_SNAPSHOT_TEMPORARY:
             self.lists["temporary"].append(entry.name)
-        elif known.kind in (FileKind.LOG, FileKind.PRODUCER_SNAPSHOT) or known.kind in self.indexes:
-            self._measured(entry, known)
         else:
             self.flags.add(known.kind)
 
-    def _measured(self, entry: os.DirEntry[str], known: PartitionFileName) -> None:
-        assert known.offset is not None
+    def _segments(self) -> Iterator[SegmentFiles]:
+        """Segments by base offset. Takes their indexes out of the listing, so that lone ones remain."""
+        offset_indexes, time_indexes = self.frequent[_OFFSET_INDEX], self.frequent[_TIME_INDEX]
+        transaction_indexes = self.frequent[_TRANSACTION_INDEX]
+        for base_offset, log in self._listed(_LOG):
+            stem = log.name[:_STEM_CHARACTERS]
+            offset_index, time_index = offset_indexes.pop(stem, None), time_indexes.pop(stem, None)
+            transaction_index = transaction_indexes.pop(stem, None)
+            yield SegmentFiles(
+                base_offset,
+                log,
+                None if offset_index is None or not self._is_file(offset_index) else offset_index.name,
+                None if time_index is None or not self._is_file(time_index) else time_index.name,
+                None if transaction_index is None else self._size(transaction_index),
+            )
+
+    def _listed(self, ending: str) -> Iterator[tuple[int, ListedFile]]:
+        """Files of one kind by offset, with identity and owner. Equal digits are equally long, so their order is that of the offsets."""
+        for stem, entry in sorted(self.frequent[ending].items()):
+            status = self._status(entry)
+            if status is not None:
+                identity = FileIdentity(status.st_size, status.st_mtime_ns, status.st_ino)
+                yield int(stem), ListedFile(entry.name, identity, self._owner(status))
+
+    def _owner(self, status: os.stat_result) -> Ownership:
+        # One value for all files: nearly every file of a partition has the same owner and mode.
+        key = (status.st_uid, status.st_gid, status.st_mode)
+        owner = self.owners.get(key)
+        if owner is None:
+            owner = self.owners[key] = Ownership.of(status)
+        return owner
+
+    def _is_file(self, entry: _Entry) -> bool:
+        """Asks the listing, which costs no system call."""
+        if entry.is_file(follow_symlinks=False):
+            return True
+        self.lists["unreadable"].append(entry.name)
+        return False
+
+    def _size(self, entry: _Entry) -> int | None:
+        status = self._status(entry)
+        return None if status is None else status.st_size
+
+    def _status(self, entry: _Entry) -> os.stat_result | None:
+        """None for what is no regular file, and for what a live broker deleted since the listing."""
         try:
             status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
-            return  # a live broker deleted it since the listing
-        if not stat.S_ISREG(status.st_mode):
-            self.lists["unreadable"].append(entry.name)
-            return
-        if known.kind in self.indexes:
-            self.indexes[known.kind][known.offset] = (entry.name, status.st_size)
-            return
-        listed = ListedFile(entry.name, FileIdentity.of(status), Ownership.of(status))
-        if known.kind is FileKind.LOG:
-            self.logs[known.offset] = listed
-        else:
-            self.snapshots.append((known.offset, listed))
-
-    def _segment(self, base_offset: int) -> SegmentFiles:
-        sizes = {kind: index[base_offset][1] if base_offset in index else None for kind, index in self.indexes.items()}
-        return SegmentFiles(
-            base_offset,
-            self.logs[base_offset],
-            sizes[FileKind.OFFSET_INDEX],
-            sizes[FileKind.TIME_INDEX],
-            sizes[FileKind.TRANSACTION_INDEX],
-        )
+            return None
+        if stat.S_ISREG(status.st_mode):
+            return status
+        self.lists["unreadable"].append(entry.name)
+        return None

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -38,13 +38,6 @@ def free_ports(count: int) -> list[int]:
         if len(found) == count:
             return found
     raise AssertionError("no free ports")
-
-
-def wait_until(what: str, condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.05)
 
 
 class KafkaNode:
@@ -114,6 +107,8 @@ class KafkaNode:
         command += ["-cp", self._classpath, "kafka.Kafka", str(self._properties)]
         self._process = subprocess.Popen(command, cwd=self.root, stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output)
         self.wait_for_log(r"\] Kafka Server started", mark, START_SECONDS)
+        # A broker that is stopped while this part of it still looks for the broker does not end: Kafka waits for itself.
+        self.wait_for_log("Initialized topic-based RLMM resources successfully", mark, START_SECONDS)
         return mark
 
     def stop(self) -> None:

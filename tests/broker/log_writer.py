@@ -156,9 +156,10 @@ class _LogWriter:
             self.features["batch without producer id"] += 1
             return self.batch(None, [record(0, 0, b"k", b"v")], base_sequence=-1)
         if kind == "kraft control":
-            # A leader change: control type 2, of nobody.
+            # A leader change of KRaft: control type 2; its value is version, leader id, no voters, no granting voters, no tags.
+            leader_change = record(0, 0, struct.pack(">hh", 0, 2), struct.pack(">hibbb", 0, 1, 1, 1, 0))
             self.features["control batch without producer id"] += 1
-            return self.batch(None, [record(0, 0, struct.pack(">hh", 0, 2), b"\0\0\0")], base_sequence=-1, attributes=CONTROL)
+            return self.batch(None, [leader_change], base_sequence=-1, attributes=CONTROL)
         if kind == "empty control":
             self.features["empty control batch, " + ("known producer" if producer.known else "unknown producer")] += 1
             producer.known = True

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 
-from formats.batch_headers import BytesSegment, HeaderBlock, HeaderReader, TailKind
 from oracle import Entry
+
+from formats.batch_headers import BytesSegment, HeaderBlock, HeaderReader, TailKind
 from snaprebuild.replay.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.segment_batches import producer_batches
 from snaprebuild.replay.segment_effect import IDENTITY, compose, effect_of_block, entries_of
 
 States = dict[int, dict[int, Entry]]
+COMMAND_SECONDS = 120.0
 BLOCK_BYTES = 1 << 13
 """Small, so that segments consist of several blocks."""
 
@@ -50,6 +54,12 @@ def specification_states_of(partition_dir: Path) -> States:
             break
         states[boundary] = {key: Entry(*(getattr(value, name) for name in Entry._fields)) for key, value in state.entries.items()}
     return states
+
+
+def rebuild_in_place(log_dir: Path, *, set_aside: bool = False) -> int:
+    """Runs the command on a log directory, as a user does. Returns its exit code."""
+    command = [sys.executable, "-m", "snaprebuild", "rebuild", str(log_dir), *(["--set-aside"] if set_aside else [])]
+    return subprocess.run(command, timeout=COMMAND_SECONDS, check=False).returncode
 
 
 ENGINES: Mapping[str, Callable[[Path], States]] = {"segment effects": states_of, "specification": specification_states_of}

@@ -37,6 +37,7 @@ class RecordedCalls(FileCalls):
     after: Callable[[int, str, str], None] = lambda _index, _method, _file: None
     trace: list[Call] = field(default_factory=list)
     files: dict[int, str] = field(default_factory=dict)
+    is_looking_at_created_files: bool = True  # costs a system call of its own
 
     def made(self, method: str, *arguments: Any, **keywords: Any) -> Any:
         file = self._file(method, arguments)
@@ -51,7 +52,8 @@ class RecordedCalls(FileCalls):
         except OSError as error:
             self.trace[index] = Call(method, file, arguments, error=error.errno)
             raise
-        created = os.fstat(result) if method == "open" and arguments[1] & os.O_CREAT else None
+        is_created = method == "open" and arguments[1] & os.O_CREAT
+        created = os.fstat(result) if is_created and self.is_looking_at_created_files else None
         arguments = tuple(bytes(a) if isinstance(a, memoryview) else a for a in arguments)
         self.trace[index] = Call(method, file, arguments, result, status=created)
         return result

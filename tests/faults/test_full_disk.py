@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from recorded_calls import METHODS, NoHardLinks, RecordedCalls, ShortWrites, failing_at, failing_from
 
-from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
+from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, WriteFailedError
 from snaprebuild.storage.atomic_file import OS, FileCalls, Ownership, create_file
 
 NAME = "00000000000000000042.snapshot"

@@ -90,7 +90,9 @@ def test_clean_shutdown_files_of_brokers_round_trip(path: Path) -> None:
         ("a=b\\\n#c", {"a": "b#c"}),
         ("a\\\nb=c", {"ab": "c"}),
         ("a=b\\", {"a": "b"}),
-        ("\\\n\\\n#a=b", {"#a": "b"}),
+        ("\\\n\\\n#a=b\nc=d", {"c": "d"}),
+        ("\\\n\\\na#=b", {"a#": "b"}),
+        ("\\", {"": ""}),
         ("\\\n\n#a=b\nc=d", {"c": "d"}),
         # Escapes.
         (r"a\ b=c", {"a b": "c"}),

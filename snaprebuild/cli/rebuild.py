@@ -1,0 +1,242 @@
+"""The verbs ``plan`` and ``rebuild``: one plan value, shown or carried out."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from snaprebuild.cli.options import (
+    AsOf,
+    ExpirationMs,
+    Jobs,
+    Offset,
+    OutputFormat,
+    OutputOption,
+    Partition,
+    Paths,
+    Report,
+    ServerProperties,
+    Topic,
+    Verbose,
+    as_of_ms,
+    selection_of,
+)
+from snaprebuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.operations.plan import Plan, Request
+
+__all__ = ["plan", "rebuild"]
+
+
+class Boundaries(StrEnum):
+    """Which boundaries are wanted."""
+
+    MISSING = "missing"
+    ALL = "all"
+
+
+class ReplayStart(StrEnum):
+    """Twin of ``operations.replay_partition.ReplayFrom``, which would import numpy for a help text."""
+
+    AUTO = "auto"
+    WINDOW = "window"
+    LOG_START = "log-start"
+
+
+class Crc(StrEnum):
+    """Whether checksums are computed."""
+
+    CHECK = "check"
+    SKIP = "skip"
+
+
+Out = Annotated[
+    str | None, typer.Option("--out", metavar="DIR", help="Write to DIR/<topic-partition>/ instead of into the log directories.")
+]
+BoundariesOption = Annotated[Boundaries, typer.Option("--boundaries", help="Those without a snapshot, or all.")]
+ReplayFromOption = Annotated[
+    ReplayStart,
+    typer.Option(
+        "--replay-from",
+        help="auto: the window, and further back as evidence asks. window: never before the window. log-start: the first segment on disk.",
+    ),
+]
+SetAside = Annotated[
+    bool,
+    typer.Option(
+        "--set-aside",
+        help="Replace proven wrong snapshots; the old file is renamed. Risk: a later start can no longer fall back on it.",
+    ),
+]
+CrcOption = Annotated[
+    Crc, typer.Option("--crc", help="skip reads headers only. Risk: damaged batches are replayed as if they were whole.")
+]
+DropExpired = Annotated[
+    bool,
+    typer.Option(
+        "--drop-expired/--keep-expired", help="Leave out entries that a load at --as-of drops. Kafka itself writes them (default)."
+    ),
+]
+AllowUnproven = Annotated[
+    bool, typer.Option("--allow-unproven", help="Write UNPROVEN snapshots in place. Risk: an open transaction may be forgotten.")
+]
+
+
+def plan(
+    paths: Paths = None,
+    server_properties: ServerProperties = None,
+    out: Out = None,
+    boundaries: BoundariesOption = Boundaries.MISSING,
+    replay_from: ReplayFromOption = ReplayStart.AUTO,
+    set_aside: SetAside = False,
+    crc: CrcOption = Crc.CHECK,
+    drop_expired: DropExpired = False,
+    allow_unproven: AllowUnproven = False,
+    as_of: AsOf = None,
+    expiration_ms: ExpirationMs = None,
+    topic: Topic = None,
+    partition: Partition = None,
+    offsets: Offset = None,
+    save: Annotated[str | None, typer.Option("--save", metavar="FILE", help="Save the plan for `rebuild --plan FILE`.")] = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: shows what `rebuild` would write, from where it would replay and why, and what that costs."""
+    from snaprebuild.cli.rebuild_output import plan_document, print_plan
+    from snaprebuild.cli.result import print_json, set_verbosity, write_report
+    from snaprebuild.operations.findings import exit_code_of
+    from snaprebuild.operations.plan import make_plan, save_plan
+
+    set_verbosity(verbose)
+    request = _request(
+        paths,
+        server_properties,
+        out,
+        boundaries,
+        replay_from,
+        set_aside,
+        crc,
+        drop_expired,
+        allow_unproven,
+        as_of,
+        expiration_ms,
+        selection_of(topic, partition, offsets),
+    )
+    made = make_plan(request, measure_rate=True)
+    if save is not None:
+        save_plan(made, save)
+    result = plan_document(made)
+    if report is not None:
+        write_report(report, result)
+    if output is OutputFormat.JSON:
+        print_json(result)
+    else:
+        print_plan(made)
+    raise typer.Exit(exit_code_of(made.findings))
+
+
+def rebuild(
+    paths: Paths = None,
+    server_properties: ServerProperties = None,
+    plan: Annotated[
+        str | None, typer.Option("--plan", metavar="FILE", help="Carry out a saved plan; refused when the disk moved on.")
+    ] = None,
+    out: Out = None,
+    boundaries: BoundariesOption = Boundaries.MISSING,
+    replay_from: ReplayFromOption = ReplayStart.AUTO,
+    set_aside: SetAside = False,
+    crc: CrcOption = Crc.CHECK,
+    drop_expired: DropExpired = False,
+    allow_unproven: AllowUnproven = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Replay and judge, write nothing.")] = False,
+    jobs: Jobs = None,
+    as_of: AsOf = None,
+    expiration_ms: ExpirationMs = None,
+    topic: Topic = None,
+    partition: Partition = None,
+    offsets: Offset = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """WRITES snapshots that are missing, into the log directories or to --out; an existing file is never replaced."""
+    from snaprebuild.cli.progress import progress_of
+    from snaprebuild.cli.rebuild_output import print_rebuild, rebuild_document
+    from snaprebuild.cli.result import print_findings, print_json, set_verbosity, write_report
+    from snaprebuild.operations.findings import exit_code_of
+    from snaprebuild.operations.plan import load_plan, make_plan
+    from snaprebuild.operations.rebuild import rebuild as carry_out
+
+    set_verbosity(verbose)
+    made: Plan
+    if plan is not None:
+        if paths or server_properties is not None:
+            raise UsageError("--plan carries its own paths: name either a plan or paths")
+        made = load_plan(plan)
+    else:
+        request = _request(
+            paths,
+            server_properties,
+            out,
+            boundaries,
+            replay_from,
+            set_aside,
+            crc,
+            drop_expired,
+            allow_unproven,
+            as_of,
+            expiration_ms,
+            selection_of(topic, partition, offsets),
+        )
+        made = make_plan(request)
+    with progress_of(made) as progress:
+        result = carry_out(made, jobs=jobs, dry_run=dry_run, progress=progress)
+    body = rebuild_document(result)
+    if report is not None:
+        write_report(report, body)
+    if output is OutputFormat.JSON:
+        print_json(body)
+    else:
+        print_rebuild(result)
+    print_findings(result.findings, notes=verbose > 0)
+    raise typer.Exit(exit_code_of(result.findings))
+
+
+def _request(
+    paths: list[str] | None,
+    server_properties: str | None,
+    out: str | None,
+    boundaries: Boundaries,
+    replay_from: ReplayStart,
+    set_aside: bool,
+    crc: Crc,
+    drop_expired: bool,
+    allow_unproven: bool,
+    as_of: str | None,
+    expiration_ms: int | None,
+    selection: Any,
+) -> Request:
+    from snaprebuild.operations.plan import Request
+
+    return Request(
+        paths=tuple(os.path.abspath(path) for path in paths or ()),
+        server_properties=None if server_properties is None else os.path.abspath(server_properties),
+        topics=selection.topics,
+        partitions=tuple(sorted(selection.partitions)),
+        offset_from=selection.offset_from,
+        offset_to=selection.offset_to,
+        out=None if out is None else os.path.abspath(out),
+        boundaries=boundaries.value,
+        replay_from=replay_from.value,
+        set_aside=set_aside,
+        check_crc=crc is Crc.CHECK,
+        drop_expired=drop_expired,
+        allow_unproven=allow_unproven,
+        as_of_ms=as_of_ms(as_of),
+        expiration_ms=expiration_ms,
+    )

@@ -1,0 +1,209 @@
+"""Plans and rebuilds as JSON documents (``snaprebuild.plan/1``, ``snaprebuild.rebuild/1``; docs/json.md) and as tables."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+
+from snaprebuild.cli.result import document, print_findings, print_table
+from snaprebuild.operations.findings import exit_code_of
+
+if TYPE_CHECKING:
+    from snaprebuild.operations.plan import PartitionPlan, Plan
+    from snaprebuild.operations.rebuild import BoundaryResult, PartitionResult, RebuildResult
+    from snaprebuild.replay.difference import Comparison
+
+__all__ = ["comparison_json", "plan_document", "print_plan", "print_rebuild", "rebuild_document"]
+
+
+def _time(ms: int) -> str:
+    try:
+        return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms"
+
+
+def _size(size_bytes: int) -> str:
+    value = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def plan_document(plan: Plan) -> dict[str, object]:
+    """The JSON document of a plan."""
+    rate = plan.rate_bytes_per_second
+    body = {
+        "request": asdict(plan.request),
+        "as_of_ms": plan.clock.as_of_ms,
+        "expiration_ms": plan.clock.expiration_ms,
+        "bytes_to_read": plan.bytes_least,
+        "bytes_to_read_most": plan.bytes_most,
+        "rate_bytes_per_second": None if rate is None else round(rate),
+        "seconds_estimated": None if rate is None else round(plan.bytes_least / rate, 3),
+        "retention_ms": plan.retention_ms,
+        "retention_source": plan.retention_source,
+        "partitions": [_partition_plan(partition) for partition in plan.partitions],
+        "findings": [finding.as_json() for finding in plan.findings],
+        "exit_code": exit_code_of(plan.findings),
+    }
+    return document("plan", 1, body)
+
+
+def _partition_plan(plan: PartitionPlan) -> dict[str, object]:
+    segments = plan.source.directory.segments
+    return {
+        "path": plan.source.directory.path,
+        "topic_partition": plan.source.topic_partition,
+        "target": plan.target,
+        "segments": len(segments),
+        "log_start_offset": plan.source.log_start_offset,
+        "log_end_offset": plan.log_end_offset,
+        "replay_from_offset": segments[plan.replay_index].base_offset if plan.boundaries else None,
+        "replay_reason": plan.replay_reason,
+        "bytes_to_read": plan.bytes_least,
+        "bytes_to_read_most": plan.bytes_most,
+        "retention_frees_ms": plan.retention_frees_ms,
+        "fault": plan.fault,
+        "boundaries": [asdict(boundary) for boundary in plan.boundaries],
+        "left_out": [{"offset": offset, "reason": reason} for offset, reason in plan.left_out],
+    }
+
+
+def print_plan(plan: Plan) -> None:
+    """A summary line, a table of partitions, and what is worth a sentence."""
+    busy = [partition for partition in plan.partitions if partition.boundaries]
+    rows = []
+    for partition in sorted(busy, key=lambda each: -each.bytes_least):
+        base = partition.source.directory.segments[partition.replay_index].base_offset
+        classes = Counter(boundary.expected_class for boundary in partition.boundaries)
+        frees = "-" if partition.retention_frees_ms is None else _time(partition.retention_frees_ms)
+        expected = ", ".join(f"{count} {name}" for name, count in classes.items())
+        row = (
+            partition.source.topic_partition,
+            len(partition.boundaries),
+            base,
+            partition.replay_reason,
+            _size(partition.bytes_least),
+        )
+        rows.append((*row, expected, frees))
+    count = sum(len(partition.boundaries) for partition in busy)
+    if rows:
+        columns = ("partition", "snapshots", "replay from", "because", "to read", "class at best", "retention frees it")
+        print_table(
+            f"{count} snapshots in {len(busy)} of {len(plan.partitions)} partitions",
+            columns,
+            rows,
+            right=("snapshots", "replay from", "to read"),
+        )
+    else:
+        typer.echo(f"nothing to rebuild in {len(plan.partitions)} partitions")
+    if plan.rate_bytes_per_second:
+        seconds = plan.bytes_least / plan.rate_bytes_per_second
+        typer.echo(
+            f"to read: {_size(plan.bytes_least)}, at most {_size(plan.bytes_most)}; about {seconds:.1f} s at the measured {_size(int(plan.rate_bytes_per_second))}/s"
+        )
+    if any(partition.retention_frees_ms is not None for partition in busy):
+        typer.echo(
+            f"retention: assumes {plan.retention_source}; waiting frees a partition only while tiered storage is off, because with it on "
+            "nothing is deleted before it was uploaded"
+        )
+    left_out = Counter(reason for partition in plan.partitions for _, reason in partition.left_out)
+    for reason, number in left_out.items():
+        typer.echo(f"not due: {number} boundaries: {reason}")
+    print_findings(plan.findings)
+
+
+def rebuild_document(result: RebuildResult) -> dict[str, object]:
+    """The JSON document of a rebuild."""
+    plan = result.plan
+    body = {
+        "request": asdict(plan.request),
+        "as_of_ms": plan.clock.as_of_ms,
+        "expiration_ms": plan.clock.expiration_ms,
+        "dry_run": result.is_dry_run,
+        "takes_effect": "when a broker next loads the log, at its start",
+        "partitions": [_partition_result(partition) for partition in result.partitions],
+        "totals": dict(Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)),
+        "findings": [finding.as_json() for finding in result.findings],
+        "exit_code": exit_code_of(result.findings),
+    }
+    return document("rebuild", 1, body)
+
+
+def _partition_result(result: PartitionResult) -> dict[str, object]:
+    directory = result.plan.source.directory
+    return {
+        "path": directory.path,
+        "topic_partition": result.plan.source.topic_partition,
+        "target": result.plan.target,
+        "inputs": [[segment.log.name, *asdict(segment.log.identity).values()] for segment in directory.segments],
+        "log_start_offset": result.plan.source.log_start_offset,
+        "log_end_offset": result.plan.log_end_offset,
+        "replay_from_offset": directory.segments[result.replay_index].base_offset if result.boundaries else None,
+        "replay_reason": result.replay_reason,
+        "bytes_read": result.bytes_read,
+        "seconds": round(result.seconds, 4),
+        "boundaries": [_boundary_result(boundary) for boundary in result.boundaries],
+        "left_out": [{"offset": offset, "reason": reason} for offset, reason in result.plan.left_out],
+    }
+
+
+def _boundary_result(boundary: BoundaryResult) -> dict[str, object]:
+    return {
+        "offset": boundary.offset,
+        "is_log_end": boundary.is_log_end,
+        "action": boundary.action,
+        "class": None if boundary.snapshot_class is None else boundary.snapshot_class.value,
+        "reasons": list(boundary.reasons),
+        "entries": boundary.entries,
+        "path": boundary.path,
+        "set_aside": boundary.set_aside,
+        "comparison": None if boundary.comparison is None else comparison_json(boundary.comparison),
+    }
+
+
+def comparison_json(comparison: Comparison) -> dict[str, object]:
+    """A comparison as plain values."""
+    differences = [{**asdict(difference), "kind": difference.kind.value} for difference in comparison.differences]
+    return {**asdict(comparison), "status": comparison.status.value, "differences": differences}
+
+
+def print_rebuild(result: RebuildResult) -> None:
+    """A table of partitions, then one line of totals."""
+    rows = []
+    for partition in result.partitions:
+        if not partition.boundaries:
+            continue
+        actions = Counter(boundary.action for boundary in partition.boundaries)
+        classes = Counter(boundary.snapshot_class.value for boundary in partition.boundaries if boundary.snapshot_class is not None)
+        offsets = f"{partition.boundaries[0].offset} .. {partition.boundaries[-1].offset}"
+        entries = max((boundary.entries or 0 for boundary in partition.boundaries), default=0)
+        done = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in actions.items())
+        what = ", ".join(f"{count} {name}" for name, count in classes.items())
+        rows.append(
+            (
+                partition.plan.source.topic_partition,
+                offsets,
+                done,
+                what,
+                entries,
+                _size(partition.bytes_read),
+                partition.plan.target,
+            )
+        )
+    if rows:
+        columns = ("partition", "boundaries", "done", "class", "producers at most", "read", "directory")
+        title = "dry run: nothing was written" if result.is_dry_run else "rebuilt"
+        print_table(title, columns, rows, right=("producers at most", "read"))
+    totals = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
+    text = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in totals.items()) or "nothing to do"
+    typer.echo(f"{len(result.partitions)} partitions: {text}")
+    if totals.get("written") and result.plan.request.out is None:
+        typer.echo("The snapshots take effect when the broker next starts.")

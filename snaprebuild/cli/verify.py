@@ -1,0 +1,162 @@
+"""The verb ``verify``."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options import (
+    AsOf,
+    ExpirationMs,
+    Jobs,
+    Offset,
+    OutputFormat,
+    OutputOption,
+    Partition,
+    Paths,
+    Report,
+    ServerProperties,
+    Topic,
+    Verbose,
+    as_of_ms,
+    open_selected,
+    selection_of,
+)
+from snaprebuild.cli.rebuild import Crc, CrcOption
+
+if TYPE_CHECKING:
+    from snaprebuild.operations.verify import PartitionVerdict, VerifyResult
+
+__all__ = ["verify"]
+
+DIFFERENCES_SHOWN_MAX = 10
+
+
+def verify(
+    paths: Paths = None,
+    server_properties: ServerProperties = None,
+    crc: CrcOption = Crc.CHECK,
+    as_of: AsOf = None,
+    expiration_ms: ExpirationMs = None,
+    topic: Topic = None,
+    partition: Partition = None,
+    offsets: Offset = None,
+    jobs: Jobs = None,
+    details: Annotated[bool, typer.Option("--details", help="List every snapshot, not only those that are not equal.")] = False,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: replays each partition and compares every snapshot on disk with the truth."""
+    from snaprebuild.cli.progress import bytes_progress
+    from snaprebuild.cli.result import print_findings, print_json, set_verbosity, write_report
+    from snaprebuild.operations.findings import exit_code_of
+    from snaprebuild.operations.replay_partition import Clock
+    from snaprebuild.operations.verify import verify as judge
+    from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
+
+    set_verbosity(verbose)
+    selection = selection_of(topic, partition, offsets)
+    source = open_selected(paths, server_properties, selection)
+    clock = Clock(as_of_ms(as_of), expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS)
+    total = sum(each.directory.size_bytes for each in source.partitions)
+    started = time.perf_counter()
+    with bytes_progress("verifying", total) as progress:
+        result = judge(source, clock, selection=selection, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
+    document = _document(result, time.perf_counter() - started)
+    if report is not None:
+        write_report(report, document)
+    if output is OutputFormat.JSON:
+        print_json(document)
+    else:
+        _print(result, details=details)
+    print_findings(result.findings, notes=verbose > 0)
+    raise typer.Exit(exit_code_of(result.findings))
+
+
+def _document(result: VerifyResult, seconds: float) -> dict[str, object]:
+    from snaprebuild.cli.result import document
+    from snaprebuild.operations.findings import exit_code_of
+
+    body = {
+        "as_of_ms": result.clock.as_of_ms,
+        "expiration_ms": result.clock.expiration_ms,
+        "seconds": round(seconds, 4),
+        "partitions": [_partition(verdict) for verdict in result.partitions],
+        "totals": dict(Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)),
+        "findings": [finding.as_json() for finding in result.findings],
+        "exit_code": exit_code_of(result.findings),
+    }
+    return document("verify", 1, body)
+
+
+def _partition(verdict: PartitionVerdict) -> dict[str, object]:
+    from snaprebuild.cli.rebuild_output import comparison_json
+
+    directory = verdict.source.directory
+    snapshots = [
+        {
+            "offset": each.offset,
+            "class": None if each.snapshot_class is None else each.snapshot_class.value,
+            **comparison_json(each.comparison),
+        }
+        for each in verdict.snapshots
+    ]
+    return {
+        "path": directory.path,
+        "topic_partition": verdict.source.topic_partition,
+        "inputs": [[segment.log.name, *asdict(segment.log.identity).values()] for segment in directory.segments],
+        "bytes_read": verdict.bytes_read,
+        "snapshots": snapshots,
+        "missing": verdict.missing,
+    }
+
+
+def _print(result: VerifyResult, *, details: bool) -> None:
+    from snaprebuild.cli.result import print_table
+
+    rows = []
+    for verdict in result.partitions:
+        counts = Counter(each.comparison.status.value for each in verdict.snapshots)
+        text = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items()) or "-"
+        rows.append((verdict.source.topic_partition, len(verdict.snapshots), text, len(verdict.missing)))
+    print_table("verified", ("partition", "snapshots", "verdict", "missing"), rows, right=("snapshots", "missing"))
+    listed = []
+    for verdict in result.partitions:
+        for each in verdict.snapshots:
+            comparison = each.comparison
+            if details or comparison.status.value not in ("equal", "equal_after_expiry"):
+                counts_text = f"{comparison.found_entries} of {comparison.expected_entries}"
+                listed.append(
+                    (verdict.source.topic_partition, each.offset, comparison.status.value, counts_text, comparison.reason)
+                )
+    if listed:
+        columns = ("partition", "offset", "verdict", "entries", "because")
+        print_table("snapshots", columns, listed, right=("offset",))
+    _print_differences(result)
+
+
+def _print_differences(result: VerifyResult) -> None:
+    from snaprebuild.cli.result import print_table
+
+    rows = []
+    for verdict in result.partitions:
+        for each in verdict.snapshots:
+            if not each.comparison.proven_wrong:
+                continue
+            certain = [difference for difference in each.comparison.differences if difference.is_certain]
+            for difference in certain[:DIFFERENCES_SHOWN_MAX]:
+                what = difference.kind.value if difference.field is None else difference.field
+                values = f"{difference.found} instead of {difference.expected}"
+                place = (verdict.source.topic_partition, each.offset, difference.producer_id)
+                rows.append((*place, what, values, difference.consequence))
+            if len(certain) > DIFFERENCES_SHOWN_MAX:
+                more = f"and {len(certain) - DIFFERENCES_SHOWN_MAX} more (--output json lists them)"
+                rows.append((verdict.source.topic_partition, each.offset, "...", "", "", more))
+    if rows:
+        columns = ("partition", "offset", "producer id", "differs", "found", "what it costs")
+        print_table("wrong entries", columns, rows, right=("offset", "producer id"))

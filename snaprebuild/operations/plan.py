@@ -1,0 +1,521 @@
+"""What would be rebuilt: boundaries, where replay begins and why, what it costs, and what stays out and why.
+
+``plan`` prints this value, ``rebuild`` carries it out. Saved and loaded again it is refused when any input is no longer what it was.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from formats import limits
+from formats.batch_headers import HeaderReader, TailKind
+from formats.errors import FormatError
+from formats.file_names import offset_index_file_name, time_index_file_name
+from formats.time_index import last_timestamp_hint
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.replay_partition import Clock, PartitionReplay, ReplayFrom, read_snapshot_file
+from snaprebuild.operations.source import PartitionSource, Selection, TopicKind, open_source, read_server_properties
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
+from snaprebuild.replay.segment_effect import effect_of_block
+from snaprebuild.replay.window import window_start
+from snaprebuild.storage.log_dir import read_small_file
+from snaprebuild.storage.partition_dir import FileIdentity, PartitionDir, SegmentFiles
+from snaprebuild.storage.segment_file import SegmentFile, read_positions_hint
+from snaprebuild.storage.small_file import write_text_file
+
+__all__ = ["BoundaryPlan", "PartitionPlan", "Plan", "Request", "load_plan", "make_plan", "partition_fingerprint", "save_plan"]
+
+log = logging.getLogger(__name__)
+
+PLAN_VERSION = 1
+RATE_SAMPLE_BYTES = 32 << 20
+DEFAULT_RETENTION_MS = 604_800_000
+"""``log.retention.hours`` is 168 by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for; a saved plan carries it, so that it can be made again and compared.
+
+    Attributes:
+        paths: absolute, in the order given.
+        server_properties: path, or None.
+        topics, partitions, offset_from, offset_to: the selection.
+        out: directory to write to, or None for in place.
+        boundaries: ``missing`` or ``all``.
+        replay_from: auto, window or log-start.
+        set_aside: replace proven wrong snapshots.
+        check_crc: compute checksums.
+        drop_expired: leave expired entries out.
+        allow_unproven: write UNPROVEN ones in place.
+        as_of_ms, expiration_ms: the clock.
+    """
+
+    paths: tuple[str, ...]
+    server_properties: str | None = None
+    topics: tuple[str, ...] = ()
+    partitions: tuple[int, ...] = ()
+    offset_from: int | None = None
+    offset_to: int | None = None
+    out: str | None = None
+    boundaries: str = "missing"
+    replay_from: str = ReplayFrom.AUTO.value
+    set_aside: bool = False
+    check_crc: bool = True
+    drop_expired: bool = False
+    allow_unproven: bool = False
+    as_of_ms: int = 0
+    expiration_ms: int | None = None
+
+    @property
+    def selection(self) -> Selection:
+        """The partitions and boundaries asked for."""
+        return Selection(self.topics, frozenset(self.partitions), self.offset_from, self.offset_to)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryPlan:
+    """A boundary that is wanted.
+
+    Attributes:
+        offset: the boundary.
+        is_log_end: it is the log end offset.
+        exists: a snapshot of this name is there; it is compared, and replaced only when asked and proven wrong.
+        expected_class: the best class that the evidence can give; the real one is known after the replay.
+    """
+
+    offset: int
+    is_log_end: bool
+    exists: bool
+    expected_class: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """What is to be done for one partition.
+
+    Attributes:
+        source: the partition and what its broker says of it.
+        target: directory that the snapshots go to.
+        boundaries: wanted ones, ascending.
+        left_out: (offset, reason) of boundaries that are not due where they would go.
+        log_end_offset: end of the last whole batch; None where it cannot be read.
+        window_index: first segment within the expiration.
+        replay_index: segment where replay begins, as far as names and hints tell.
+        replay_reason: why there.
+        stop_index: first segment that is not needed.
+        bytes_least: to read; ``bytes_most`` when the evidence asks for everything below.
+        retention_frees_ms: moment after which plain retention has deleted every segment that lacks a snapshot; None when unknown.
+        fault: why nothing can be done, or None.
+    """
+
+    source: PartitionSource
+    target: str
+    boundaries: tuple[BoundaryPlan, ...]
+    left_out: tuple[tuple[int, str], ...]
+    log_end_offset: int | None
+    window_index: int
+    replay_index: int
+    replay_reason: str
+    stop_index: int
+    bytes_least: int
+    bytes_most: int
+    retention_frees_ms: int | None
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan for everything that was asked for.
+
+    Attributes:
+        request: what was asked.
+        clock: expiry.
+        partitions: one plan for each, ordered by path.
+        findings: what was skipped, refused or found on the way.
+        rate_bytes_per_second: measured on a sample of the segments; None without any.
+        retention_ms: the retention that ``retention_frees_ms`` assumes, with ``retention_source``.
+    """
+
+    request: Request
+    clock: Clock
+    partitions: tuple[PartitionPlan, ...]
+    findings: tuple[Finding, ...]
+    rate_bytes_per_second: float | None = None
+    retention_ms: int = DEFAULT_RETENTION_MS
+    retention_source: str = "Kafka's default"
+
+    @property
+    def bytes_least(self) -> int:
+        """Bytes to read."""
+        return sum(partition.bytes_least for partition in self.partitions)
+
+    @property
+    def bytes_most(self) -> int:
+        """Bytes to read when every window has to be extended to its log start."""
+        return sum(partition.bytes_most for partition in self.partitions)
+
+
+def make_plan(request: Request, *, measure_rate: bool = False) -> Plan:
+    """Looks at the disk and plans. Reads names, small files, snapshots, and the end of each last segment.
+
+    Args:
+        request: what is asked for.
+        measure_rate: read a sample to tell how long it would take.
+
+    Raises:
+        UsageError: nothing to read, or targets that would collide.
+        RefusedError: the output directory lies in a log directory.
+    """
+    source = open_source(request.paths, request.server_properties, request.selection)
+    expiration = request.expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS
+    clock = Clock(request.as_of_ms, expiration)
+    if request.out is not None:
+        _check_output_directory(request.out, source.partitions)
+    targets = _targets(request.out, source.partitions)
+    retention_ms, retention_source = _retention(request.server_properties)
+    findings = list(source.findings)
+    plans = []
+    for partition in source.partitions:
+        try:
+            planned = _plan_partition(partition, targets[partition.directory.path], request, clock, retention_ms, findings)
+        except (ReadFailedError, FormatError) as error:
+            findings.append(finding_of_error(error, partition.directory.path))
+            planned = _nothing(partition, targets[partition.directory.path], str(error))
+        plans.append(planned)
+    rate = _measured_rate(plans, request.check_crc) if measure_rate else None
+    return Plan(request, clock, tuple(plans), tuple(findings), rate, retention_ms, retention_source)
+
+
+def _nothing(partition: PartitionSource, target: str, fault: str | None, log_end: int | None = None) -> PartitionPlan:
+    return PartitionPlan(partition, target, (), (), log_end, 0, 0, "nothing to do", 0, 0, 0, None, fault)
+
+
+def _check_output_directory(out: str, partitions: Iterable[PartitionSource]) -> None:
+    """A directory that a broker does not know keeps it from starting, so nothing foreign is put into a log directory."""
+    real = os.path.realpath(out)
+    for log_dir in {os.path.realpath(partition.log_dir.path) for partition in partitions}:
+        if real == log_dir or real.startswith(log_dir + os.sep):
+            raise RefusedError(f"--out lies in the log directory {log_dir}: a broker would trip over it", path=out)
+    if os.path.exists(out) and not os.path.isdir(out):
+        raise UsageError("--out is no directory", path=out)
+
+
+def _targets(out: str | None, partitions: tuple[PartitionSource, ...]) -> dict[str, str]:
+    """Where each partition's snapshots go: ``DIR/<topic-partition>`` if that is unique, else by the path below the source for all."""
+    if out is None:
+        return {partition.directory.path: partition.directory.path for partition in partitions}
+    names = [partition.topic_partition for partition in partitions]
+    if len(set(names)) == len(names):
+        return {partition.directory.path: os.path.join(out, partition.topic_partition) for partition in partitions}
+    targets: dict[str, str] = {}
+    for partition in partitions:
+        relative = partition.topic_partition if partition.relative == os.curdir else partition.relative
+        targets[partition.directory.path] = os.path.join(out, relative)
+    if len(set(targets.values())) < len(targets):
+        raise UsageError("two partitions would be written to the same place: name one common ancestor instead of several paths")
+    return targets
+
+
+def _retention(server_properties: str | None) -> tuple[int, str]:
+    if server_properties is None:
+        return DEFAULT_RETENTION_MS, "Kafka's default of 168 hours"
+    properties = read_server_properties(server_properties)
+    for key, unit_ms in (("log.retention.ms", 1), ("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)):
+        value = properties.get(key)
+        if value is not None:
+            try:
+                return int(value) * unit_ms, f"{key} of the broker"
+            except ValueError as error:
+                raise UsageError(f"{key}: {error}", path=server_properties) from error
+    return DEFAULT_RETENTION_MS, "Kafka's default of 168 hours"
+
+
+# ------------------------------------------------------------------------------------------------------------------ one partition
+
+
+def _plan_partition(
+    partition: PartitionSource, target: str, request: Request, clock: Clock, retention_ms: int, findings: list[Finding]
+) -> PartitionPlan:
+    directory = partition.directory
+    if not directory.segments:
+        findings.append(Finding("no-segment", Severity.NOTE, directory.path, "has no segment: nothing to rebuild"))
+        return _nothing(partition, target, None)
+    log_end = _log_end_offset(directory)
+    boundaries, left_out = _wanted(partition, request, log_end, findings)
+    if not boundaries:
+        return replace(_nothing(partition, target, None, log_end), left_out=tuple(left_out))
+    bases = [segment.base_offset for segment in directory.segments]
+    last_wanted = boundaries[-1][0]
+    stop = next((index for index, base in enumerate(bases) if index and base >= last_wanted), len(bases))
+    mode = ReplayFrom(request.replay_from)
+    if boundaries[-1][1]:
+        stop = len(bases)
+    elif bases[0] > 0 or mode is not ReplayFrom.LOG_START:
+        # Evidence lies behind what is wanted: a snapshot that confirms the one at the first offset, or the window.
+        stop = _stop_behind_evidence(directory, stop)
+    window = 0 if mode is ReplayFrom.LOG_START else _window_index(directory, clock)
+    replay = PartitionReplay(directory, mode, clock, window, stop, boundaries[0][0])
+    replay.begin()
+    size_from = [segment.size_bytes for segment in directory.segments[:stop]]
+    best = _best_class(replay.start_index, bases[0])
+    wanted = tuple(BoundaryPlan(offset, is_end, exists, best) for offset, is_end, exists in boundaries)
+    return PartitionPlan(
+        source=partition,
+        target=target,
+        boundaries=wanted,
+        left_out=tuple(left_out),
+        log_end_offset=log_end,
+        window_index=window,
+        replay_index=replay.start_index,
+        replay_reason=replay.start_reason,
+        stop_index=stop,
+        bytes_least=sum(size_from[replay.start_index :]),
+        bytes_most=sum(size_from) if mode is ReplayFrom.AUTO else sum(size_from[replay.start_index :]),
+        retention_frees_ms=_retention_frees(directory, boundaries, retention_ms),
+    )
+
+
+def _best_class(start_index: int, first_base: int) -> str:
+    if start_index:
+        return SnapshotClass.LOAD_EQUIVALENT.value
+    best = SnapshotClass.EXACT_FROM_LOG_START if first_base else SnapshotClass.EXACT
+    return best.value
+
+
+def _stop_behind_evidence(directory: PartitionDir, stop: int) -> int:
+    """The segments up to the first surviving snapshot behind what is wanted."""
+    bases = [segment.base_offset for segment in directory.segments]
+    for offset, _ in directory.snapshots:
+        if stop < len(bases) and offset >= bases[stop]:
+            return next((index for index, base in enumerate(bases) if base >= offset), len(bases))
+    return stop
+
+
+def _wanted(
+    partition: PartitionSource, request: Request, log_end: int | None, findings: list[Finding]
+) -> tuple[list[tuple[int, bool, bool]], list[tuple[int, str]]]:
+    """(offset, is log end, exists) of the wanted boundaries, and what is not due."""
+    directory = partition.directory
+    offsets = {segment.base_offset: False for segment in directory.segments[1:]}
+    if log_end is not None and log_end > 0:
+        offsets[log_end] = True
+    existing = {offset for offset, _ in directory.snapshots}
+    wanted, left_out = [], []
+    for offset, is_end in sorted(offsets.items()):
+        if not request.selection.takes_boundary(offset):
+            continue
+        exists = offset in existing
+        if exists and request.out is None and not request.set_aside:
+            _check_existing(directory, offset, findings)
+        if request.boundaries == "missing" and exists and not request.set_aside:
+            continue
+        reason = None if request.out is not None or exists else not_due_in_place(partition, offset, is_log_end=is_end)
+        if reason is None:
+            wanted.append((offset, is_end, exists))
+        else:
+            left_out.append((offset, reason))
+    return wanted, left_out
+
+
+def _check_existing(directory: PartitionDir, offset: int, findings: list[Finding]) -> None:
+    try:
+        read_snapshot_file(directory, offset)
+    except FormatError as error:
+        message = f"{error}; it is replaced with --set-aside only"
+        findings.append(Finding("corrupt-snapshot", Severity.FINDING, directory.path, message, offset))
+
+
+def not_due_in_place(partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
+    """Why a snapshot at this offset must not be written into the log directory, or None."""
+    kind = partition.topic_kind
+    if kind is TopicKind.CLUSTER_METADATA:
+        return "the cluster metadata log keeps its own snapshots"
+    if kind is not TopicKind.ORDINARY:
+        return "an internal topic is never uploaded to tiered storage"
+    if partition.is_compacted:
+        return "a compacted topic is never uploaded to tiered storage"
+    if offset <= partition.log_start_offset:
+        return f"a broker deletes snapshots at or below the log start offset {partition.log_start_offset}"
+    if not partition.log_dir.was_shut_down_cleanly:
+        if is_log_end:
+            return "the broker was not shut down cleanly: it writes the one at the log end itself"
+        if offset > partition.recovery_point:
+            return f"the broker was not shut down cleanly: above its recovery point {partition.recovery_point} it regenerates snapshots"
+    return None
+
+
+def _log_end_offset(directory: PartitionDir) -> int:
+    """End of the last whole batch: the last segment is read from the last position that its index names, if that proves right.
+
+    Raises:
+        ReadFailedError: it cannot be read.
+    """
+    segment = directory.segments[-1]
+    with SegmentFile(directory.file_path(segment.log.name)) as source:
+        hint = None
+        if segment.offset_index is not None:
+            hint = read_positions_hint(directory.file_path(offset_index_file_name(segment.base_offset)), source.size_bytes)
+        if hint is not None and len(hint):
+            end = _end_from(source, segment.base_offset, int(hint[-1]), check_crc=True)
+            if end is not None:
+                return end
+        end = _end_from(source, segment.base_offset, 0, check_crc=False)
+        return segment.base_offset if end is None else end
+
+
+def _end_from(source: SegmentFile, base_offset: int, start_bytes: int, *, check_crc: bool) -> int | None:
+    """Log end from a position on; None where no batch begins there, or where checksums speak against it."""
+    reader = HeaderReader(source, check_crc=check_crc, start_bytes=start_bytes, block_bytes=1 << 20)
+    end: int | None = None
+    for block in reader:
+        end = int(block.rows["base_offset"][-1]) + int(block.rows["last_offset_delta"][-1]) + 1
+    assert reader.tail is not None
+    if start_bytes and (end is None or end <= base_offset or reader.bad_crc_positions or reader.tail.kind is TailKind.CORRUPT):
+        return None
+    return end
+
+
+def _largest_timestamp_hint(directory: PartitionDir, segment: SegmentFiles) -> int | None:
+    """The greatest timestamp that the time index names. Of a closed segment its last entry is the segment's maximum."""
+    if not segment.time_index:
+        return None
+    try:
+        data = read_small_file(directory.file_path(time_index_file_name(segment.base_offset)), limits.INDEX_BYTES_MAX)
+    except ReadFailedError:
+        return None
+    return None if data is None else last_timestamp_hint(data)
+
+
+def _window_index(directory: PartitionDir, clock: Clock) -> int:
+    hints: list[int | None] = [_largest_timestamp_hint(directory, segment) for segment in directory.segments]
+    hints[-1] = None  # the active segment's index lags behind its data
+    return window_start(hints, clock.as_of_ms, clock.expiration_ms)
+
+
+def _retention_frees(directory: PartitionDir, boundaries: list[tuple[int, bool, bool]], retention_ms: int) -> int | None:
+    """When the newest closed segment without a snapshot is old enough to be deleted."""
+    missing = {offset for offset, is_end, exists in boundaries if not exists and not is_end}
+    pairs = zip(directory.segments, directory.segments[1:], strict=False)
+    blocking = [segment for segment, following in pairs if following.base_offset in missing]
+    if not blocking or retention_ms < 0:
+        return None
+    newest = _largest_timestamp_hint(directory, blocking[-1])
+    return None if newest is None else newest + retention_ms
+
+
+def _measured_rate(plans: list[PartitionPlan], check_crc: bool) -> float | None:
+    """Bytes a second, measured on the beginning of the largest segment that would be read."""
+    candidates = [
+        (segment.size_bytes, plan.source.directory.file_path(segment.log.name))
+        for plan in plans
+        for segment in plan.source.directory.segments[plan.replay_index : plan.stop_index]
+        if segment.size_bytes
+    ]
+    if not candidates:
+        return None
+    _, path = max(candidates)
+    started, read = time.perf_counter(), 0
+    try:
+        with SegmentFile(path) as source:
+            reader = HeaderReader(source, check_crc=check_crc)
+            for block in reader:
+                effect_of_block(block)
+                read = reader.bytes_read
+                if read >= RATE_SAMPLE_BYTES:
+                    break
+    except (ReadFailedError, FormatError):
+        return None
+    return read / max(time.perf_counter() - started, 1e-6)
+
+
+# ------------------------------------------------------------------------------------------------------------------ saving
+
+
+def partition_fingerprint(plan: PartitionPlan) -> dict[str, Any]:
+    """Everything that must not change between planning and doing."""
+    directory = plan.source.directory
+    return {
+        "path": directory.path,
+        "target": plan.target,
+        "segments": [[segment.log.name, *_identity(segment.log.identity)] for segment in directory.segments],
+        "snapshots": [[listed.name, *_identity(listed.identity)] for _, listed in directory.snapshots],
+        "boundaries": [[boundary.offset, boundary.is_log_end, boundary.exists] for boundary in plan.boundaries],
+        "left_out": [list(pair) for pair in plan.left_out],
+        "log_end_offset": plan.log_end_offset,
+        "log_start_offset": plan.source.log_start_offset,
+        "clean_shutdown": plan.source.log_dir.was_shut_down_cleanly,
+        "recovery_point": plan.source.recovery_point,
+        "replay_index": plan.replay_index,
+    }
+
+
+def _identity(identity: FileIdentity) -> tuple[int, int, int]:
+    return identity.size_bytes, identity.mtime_ns, identity.inode
+
+
+def save_plan(plan: Plan, path: str) -> None:
+    """Writes a plan with the identity of its inputs.
+
+    Raises:
+        WriteFailedError: it cannot be written.
+    """
+    saved = {
+        "schema": f"snaprebuild.saved-plan/{PLAN_VERSION}",
+        "request": asdict(plan.request),
+        "expiration_ms": plan.clock.expiration_ms,
+        "partitions": [partition_fingerprint(partition) for partition in plan.partitions],
+    }
+    write_text_file(path, json.dumps(saved, indent=1) + "\n")
+
+
+def load_plan(path: str) -> Plan:
+    """Loads a plan and makes it again from the disk as it is now.
+
+    Raises:
+        UsageError: no such file, or no plan.
+        RefusedError: the disk has moved on; the first difference is named.
+    """
+    data = read_small_file(path)
+    if data is None:
+        raise UsageError("does not exist", path=path)
+    try:
+        saved = json.loads(data)
+        if saved["schema"] != f"snaprebuild.saved-plan/{PLAN_VERSION}":
+            raise UsageError(f"is a plan of another version: {saved['schema']}", path=path)
+        fields: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in saved["request"].items()
+        }
+        request = Request(**fields)
+        expected = {partition["path"]: partition for partition in saved["partitions"]}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"is no saved plan: {error!r}", path=path) from error
+    plan = make_plan(replace(request, expiration_ms=saved.get("expiration_ms")))
+    plan = replace(plan, request=replace(plan.request, expiration_ms=request.expiration_ms))
+    present = {partition.source.directory.path: partition_fingerprint(partition) for partition in plan.partitions}
+    if present.keys() != expected.keys():
+        changed = sorted(present.keys() ^ expected.keys())[0]
+        raise RefusedError("the plan is stale: this partition came or went since it was made", path=changed)
+    for directory, was in expected.items():
+        now = json.loads(json.dumps(present[directory]))
+        for key, value in was.items():
+            if now.get(key) != value:
+                raise RefusedError(f"the plan is stale: {key} {_first_difference(value, now.get(key))}", path=directory)
+    return plan
+
+
+def _first_difference(was: Any, now: Any) -> str:
+    if isinstance(was, list) and isinstance(now, list):
+        for old, new in zip(was, now, strict=False):
+            if old != new:
+                return f"was {old}, is {new}"
+        return f"had {len(was)} entries, has {len(now)}"
+    return f"was {was}, is {now}"

@@ -1,0 +1,232 @@
+"""Reading segments side by side: worker processes, a limit for each device, results in order for each partition.
+
+Small work is done in this process. Otherwise workers are started once and fed so that every device is busy, a spinning disk with one
+reader at a time, and that no more results are waiting than there are readers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+
+from formats.errors import FormatError
+from snaprebuild.errors import DamagedInputError, RefusedError, SnaprebuildError, StorageError
+from snaprebuild.replay.segment_summary import SegmentSummary, summarise_segment
+from snaprebuild.storage.partition_dir import FileIdentity
+from snaprebuild.storage.segment_file import SegmentFile, read_positions_hint
+
+__all__ = ["ReadTask", "Work", "default_jobs", "is_rotational", "read_segment", "run"]
+
+IN_PROCESS_BYTES_MAX = 96 << 20
+"""Starting workers costs some tenths of a second, in which one process reads about this much."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """One segment to read.
+
+    Attributes:
+        path: of the segment.
+        index_path: of its offset index, a hint; None where there is none.
+        base_offset: from its name.
+        identity: what it was when it was listed.
+        check_crc: compute checksums.
+        may_grow: the last segment of a partition, to which a live broker appends.
+    """
+
+    path: str
+    index_path: str | None
+    base_offset: int
+    identity: FileIdentity
+    check_crc: bool
+    may_grow: bool = False
+
+
+class Work:
+    """The segments of one partition, as a source of tasks and a sink of summaries. Subclasses give it a purpose.
+
+    Attributes:
+        device: number of the device that holds the partition.
+    """
+
+    device: int = 0
+
+    def tasks(self) -> list[ReadTask]:
+        """The next segments to read, in order; asked again when all were taken; empty at the end."""
+        raise NotImplementedError
+
+    def take(self, summary: SegmentSummary) -> bool:
+        """Takes the summary of the next segment. False when no more are wanted."""
+        raise NotImplementedError
+
+    def fail(self, error: SnaprebuildError | FormatError) -> None:
+        """A segment could not be read, or taking it failed; nothing follows."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Everything was taken."""
+        raise NotImplementedError
+
+
+def read_segment(task: ReadTask) -> SegmentSummary:
+    """Reads one segment; runs in a worker.
+
+    Raises:
+        RefusedError: it is not the file that was listed.
+        SnaprebuildError: it cannot be read.
+    """
+    with SegmentFile(task.path) as source:
+        found = source.identity
+        unchanged = found.inode == task.identity.inode and (
+            found.size_bytes >= task.identity.size_bytes if task.may_grow else found.size_bytes == task.identity.size_bytes
+        )
+        if not unchanged:
+            raise RefusedError("changed since it was listed (a broker is at work here): run again", path=task.path)
+        hint = None if task.index_path is None else read_positions_hint(task.index_path, source.size_bytes)
+        return summarise_segment(source, task.base_offset, check_crc=task.check_crc, hint=hint)
+
+
+def is_rotational(device: int) -> bool:
+    """Whether a block device has a spindle; False where the system does not tell (network and memory file systems)."""
+    node = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
+    for queue in (node / "queue", node / ".." / "queue"):
+        with contextlib.suppress(OSError):
+            return (queue / "rotational").read_text().strip() == "1"
+    return False
+
+
+def default_jobs(devices: int) -> int:
+    """Workers when nobody asks for a number: the processors, or the devices where those are more, so that none is idle."""
+    return max(len(os.sched_getaffinity(0)), devices)
+
+
+def run(works: Sequence[Work], jobs: int | None = None) -> None:
+    """Feeds all works until each is finished or has failed. A failure of one does not stop the others."""
+    states = [_State(work) for work in works]
+    for state in states:
+        state.refill()
+    total = sum(task.identity.size_bytes for state in states for task in state.waiting)
+    devices = {work.device for work in works}
+    wanted = jobs if jobs is not None else default_jobs(len(devices))
+    if wanted <= 1 or total <= IN_PROCESS_BYTES_MAX:
+        _run_here(states)
+    else:
+        _Pool(states, min(wanted, sum(len(state.waiting) for state in states)), devices).run()
+
+
+class _State:
+    """A work with its tasks: waiting, being read, and read but not yet taken because an earlier one is missing."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.waiting: deque[ReadTask] = deque()
+        self.reading: deque[Future[SegmentSummary]] = deque()
+        self.is_over = False
+
+    def refill(self) -> None:
+        if self.is_over or self.waiting or self.reading:
+            return
+        try:
+            self.waiting.extend(self.work.tasks())
+            if not self.waiting:
+                self.is_over = True
+                self.work.finish()
+        except (SnaprebuildError, FormatError) as error:
+            self.end(error)
+
+    def end(self, error: SnaprebuildError | FormatError) -> None:
+        self.stop()
+        self.work.fail(error)
+
+    def stop(self) -> None:
+        self.is_over = True
+        self.waiting.clear()
+        for future in self.reading:
+            future.cancel()
+        self.reading.clear()
+
+    def take(self, summary: SegmentSummary) -> None:
+        try:
+            if not self.work.take(summary):
+                self.stop()
+                self.work.finish()
+        except (SnaprebuildError, FormatError) as error:
+            self.end(error)
+
+    def take_ready(self) -> None:
+        while self.reading and self.reading[0].done():
+            future = self.reading.popleft()
+            try:
+                summary = future.result()
+            except (SnaprebuildError, FormatError) as error:
+                self.end(error)
+                return
+            except MemoryError:
+                self.end(DamagedInputError("a worker ran out of memory"))
+                return
+            self.take(summary)
+
+
+def _run_here(states: list[_State]) -> None:
+    for state in states:
+        while not state.is_over:
+            while state.waiting:
+                task = state.waiting.popleft()
+                try:
+                    summary = read_segment(task)
+                except (SnaprebuildError, FormatError) as error:
+                    state.end(error)
+                    break
+                state.take(summary)
+            state.refill()
+
+
+class _Pool:
+    """Worker processes. They are forked from a small server process: safe beside the threads of a progress bar, and quick to start."""
+
+    def __init__(self, states: list[_State], jobs: int, devices: set[int]) -> None:
+        self.states = states
+        self.jobs = jobs
+        self.limits = {device: 1 if is_rotational(device) else jobs for device in devices}
+        self.on_device = dict.fromkeys(devices, 0)
+        self.owner: dict[Future[SegmentSummary], _State] = {}
+
+    def run(self) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__])
+        with ProcessPoolExecutor(self.jobs, mp_context=context) as pool:
+            try:
+                while self._submit(pool) or self.owner:
+                    done, _ = wait(self.owner, return_when=FIRST_COMPLETED)
+                    self._collect(done)
+            except BrokenProcessPool as error:
+                raise StorageError(f"a worker process died: {error}") from error
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _submit(self, pool: ProcessPoolExecutor) -> bool:
+        """Starts as many readers as the devices allow. The partition that stands first on a device goes first."""
+        submitted = False
+        for state in self.states:
+            device = state.work.device
+            while state.waiting and self.on_device[device] < self.limits[device] and len(self.owner) < 2 * self.jobs:
+                future = pool.submit(read_segment, state.waiting.popleft())
+                state.reading.append(future)
+                self.owner[future] = state
+                self.on_device[device] += 1
+                submitted = True
+        return submitted
+
+    def _collect(self, done: set[Future[SegmentSummary]]) -> None:
+        for future in done:
+            state = self.owner.pop(future)
+            self.on_device[state.work.device] -= 1
+            state.take_ready()
+            state.refill()

@@ -1,0 +1,247 @@
+"""The snapshot files of one partition, read and held against each other: which do not parse, which cannot be true.
+
+No segment is read, so this proves little and suspects much: an entry that lies above the file's own name is wrong for certain, an empty
+file below an entry that is older than it is nearly so. ``verify`` proves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from formats import limits
+from formats.errors import FormatError
+from formats.producer_snapshot import ENTRY_BYTES, ENTRY_DTYPE, HEADER_BYTES, check_snapshot
+from formats.time_index import last_timestamp_hint
+from snaprebuild.errors import ReadFailedError
+from snaprebuild.storage.log_dir import read_small_file
+from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
+
+__all__ = ["CheckedSnapshot", "ReadOutcome", "check_snapshots"]
+
+NOTHING = 2**63 - 1
+"""Above every offset: a snapshot without entries names none."""
+
+EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
+"""What every broker writes for no entries."""
+
+
+class ReadOutcome(Enum):
+    """What reading a snapshot file came to."""
+
+    PARSED = "parsed"
+    CORRUPT = "corrupt"
+    """A broker would delete it when it comes to load it."""
+    UNREADABLE = "unreadable"
+    """It could not be read by this program."""
+
+
+@dataclass(slots=True)
+class CheckedSnapshot:
+    """One snapshot file.
+
+    Attributes:
+        offset: from its name.
+        file: name, size, owner.
+        outcome: what reading it came to.
+        entries: count of producers; 0 where it was not parsed.
+        why: what is wrong or suspicious, one sentence each.
+        error: the fault of reading or parsing.
+        least_offset: the least offset that an entry names (last batch or open transaction), ``NOTHING`` without any.
+        newest_timestamp: of all entries, ms; -1 without any.
+        first_open_offset: where the oldest open transaction begins; None when none is open.
+    """
+
+    offset: int
+    file: ListedFile
+    outcome: ReadOutcome = ReadOutcome.PARSED
+    entries: int = 0
+    why: list[str] = field(default_factory=list)
+    error: FormatError | ReadFailedError | None = None
+    least_offset: int = NOTHING
+    newest_timestamp: int = -1
+    first_open_offset: int | None = None
+
+    @property
+    def parses(self) -> bool:
+        """Whether a broker could load it."""
+        return self.outcome is ReadOutcome.PARSED
+
+    @property
+    def is_empty(self) -> bool:
+        """Parses and has no entry."""
+        return self.parses and not self.entries
+
+    @property
+    def is_suspect(self) -> bool:
+        """Parses, and something says that it is not true."""
+        return self.parses and bool(self.why)
+
+
+def check_snapshots(
+    directory: PartitionDir, boundaries: Sequence[int], expiration_ms: int, *, may_lack_data: bool, is_bootstrapped: bool
+) -> list[CheckedSnapshot]:
+    """Reads every snapshot of a partition.
+
+    Args:
+        directory: the listing.
+        boundaries: offsets at which an empty snapshot would mislead: the segment boundaries and the log end.
+        expiration_ms: how old a producer may be before its absence is normal.
+        may_lack_data: the topic is compacted or internal: nothing on disk need explain a snapshot, so empty ones are never suspected.
+        is_bootstrapped: the log start lies below the first segment: the data before it went to the tier.
+
+    Returns:
+        One value for each file, by offset. A file that cannot be read or parsed says so; no error is raised.
+    """
+    checked, bodies = [], []
+    for offset, file in directory.snapshots:
+        snapshot = CheckedSnapshot(offset, file)
+        body = _body(directory, snapshot)
+        checked.append(snapshot)
+        if body:
+            bodies.append((snapshot, body))
+    if bodies:
+        _look_at_entries(bodies)
+    if not may_lack_data and any(snapshot.is_empty for snapshot in checked):
+        _suspect_empty_ones(directory, checked, frozenset(boundaries), expiration_ms, is_bootstrapped)
+    return checked
+
+
+def _body(directory: PartitionDir, snapshot: CheckedSnapshot) -> bytes:
+    """The bytes of the entries; empty without any, and where reading failed."""
+    path = directory.file_path(snapshot.file.name)
+    try:
+        data = read_small_file(path, limits.SNAPSHOT_BYTES_MAX)
+        if data is None:
+            raise ReadFailedError("vanished while it was looked at", path=path)
+        if data == EMPTY_SNAPSHOT:
+            return b""
+        snapshot.entries = check_snapshot(data, file=path)
+    except ReadFailedError as error:
+        snapshot.outcome, snapshot.error = ReadOutcome.UNREADABLE, error
+        return b""
+    except FormatError as error:
+        snapshot.outcome, snapshot.error = ReadOutcome.CORRUPT, error
+        snapshot.why.append(f"a broker cannot load it: {_short(error)}")
+        return b""
+    return data[HEADER_BYTES : HEADER_BYTES + snapshot.entries * ENTRY_BYTES]
+
+
+def _short(error: FormatError) -> str:
+    return f"{error.what}: expected {error.expected}, found {error.found}"
+
+
+def _look_at_entries(bodies: list[tuple[CheckedSnapshot, bytes]]) -> None:
+    """All entries of a partition at once: a file has few, and numpy asks its price per call."""
+    entries = np.frombuffer(b"".join(body for _, body in bodies), ENTRY_DTYPE)
+    counts = np.array([snapshot.entries for snapshot, _ in bodies])
+    starts = np.cumsum(counts) - counts
+    names = np.repeat(np.array([snapshot.offset for snapshot, _ in bodies], np.int64), counts)
+    last, first_open = entries["last_offset"].astype(np.int64), entries["current_txn_first_offset"].astype(np.int64)
+    opened = np.where(first_open >= 0, first_open, NOTHING)
+    least = np.minimum.reduceat(np.minimum(np.where(last >= 0, last, NOTHING), opened), starts)
+    least_open = np.minimum.reduceat(opened, starts)
+    newest = np.maximum.reduceat(entries["timestamp"].astype(np.int64), starts)
+    above = np.logical_or.reduceat((last >= names) | (first_open >= names), starts)
+    for index, (snapshot, _) in enumerate(bodies):
+        start = int(starts[index])
+        own = slice(start, start + snapshot.entries)
+        snapshot.least_offset = int(least[index])
+        snapshot.newest_timestamp = int(newest[index])
+        snapshot.first_open_offset = None if least_open[index] == NOTHING else int(least_open[index])
+        if above[index]:
+            snapshot.why.append("an entry names an offset at or above the file's own: it belongs to another offset")
+        if snapshot.entries > 1:
+            _look_for_twins(snapshot, entries["producer_id"][own], first_open[own])
+
+
+def _look_for_twins(snapshot: CheckedSnapshot, producer_ids: np.ndarray, first_open: np.ndarray) -> None:
+    ids = producer_ids.tolist()
+    if len(set(ids)) < len(ids):
+        snapshot.why.append("a producer id stands twice: the broker keeps the last entry, and each open transaction for good")
+    opened = [offset for offset in first_open.tolist() if offset >= 0]
+    if len(set(opened)) < len(opened):
+        snapshot.why.append(
+            "two open transactions begin at the same offset: the second marker keeps the broker from loading the log"
+        )
+
+
+def _suspect_empty_ones(
+    directory: PartitionDir,
+    checked: list[CheckedSnapshot],
+    boundaries: frozenset[int],
+    expiration_ms: int,
+    is_bootstrapped: bool,
+) -> None:
+    _look_above(checked, boundaries)
+    _look_below(directory, checked, boundaries, expiration_ms)
+    if is_bootstrapped and directory.segments and any(snapshot.entries for snapshot in checked):
+        first_base = directory.segments[0].base_offset
+        for snapshot in checked:
+            if snapshot.is_empty and snapshot.offset == first_base:
+                # `TierStateMachine.buildRemoteLogAuxState` throws the restored snapshot away and leaves an empty one.
+                snapshot.why.append(
+                    "is empty where the log was taken over from the tier: the producers of the data before it are lost"
+                )
+
+
+def _look_above(checked: list[CheckedSnapshot], boundaries: frozenset[int]) -> None:
+    """Later snapshots that know of something below an empty one."""
+    least = NOTHING
+    for snapshot in reversed(checked):
+        if snapshot.is_empty and snapshot.offset in boundaries and least < snapshot.offset:
+            snapshot.why.append(f"is empty, but a later snapshot knows of offset {least}, which lies below it")
+        least = min(least, snapshot.least_offset)
+
+
+def _look_below(directory: PartitionDir, checked: list[CheckedSnapshot], boundaries: frozenset[int], expiration_ms: int) -> None:
+    """Producers that were there below an empty one, and too young to have expired at it, as far as the times in the log tell."""
+    clock = _LogTimes(directory)
+    segments = directory.segments
+    older: CheckedSnapshot | None = None
+    with_aborted: SegmentFiles | None = None
+    index = 0
+    for snapshot in checked:
+        while index < len(segments) and segments[index].base_offset < snapshot.offset:
+            if segments[index].transaction_index:
+                with_aborted = segments[index]
+            index += 1
+        if snapshot.entries:
+            older = snapshot
+        elif snapshot.is_empty and snapshot.offset in boundaries and (older or with_aborted):
+            now = clock.newest_of(segments[index - 1]) if index else None
+            if older is not None and _is_young(older.newest_timestamp, now, expiration_ms):
+                snapshot.why.append(f"is empty, but the one at {older.offset} has {older.entries} entries that had not expired")
+            elif with_aborted is not None and _is_young(clock.newest_of(with_aborted), now, expiration_ms):
+                place = f"the segment at {with_aborted.base_offset}"
+                snapshot.why.append(f"is empty, but {place} lists aborted transactions whose producers had not expired")
+
+
+def _is_young(timestamp: int | None, now: int | None, expiration_ms: int) -> bool:
+    return timestamp is None or now is None or now - timestamp < expiration_ms
+
+
+class _LogTimes:
+    """What the time indexes say, read only where it is asked for."""
+
+    def __init__(self, directory: PartitionDir) -> None:
+        self._directory = directory
+        self._known: dict[int, int | None] = {}
+
+    def newest_of(self, segment: SegmentFiles) -> int | None:
+        """The greatest timestamp of a segment, ms; None where its time index does not tell."""
+        if segment.base_offset not in self._known:
+            self._known[segment.base_offset] = self._read(segment)
+        return self._known[segment.base_offset]
+
+    def _read(self, segment: SegmentFiles) -> int | None:
+        if segment.time_index is None:
+            return None
+        try:
+            data = read_small_file(self._directory.file_path(segment.time_index), limits.INDEX_BYTES_MAX)
+        except ReadFailedError:
+            return None
+        return None if data is None else last_timestamp_hint(data)

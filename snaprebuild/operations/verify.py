@@ -1,0 +1,203 @@
+"""Replays partitions from their first segment and compares every snapshot on disk with the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from formats.errors import FormatError
+from snaprebuild.errors import SnaprebuildError
+from snaprebuild.operations.crosscheck import CrossCheck
+from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.replay_partition import (
+    BoundaryState,
+    Clock,
+    PartitionReplay,
+    ReplayFrom,
+    read_snapshot_file,
+)
+from snaprebuild.operations.schedule import ReadTask, Work, run
+from snaprebuild.operations.segment_tasks import read_tasks
+from snaprebuild.operations.source import PartitionSource, Selection, Source
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible_entries
+from snaprebuild.replay.segment_summary import SegmentSummary
+
+__all__ = ["PartitionVerdict", "SnapshotVerdict", "VerifyResult", "verify"]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotVerdict:
+    """A snapshot on disk, judged.
+
+    Attributes:
+        offset: from its name.
+        comparison: with the replay.
+        snapshot_class: of the replay at this offset; None where the offset is no boundary of the present segments.
+    """
+
+    offset: int
+    comparison: Comparison
+    snapshot_class: SnapshotClass | None
+
+
+@dataclass(slots=True)
+class PartitionVerdict:
+    """A partition, judged.
+
+    Attributes:
+        source: the partition.
+        snapshots: one verdict for each snapshot on disk, ascending.
+        missing: boundaries without a snapshot.
+        findings: about this partition.
+        bytes_read: of its segments.
+    """
+
+    source: PartitionSource
+    snapshots: list[SnapshotVerdict] = field(default_factory=list)
+    missing: list[int] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    bytes_read: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """Everything that was judged."""
+
+    clock: Clock
+    partitions: tuple[PartitionVerdict, ...]
+    source_findings: tuple[Finding, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Those of the source and of every partition."""
+        return (*self.source_findings, *(finding for partition in self.partitions for finding in partition.findings))
+
+
+Progress = Callable[[str, int], None]
+
+
+def verify(
+    source: Source,
+    clock: Clock,
+    *,
+    selection: Selection | None = None,
+    check_crc: bool = True,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> VerifyResult:
+    """Judges every snapshot of the partitions of ``source``.
+
+    Args:
+        source: from ``open_source``.
+        clock: for expiry: entries that a load at that moment drops are not compared.
+        selection: only snapshots at boundaries that it takes.
+        check_crc: compute checksums.
+        jobs: worker processes, None for as many as processors.
+        progress: told of every segment: partition and bytes.
+    """
+    verdicts = [PartitionVerdict(partition) for partition in source.partitions]
+    works = [
+        _VerifyWork(verdict, clock, selection or Selection(), check_crc=check_crc, progress=progress)
+        for verdict in verdicts
+        if verdict.source.directory.segments
+    ]
+    run(works, jobs)
+    return VerifyResult(clock, tuple(verdicts), source.findings)
+
+
+class _VerifyWork(Work):
+    """One partition, replayed as its broker would, with every snapshot beside it."""
+
+    def __init__(
+        self, verdict: PartitionVerdict, clock: Clock, selection: Selection, *, check_crc: bool, progress: Progress | None
+    ) -> None:
+        directory = verdict.source.directory
+        self.device = directory.device
+        self._verdict = verdict
+        self._selection = selection
+        self._check_crc = check_crc
+        self._progress = progress
+        self._cross = CrossCheck(verdict.source, clock)
+        # Empty at the first segment: what a snapshot at the first offset claims is judged by the later ones, it is no truth.
+        self._replay = PartitionReplay(directory, ReplayFrom.LOG_START, clock, 0, len(directory.segments), 0)
+        self._begun = False
+        self._seen: set[int] = set()
+        self._next = 0
+
+    def tasks(self) -> list[ReadTask]:
+        if self._begun:
+            return []
+        self._begun = True
+        return read_tasks(self._verdict.source.directory, self._replay.begin(), check_crc=self._check_crc)
+
+    def take(self, summary: SegmentSummary) -> bool:
+        directory = self._verdict.source.directory
+        self._verdict.bytes_read += summary.bytes_read
+        if summary.bad_crc_count:
+            position, offset = summary.bad_crc[0]
+            message = f"the checksum of the batch at byte {position} differs ({summary.bad_crc_count} such batches in this segment)"
+            path = directory.file_path(directory.segments[self._next].log.name)
+            self._verdict.findings.append(Finding("bad-checksum", Severity.DAMAGED, path, message, offset))
+        for state in self._replay.take(self._next, summary):
+            self._boundary(state)
+        self._next += 1
+        if self._progress is not None:
+            self._progress(self._verdict.source.topic_partition, summary.size_bytes)
+        return self._replay.damage is None
+
+    def fail(self, error: SnaprebuildError | FormatError) -> None:
+        self._verdict.findings.append(finding_of_error(error, self._verdict.source.directory.path))
+        self._others(f"the replay failed: {error}")
+
+    def finish(self) -> None:
+        damage = self._replay.damage
+        if damage is not None:
+            path = self._verdict.source.directory.path
+            message = f"{damage.reason}: nothing above it can be judged"
+            self._verdict.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset))
+        self._others("its offset is no boundary of the present segments" if damage is None else damage.reason)
+
+    def _boundary(self, state: BoundaryState) -> None:
+        self._seen.add(state.offset)
+        differs = self._cross.transaction_index(state)
+        if differs is not None:
+            self._verdict.findings.append(differs)
+        if not self._selection.takes_boundary(state.offset):
+            return
+        comparison = self._cross.snapshot(state)
+        if comparison is None:
+            self._verdict.missing.append(state.offset)
+        else:
+            self._judge(SnapshotVerdict(state.offset, comparison, state.judgement.snapshot_class))
+
+    def _others(self, reason: str) -> None:
+        """Snapshots at offsets where the replay has no state to compare with: only what they say by themselves."""
+        directory = self._verdict.source.directory
+        for offset, _ in directory.snapshots:
+            if offset in self._seen or not self._selection.takes_boundary(offset):
+                continue
+            why = "nothing before the first segment is on disk" if offset == directory.segments[0].base_offset else reason
+            try:
+                entries = read_snapshot_file(directory, offset)
+            except (FormatError, SnaprebuildError) as error:
+                comparison = Comparison(SnapshotStatus.CORRUPT, True, 0, 0, 0, (), str(error))
+            else:
+                if entries is None:
+                    continue
+                impossible = impossible_entries(entries, offset)
+                status = SnapshotStatus.UNVERIFIABLE if impossible is None else SnapshotStatus.CORRUPT
+                comparison = Comparison(status, impossible is not None, 0, len(entries), 0, (), impossible or why)
+            self._judge(SnapshotVerdict(offset, comparison, None))
+        self._verdict.snapshots.sort(key=lambda each: each.offset)
+
+    def _judge(self, verdict: SnapshotVerdict) -> None:
+        self._verdict.snapshots.append(verdict)
+        comparison = verdict.comparison
+        if comparison.proven_wrong:
+            message = f"{comparison.status.value}: {comparison.reason}"
+            if comparison.differences:
+                first = comparison.differences[0]
+                message += f"; producer {first.producer_id}: {first.consequence}"
+            path = self._verdict.source.directory.path
+            self._verdict.findings.append(Finding("wrong-snapshot", Severity.FINDING, path, message, verdict.offset))

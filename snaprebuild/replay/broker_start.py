@@ -1,0 +1,265 @@
+"""What a broker does with the snapshot files of a partition when it loads the log: which it removes, which it loads, which it writes.
+
+A pure model: offsets in, offsets out. Each step of Kafka is a method of its own, so that it can be compared with Kafka step by step;
+``broker_start`` puts them together as ``LogLoader.load`` does. It answers what becomes of a file that stands in the directory now, and
+where a broker writes EMPTY snapshots by itself because it knows none after a clean stop.
+
+Source: ``ProducerStateManager`` (``removeStraySnapshots``, ``truncateAndReload``, ``takeSnapshot``), ``UnifiedLog.rebuildProducerState``,
+``LogLoader.load``, ``LogLoader.recoverLog``; the constructor of ``Log`` up to 2.7.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+__all__ = [
+    "BrokerStart",
+    "KafkaFamily",
+    "LoadedLog",
+    "SnapshotFiles",
+    "SnapshotOrigin",
+    "broker_start",
+    "remaining_after_checkpoint",
+]
+
+
+class KafkaFamily(Enum):
+    """Brokers that treat snapshot files alike."""
+
+    BEFORE_2_8 = "before 2.8"
+    """Keep two or three of a partition: what lies behind the recovery point is removed (``remaining_after_checkpoint``)."""
+    SINCE_2_8 = "since 2.8"
+    """Keep one for each segment (KAFKA-9393), and remove those that belong to no segment when the log is loaded."""
+
+
+class SnapshotOrigin(Enum):
+    """Where a file comes from that is there after the start."""
+
+    KEPT = "kept"
+    """It was there before."""
+    EMPTY = "empty"
+    """Written by the broker without a look at the log: no entries, whatever the log says."""
+    REBUILT = "rebuilt"
+    """Written by the broker from a replay, which began at the snapshot that it loaded, or at the log start."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedLog:
+    """A partition as a broker finds it.
+
+    Attributes:
+        base_offsets: of the segments, ascending; at least one.
+        log_start: the checkpointed log start offset, or the first base offset where there is none.
+        log_end: the log end offset.
+        snapshots: offset of each snapshot file, and whether it parses.
+        is_clean: whether the broker stopped cleanly.
+        recovery_point: below this offset everything was flushed; counts after an unclean stop.
+        without_index: base offsets of segments that have no ``.index``, which are recovered in any case.
+        record_ends: last offset + 1 of a segment, where that is not the next base offset (the log has an offset gap there).
+        family: which brokers.
+        is_tiered: remote storage is enabled: the log start may lie below the first segment on disk.
+    """
+
+    base_offsets: tuple[int, ...]
+    log_start: int
+    log_end: int
+    snapshots: Mapping[int, bool]
+    is_clean: bool
+    recovery_point: int = 0
+    without_index: frozenset[int] = frozenset()
+    record_ends: Mapping[int, int] = field(default_factory=dict)
+    family: KafkaFamily = KafkaFamily.SINCE_2_8
+    is_tiered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStart:
+    """What a start does.
+
+    Attributes:
+        after: offset and origin of each snapshot file that is there afterwards, ascending.
+        stray: offsets of files removed because no segment begins there.
+        out_of_range: offsets of files removed because they are not between log start (excluded) and the end of what is being loaded.
+        corrupt: offsets of files removed because they did not parse when they were to be loaded.
+        loaded: offset of the snapshot that the state is taken from; None when it begins empty.
+        replayed_from: where the final replay begins; None when there is none.
+    """
+
+    after: tuple[tuple[int, SnapshotOrigin], ...]
+    stray: tuple[int, ...]
+    out_of_range: tuple[int, ...]
+    corrupt: tuple[int, ...]
+    loaded: int | None
+    replayed_from: int | None
+
+    @property
+    def written_empty(self) -> tuple[int, ...]:
+        """Offsets at which the broker writes empty snapshots without a replay."""
+        return tuple(offset for offset, origin in self.after if origin is SnapshotOrigin.EMPTY)
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """Offsets of files that are there before and after, untouched."""
+        return tuple(offset for offset, origin in self.after if origin is SnapshotOrigin.KEPT)
+
+    @property
+    def rebuilt(self) -> tuple[int, ...]:
+        """Offsets at which the broker writes what its replay gave."""
+        return tuple(offset for offset, origin in self.after if origin is SnapshotOrigin.REBUILT)
+
+
+class SnapshotFiles:
+    """The snapshot files of one directory, and a ``ProducerStateManager`` working on them."""
+
+    def __init__(self, snapshots: Mapping[int, bool]) -> None:
+        self.files: dict[int, SnapshotOrigin] = dict.fromkeys(sorted(snapshots), SnapshotOrigin.KEPT)
+        self._faulty = {offset for offset, parses in snapshots.items() if not parses}
+        self.stray: list[int] = []
+        self.out_of_range: list[int] = []
+        self.corrupt: list[int] = []
+        self.loaded: int | None = None
+        self.replayed_from: int | None = None
+        self._map_end = 0
+        self._last_snapshot = 0
+
+    def new_manager(self) -> None:
+        """A new ``ProducerStateManager``: no producers, both offsets 0."""
+        self._map_end = self._last_snapshot = 0
+        self.loaded = self.replayed_from = None
+
+    def remove_stray(self, base_offsets: Iterable[int]) -> None:
+        """``removeStraySnapshots``: of those at no base offset only the largest may stay, where it is at or above the largest base offset.
+
+        That one is what a clean stop wrote at the log end.
+        """
+        bases = set(base_offsets)
+        stray = [offset for offset in self.files if offset not in bases]
+        if stray and (not bases or max(stray) >= max(bases)):
+            stray.remove(max(stray))
+        self._remove(stray, self.stray)
+
+    def truncate_and_reload(self, log_start: int, end: int) -> None:
+        """``truncateAndReload``: drops what is out of range, then loads the newest file that parses."""
+        self._remove([offset for offset in self.files if offset > end or offset <= log_start], self.out_of_range)
+        if end != self._map_end:
+            self._load(log_start)
+        else:
+            self._map_end = max(self._map_end, log_start)
+            self._last_snapshot = max(self.files, default=log_start)
+
+    def _load(self, log_start: int) -> None:
+        """``loadFromSnapshot``: a file that does not parse is deleted, and the next lower one is tried."""
+        while self.files:
+            newest = max(self.files)
+            if newest not in self._faulty:
+                self.loaded = self._map_end = self._last_snapshot = newest
+                return
+            self._remove([newest], self.corrupt)
+        self.loaded = None
+        self._map_end = self._last_snapshot = log_start
+
+    def take(self, offset: int, origin: SnapshotOrigin) -> None:
+        """``updateMapEndOffset`` and ``takeSnapshot``: writes only above the last one taken or loaded, so never at offset 0."""
+        self._map_end = offset
+        if offset > self._last_snapshot:
+            self.files[offset] = origin
+            self._faulty.discard(offset)
+            self._last_snapshot = offset
+
+    def rebuild(self, base_offsets: Sequence[int], log_start: int, end: int, *, trusts_stop: bool) -> None:
+        """``rebuildProducerState``: brings the state to ``end``, from the newest snapshot or, where it trusts the stop, from nothing.
+
+        Args:
+            base_offsets: of the segments that are loaded at this moment.
+            log_start: the log start offset.
+            end: the state is wanted at this offset.
+            trusts_stop: after a clean stop: no snapshot known means no producer to know.
+        """
+        wanted = [*base_offsets[-2:], end]
+        if trusts_stop and not self.files:
+            for offset in wanted:
+                self.take(offset, SnapshotOrigin.EMPTY)
+            return
+        was_empty = self._map_end >= end
+        self.truncate_and_reload(log_start, end)
+        if end > self._map_end and not was_empty:
+            self.replayed_from = max(self._map_end, log_start)
+            first = max(0, bisect_right(base_offsets, self._map_end) - 1)
+            for base_offset in base_offsets[first : bisect_left(base_offsets, end)]:
+                start = max(base_offset, self._map_end, log_start)
+                if base_offset in wanted:
+                    self.take(start, SnapshotOrigin.REBUILT)
+                self._map_end = start
+        self.take(end, SnapshotOrigin.REBUILT)
+
+    def recover_segment(self, base_offsets: Sequence[int], log_start: int, base_offset: int, record_end: int) -> None:
+        """``LogLoader.recoverSegment``: a state of its own up to the segment, the segment folded, a snapshot behind its last batch.
+
+        This removes every snapshot above the segment, whoever wrote it.
+        """
+        self.new_manager()
+        self.rebuild(base_offsets, log_start, base_offset, trusts_stop=False)
+        self.take(record_end, SnapshotOrigin.REBUILT)
+
+    def _remove(self, offsets: Iterable[int], why: list[int]) -> None:
+        for offset in offsets:
+            if self.files.pop(offset) is SnapshotOrigin.KEPT:
+                # What the broker wrote itself a moment before is not the caller's concern.
+                why.append(offset)
+            self._faulty.discard(offset)
+
+
+def broker_start(log: LoadedLog) -> BrokerStart:
+    """What becomes of the snapshots of a partition at the next start of its broker.
+
+    Raises:
+        ValueError: a log without segments; a broker creates one before anything else.
+    """
+    if not log.base_offsets:
+        raise ValueError("a log without segments")
+    files = SnapshotFiles(log.snapshots)
+    _recover(files, log)
+    files.new_manager()
+    if log.family is KafkaFamily.SINCE_2_8:
+        files.remove_stray(log.base_offsets)
+    log_start = log.log_start if log.is_tiered else max(log.log_start, log.base_offsets[0])
+    files.rebuild(log.base_offsets, log_start, log.log_end, trusts_stop=log.is_clean)
+    return BrokerStart(
+        after=tuple(sorted(files.files.items())),
+        stray=tuple(sorted(files.stray)),
+        out_of_range=tuple(sorted(files.out_of_range)),
+        corrupt=tuple(sorted(files.corrupt)),
+        loaded=files.loaded,
+        replayed_from=files.replayed_from,
+    )
+
+
+def _recover(files: SnapshotFiles, log: LoadedLog) -> None:
+    """Segments without an index (``loadSegmentFiles``), then after an unclean stop all from the recovery point on (``recoverLog``)."""
+    ends = dict(zip(log.base_offsets, (*log.base_offsets[1:], log.log_end), strict=True)) | dict(log.record_ends)
+    for at, base_offset in enumerate(log.base_offsets):
+        if base_offset in log.without_index:
+            # The segments are loaded one by one, and this one is recovered before it is added.
+            files.recover_segment(log.base_offsets[:at], log.log_start, base_offset, ends[base_offset])
+    if not log.is_clean:
+        # The segment that holds the recovery point is recovered too (`LogSegments.values` begins with the floor segment).
+        first = max(0, bisect_right(log.base_offsets, log.recovery_point) - 1)
+        for base_offset in log.base_offsets[first:]:
+            files.recover_segment(log.base_offsets, log.log_start, base_offset, ends[base_offset])
+
+
+def remaining_after_checkpoint(base_offsets: tuple[int, ...], snapshots: Iterable[int], recovery_point: int) -> tuple[int, ...]:
+    """Which snapshots a broker before 2.8 keeps once it has written its recovery points, every 60 s.
+
+    It deletes all below the base offset of the segment before the recovery point, or below the second newest segment, whichever is lower
+    (``Log.deleteSnapshotsAfterRecoveryPointCheckpoint``, ``minSnapshotsOffsetToRetain``). So rebuilt snapshots do not live through a
+    start of such a broker.
+    """
+    below = bisect_left(base_offsets, recovery_point) - 1
+    by_recovery_point = base_offsets[below] if below >= 0 else recovery_point
+    second_newest = base_offsets[-2] if len(base_offsets) > 1 else base_offsets[-1]
+    least = min(by_recovery_point, second_newest)
+    return tuple(offset for offset in sorted(snapshots) if offset >= least)

@@ -1,0 +1,143 @@
+"""How much a rebuilt snapshot is worth: its class, and the facts of a replay that decide it.
+
+A class is a claim about one snapshot at one boundary. It is never better than its evidence: everything that was read below the boundary
+counts, and what was not read is named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from formats.batch_headers import TailKind
+from snaprebuild.replay.segment_effect import SegmentEffect
+from snaprebuild.replay.segment_summary import SegmentSummary
+
+__all__ = ["Damage", "Judgement", "ReplayRecord", "SnapshotClass"]
+
+
+class SnapshotClass(Enum):
+    """What may be claimed of a rebuilt snapshot."""
+
+    EXACT = "EXACT"
+    """Equals what a broker's own replay of the whole log gives."""
+    EXACT_FROM_LOG_START = "EXACT_FROM_LOG_START"
+    """Equals what a broker's recovery from the first retained offset gives; producers whose batches were all deleted are absent."""
+    LOAD_EQUIVALENT = "LOAD_EQUIVALENT"
+    """A broker that loads it now has the same state as from an EXACT one: only entries that it would drop are left out."""
+    SUPERSET_SAFE = "SUPERSET_SAFE"
+    """Load-equivalent, with true entries that have expired and that a broker drops when it loads them."""
+    UNPROVEN = "UNPROVEN"
+    """Probably right; the bytes that would prove it were not read, are gone, or contradict no legal log."""
+    UNSOUND = "UNSOUND"
+    """Built over damage, a gap or compacted data: it may be wrong."""
+
+    @property
+    def may_go_in_place(self) -> bool:
+        """Written into a log directory by default."""
+        return self not in (SnapshotClass.UNPROVEN, SnapshotClass.UNSOUND)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The class of one snapshot, and why."""
+
+    snapshot_class: SnapshotClass
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Where a broker would throw or stop: no boundary above ``offset`` can be made.
+
+    Attributes:
+        offset: boundaries above it are lost.
+        reason: what is there.
+        is_tolerated: a torn or zero-filled end of the last segment, which is normal.
+    """
+
+    offset: int
+    reason: str
+    is_tolerated: bool = False
+
+
+@dataclass(slots=True)
+class ReplayRecord:
+    """What the segments of a replay showed so far, in log order.
+
+    Attributes:
+        next_offset: end of what was read.
+        damage: what ended the replay, if anything did.
+        doubts: reasons for UNSOUND, as they came up.
+        weaknesses: reasons for UNPROVEN.
+        notes: what a reader should know and changes no class.
+        bad_crc_count: batches with a wrong checksum so far.
+        missing_offsets: offsets that no batch covers.
+    """
+
+    next_offset: int | None = None
+    damage: Damage | None = None
+    doubts: list[str] = field(default_factory=list)
+    weaknesses: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    bad_crc_count: int = 0
+    missing_offsets: int = 0
+
+    def take(self, summary: SegmentSummary, *, is_last: bool, path: str) -> None:
+        """Adds the next segment."""
+        self._take_order(summary)
+        if summary.bad_crc_count:
+            self.bad_crc_count += summary.bad_crc_count
+            position, offset = summary.bad_crc[0]
+            more = f" (and {summary.bad_crc_count - 1} more)" if summary.bad_crc_count > 1 else ""
+            self.doubts.append(f"{path}, byte {position}: the checksum of the batch at offset {offset} differs{more}")
+        if summary.partial_batches or summary.empty_control_batches:
+            taken = f"{summary.partial_batches} batches lost records, {summary.empty_control_batches} markers are gone"
+            self.doubts.append(f"segment {summary.base_offset} was compacted: {taken}")
+        self._take_tail(summary, is_last=is_last)
+        self.next_offset = max(summary.next_offset, summary.base_offset)
+
+    def _take_order(self, summary: SegmentSummary) -> None:
+        missing = summary.missing_offsets
+        if self.next_offset is not None and summary.base_offset > self.next_offset:
+            missing += summary.base_offset - self.next_offset
+        if missing:
+            self.missing_offsets += missing
+            start = summary.base_offset if self.next_offset is None else self.next_offset
+            self.doubts.append(
+                f"{missing} offsets between {start} and {summary.next_offset} are not on disk (compacted or deleted)"
+            )
+        if summary.disorder_offset is not None:
+            self.doubts.append(f"the batch at offset {summary.disorder_offset} does not lie behind the one before it")
+        if self.next_offset is not None and summary.base_offset < self.next_offset:
+            self.doubts.append(f"segment {summary.base_offset} begins before the one before it ends, at {self.next_offset}")
+
+    def _take_tail(self, summary: SegmentSummary, *, is_last: bool) -> None:
+        tail = summary.tail
+        if tail.kind is TailKind.CLEAN:
+            return
+        torn = tail.kind in (TailKind.TORN, TailKind.ZERO_FILLED)
+        if torn and is_last:
+            self.notes.append(f"the last segment ends with {tail.kind.value.replace('_', '-')} bytes: {tail.error}")
+            return
+        # In an earlier segment even a torn end means that batches below the next segment are gone.
+        self.damage = self.damage or Damage(summary.next_offset, str(tail.error))
+
+    def judge(self, state: SegmentEffect, *, starts_at_zero: bool, has_trusted_base: bool) -> Judgement:
+        """The class of the state at the end of what was taken, replayed from the first segment on disk or a trusted snapshot."""
+        if self.doubts:
+            return Judgement(SnapshotClass.UNSOUND, (*self.doubts, *self.notes))
+        reasons = [*self.weaknesses, *self.notes]
+        if state.epoch_decreased.any():
+            producers = state.producer_id[state.epoch_decreased]
+            reasons.insert(0, f"the epoch of producer {int(producers[0])} went down: Kafka's two replay paths may differ there")
+            return Judgement(SnapshotClass.UNPROVEN, tuple(reasons))
+        if self.weaknesses:
+            return Judgement(SnapshotClass.UNPROVEN, tuple(reasons))
+        if starts_at_zero:
+            return Judgement(SnapshotClass.EXACT, ("every batch from offset 0 was replayed", *reasons))
+        if has_trusted_base:
+            reason = "every retained batch was replayed on the snapshot at the first offset, which all later snapshots confirm"
+            return Judgement(SnapshotClass.EXACT, (reason, *reasons))
+        reason = "every retained batch was replayed; what was deleted before them is not known"
+        return Judgement(SnapshotClass.EXACT_FROM_LOG_START, (reason, *reasons))

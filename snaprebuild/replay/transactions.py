@@ -1,0 +1,74 @@
+"""Completed transactions of a segment in the form of ``.txnindex``: the aborted ones, with the last stable offset at that moment.
+
+Source: ``LogSegment.updateProducerState``, ``LogSegment.updateTxnIndex``, ``ProducerStateManager.lastStableOffset``.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+from formats.transaction_index import AbortedTransaction
+from snaprebuild.replay.segment_effect import NONE, SegmentEffect, TransactionCloses, resolve_closes
+
+__all__ = ["OpenTransactions", "completed_in"]
+
+
+def completed_in(before: SegmentEffect, closes: TransactionCloses) -> TransactionCloses:
+    """Transactions that the markers of a segment completed, given the state before it (a prefix from the first batch on)."""
+    return resolve_closes(before, closes).without_orphans()
+
+
+@dataclass(slots=True)
+class OpenTransactions:
+    """Which transactions are open while segments are gone through in order, to tell the last stable offset at each abort.
+
+    A transaction opened at ``first`` and closed at ``marker`` is open for every marker in between. Those still open after a segment are
+    known from the state; those that were opened and closed inside it, from its completed transactions.
+    """
+
+    _open: dict[int, int] = field(default_factory=dict)
+    """first offset -> producer id"""
+
+    def aborted_in(self, completed: TransactionCloses, after: SegmentEffect) -> list[AbortedTransaction]:
+        """The entries of the segment's ``.txnindex``.
+
+        Args:
+            completed: of this segment, from ``completed_in``, in log order.
+            after: the state after the segment.
+        """
+        producers, firsts = completed.producer_id.tolist(), completed.first_offset.tolist()
+        markers, aborted = completed.marker_offset.tolist(), completed.is_aborted.tolist()
+        still_open = after.txn_first_offset != NONE
+        begins = {**self._open, **dict(zip(firsts, producers, strict=True))}
+        begins |= dict(zip(after.txn_first_offset[still_open].tolist(), after.producer_id[still_open].tolist(), strict=True))
+        waiting = sorted(begins)
+        heap: list[int] = []
+        closed: set[int] = set()
+        entries: list[AbortedTransaction] = []
+        index = 0
+        for producer_id, first, marker, is_aborted in zip(producers, firsts, markers, aborted, strict=True):
+            while index < len(waiting) and waiting[index] < marker:
+                heapq.heappush(heap, waiting[index])
+                index += 1
+            while heap and heap[0] in closed:
+                heapq.heappop(heap)
+            if is_aborted:
+                entries.append(AbortedTransaction(0, producer_id, first, marker, _least_other(heap, closed, first, marker)))
+            closed.add(first)
+        self._open = {first: producer for first, producer in begins.items() if first not in closed}
+        return entries
+
+
+def _least_other(heap: list[int], closed: set[int], own: int, marker: int) -> int:
+    """The least first offset of an open transaction other than ``own``; without one the offset behind the marker."""
+    if heap and heap[0] != own:
+        return heap[0]
+    # The own one is the oldest: the next is among the rest, of which the closed ones are dropped for good.
+    if heap:
+        heapq.heappop(heap)
+    while heap and heap[0] in closed:
+        heapq.heappop(heap)
+    least = heap[0] if heap else marker + 1
+    heapq.heappush(heap, own)
+    return least

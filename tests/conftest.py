@@ -1,0 +1,40 @@
+"""What every test may use: the Hypothesis profiles, and the bundled log directories by the name of an argument.
+
+``HYPOTHESIS_PROFILE`` chooses the profile: ``default`` is quick, ``CI`` (also chosen by ``CI=true``) looks at more examples and always at
+the same ones, ``thorough`` is for a night.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from header_engines import HEADER_ENGINES
+from hypothesis import HealthCheck, settings
+from manifests import REPOSITORY, partition_fixtures
+
+SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
+
+settings.register_profile("default", max_examples=100, deadline=None, suppress_health_check=SLOW_IS_FINE)
+settings.register_profile("CI", max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW_IS_FINE)
+settings.register_profile("thorough", max_examples=5000, deadline=None, suppress_health_check=SLOW_IS_FINE)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("CI" if os.environ.get("CI") == "true" else "default"))
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The checkout."""
+    return REPOSITORY
+
+
+@pytest.fixture(params=HEADER_ENGINES.values(), ids=HEADER_ENGINES)
+def read_headers(request: pytest.FixtureRequest) -> object:
+    """Each of the two readers of batch headers."""
+    return request.param
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test with an argument ``partition_fixture`` runs once for each partition of each manifest."""
+    if "partition_fixture" in metafunc.fixturenames:
+        metafunc.parametrize("partition_fixture", partition_fixtures(), ids=str)

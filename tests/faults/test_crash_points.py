@@ -1,0 +1,356 @@
+"""Power failures after each call of a real run, with every loss and reordering that a file system may make of it.
+
+The calls are those of real runs, recorded through the seam; `test_kill_at_syscall` shows that they are all there are. For each
+state that may be left, built for real: no half file under a real name, nothing replaced, every file readable to the broker, and
+a run that is started again finishes with exactly the wanted bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from crash_model import Content, Disk, State, build_state, read_state
+from recorded_calls import Call, NoHardLinks, NoRenameWithoutReplace, PretendedOwners, RecordedCalls, ShortWrites
+
+from snaprebuild.errors import AlreadyExistsError
+from snaprebuild.storage.atomic_file import OS, FileCalls, Ownership, aside_name, create_file, set_aside
+
+NAME = "00000000000000000042.snapshot"
+TEMPORARY = NAME + ".tmp"
+ASIDE = aside_name(42)
+DATA = bytes(range(1, 241))  # as long as a snapshot of five producers: 10 + 5 * 46
+OTHER = b"an older file, not ours to replace"
+SEGMENT = "00000000000000000000.log"
+IS_ROOT = os.getuid() == 0
+BROKER_UID, BROKER_GID = (4711, 4712) if IS_ROOT else (os.getuid(), os.getgid())
+OWNER = Ownership(BROKER_UID, BROKER_GID, 0o640)
+FILE_SYSTEM_IN_MEMORY = Path("/dev/shm")  # thousands of states are built; what they hold is decided by the model, not by the disk
+
+
+def content(data: bytes) -> Content:
+    return Content(data, OWNER.uid, OWNER.gid, OWNER.mode)
+
+
+BYSTANDERS = {SEGMENT: content(b"the segment"), "00000000000000000021.snapshot": content(b"another snapshot")}
+
+
+def state_of(files: dict[str, Content], same: tuple[str, str] | None = None) -> State:
+    files = BYSTANDERS | files
+    names = {name: number for number, name in enumerate(files)}
+    if same is not None:
+        names[same[1]] = names[same[0]]
+    return State(tuple(sorted(names.items())), tuple(files.values()))
+
+
+class NameAppearsLate(FileCalls):
+    """Somebody else takes the name between our first look and our link."""
+
+    def __init__(self) -> None:
+        self.is_first = True
+
+    def stat(self, name: str, *, dir_fd: int) -> os.stat_result:
+        if name == NAME and self.is_first:
+            self.is_first = False
+            raise FileNotFoundError(name)
+        return super().stat(name, dir_fd=dir_fd)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A run: what stands there before, what is done, and what must be true of every state that it may leave."""
+
+    before: State
+    calls: Callable[[], FileCalls] = lambda: OS
+    is_setting_aside: bool = False
+
+    def run(self, directory: Path, calls: FileCalls) -> None:
+        if self.is_setting_aside:
+            set_aside(directory, NAME, ASIDE, calls=calls)
+        else:
+            create_file(directory, NAME, DATA, owner=OWNER, temporary_name=TEMPORARY, calls=calls)
+
+    def record(self) -> tuple[list[Call], bool]:
+        """Runs it for real. Returns the calls, and whether it succeeded rather than found the name taken."""
+        with directory_of(self.before) as directory:
+            calls = RecordedCalls(self.calls())
+            try:
+                self.run(directory, calls)
+            except AlreadyExistsError:
+                return calls.trace, False
+            return calls.trace, True
+
+
+SCENARIOS = {
+    "empty": Scenario(state_of({})),
+    "leftover": Scenario(state_of({TEMPORARY: Content(DATA[:50], os.getuid(), os.getgid(), 0o644)})),
+    "killed-after-link": Scenario(state_of({NAME: content(DATA)}, same=(NAME, TEMPORARY))),
+    "name-taken": Scenario(state_of({NAME: content(OTHER)})),
+    "name-taken-meanwhile": Scenario(state_of({NAME: content(OTHER)}), NameAppearsLate),
+    "short-writes": Scenario(state_of({}), lambda: ShortWrites(50)),
+    "no-hard-links": Scenario(state_of({}), NoHardLinks),
+    "no-hard-links-leftover": Scenario(state_of({TEMPORARY: Content(b"", os.getuid(), os.getgid(), 0o644)}), NoHardLinks),
+    "set-aside": Scenario(state_of({NAME: content(OTHER)}), is_setting_aside=True),
+    "set-aside-by-link": Scenario(state_of({NAME: content(OTHER)}), NoRenameWithoutReplace, is_setting_aside=True),
+}
+
+
+class directory_of:  # noqa: N801
+    """A real directory in a given state, gone afterwards."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def __enter__(self) -> Path:
+        base = FILE_SYSTEM_IN_MEMORY if os.access(FILE_SYSTEM_IN_MEMORY, os.W_OK) else None
+        self.path = Path(tempfile.mkdtemp(prefix="crash-point-", dir=base))
+        build_state(self.path, self.state)
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.path)
+
+
+def left_states(scenario: Scenario, trace: list[Call]) -> Iterator[tuple[int, State]]:
+    """Each state once, with the number of calls after which it may first be found."""
+    disk = Disk(scenario.before)
+    seen = set()
+    for count in range(len(trace) + 1):
+        for state in disk.states():
+            if state not in seen:
+                seen.add(state)
+                yield count, state
+        if count < len(trace):
+            disk.follow(trace[count])
+
+
+def faults(scenario: Scenario, state: State) -> list[str]:
+    """What is wrong with a state, by the promises alone."""
+    found = []
+    for name, bystander in BYSTANDERS.items():
+        if state.content(name) != bystander:
+            found.append(f"{name} changed")
+    old = scenario.before.content(NAME)
+    if scenario.is_setting_aside:
+        if old not in (state.content(NAME), state.content(ASIDE)):
+            found.append("the file set aside is lost")
+        if {state.content(NAME), state.content(ASIDE)} - {old, None}:
+            found.append("the file set aside changed")
+    elif old is not None and state.content(NAME) != old:
+        found.append("an existing file was replaced")
+    elif old is None and state.content(NAME) not in (None, content(DATA)):
+        found.append("half a file under the real name")
+    for name, number in state.names:
+        if not may_broker_read(state.files[number]):
+            found.append(f"the broker may not read {name}")
+    return found
+
+
+def may_broker_read(file: Content) -> bool:
+    if file.uid == BROKER_UID:
+        return bool(file.mode & 0o400)
+    return bool(file.mode & (0o040 if file.gid == BROKER_GID else 0o004))
+
+
+def faults_after_another_run(scenario: Scenario, state: State) -> list[str]:
+    with directory_of(state) as directory:
+        try:
+            scenario.run(directory, scenario.calls())
+        except AlreadyExistsError:
+            if state.content(NAME) is None:
+                return ["refused, although the name was free"]
+        except Exception as error:
+            if not (scenario.is_setting_aside and state.content(NAME) is None):
+                return [f"another run fails: {error!r}"]
+        after = read_state(directory)
+    wanted = dict(BYSTANDERS)
+    if scenario.is_setting_aside:
+        wanted[ASIDE] = content(OTHER)
+    else:
+        wanted[NAME] = scenario.before.content(NAME) or content(DATA)
+    if not IS_ROOT:
+        wanted = {name: file._replace(uid=os.getuid(), gid=os.getgid()) for name, file in wanted.items()}
+    left = {name: after.files[number] for name, number in after.names}
+    return [] if left == wanted else [f"another run leaves {left}"]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_state_that_a_power_failure_may_leave(name):
+    scenario = SCENARIOS[name]
+    trace, _ = scenario.record()
+    count = 0
+    for calls_made, state in left_states(scenario, trace):
+        wrong = faults(scenario, state) or faults_after_another_run(scenario, state)
+        assert not wrong, f"after {calls_made} of {[str(call) for call in trace]}: {wrong}, {state}"
+        count += 1
+    if name == "name-taken":
+        assert count == 1, "nothing is written beside a name that is taken"
+    elif scenario.is_setting_aside or name == "killed-after-link":
+        assert count >= 2
+    else:
+        assert count >= 500
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_what_was_reported_done_survives(name):
+    scenario = SCENARIOS[name]
+    trace, is_done = scenario.record()
+    disk = Disk(scenario.before)
+    for call in trace:
+        disk.follow(call)
+    states = list(disk.states())
+    if is_done:
+        new_name = ASIDE if scenario.is_setting_aside else NAME
+        assert {state.content(new_name) for state in states} == {content(OTHER if scenario.is_setting_aside else DATA)}
+        # Everything is synced at the end, so there is one state, and it is the one that all programs see.
+        assert states == [disk.running_state()]
+    else:
+        assert {state.content(NAME) for state in states} == {scenario.before.content(NAME)}
+
+
+def test_states_are_counted():
+    counted = {name: sum(1 for _ in left_states(scenario, scenario.record()[0])) for name, scenario in SCENARIOS.items()}
+    assert sum(counted.values()) >= 5000, counted
+
+
+def test_the_model_ends_where_the_run_ended():
+    for name, scenario in SCENARIOS.items():
+        with directory_of(scenario.before) as directory:
+            calls = RecordedCalls(scenario.calls())
+            try:
+                scenario.run(directory, calls)
+            except AlreadyExistsError:
+                assert name in {"killed-after-link", "name-taken", "name-taken-meanwhile"}
+            real = read_state(directory)
+        disk = Disk(scenario.before)
+        for call in calls.trace:
+            disk.follow(call)
+        model = disk.running_state()
+        assert {n: model.content(n) for n, _ in model.names} == {n: real.content(n) for n, _ in real.names}, name
+
+
+# --- the proof can fail: each of these is a writer with one mistake ----------------------------------------------------
+
+
+def without(method: str, file: str) -> Callable[[list[Call]], list[Call]]:
+    return lambda trace: [call for call in trace if (call.method, call.file) != (method, file)]
+
+
+def named_before_it_is_synced(trace: list[Call]) -> list[Call]:
+    link = next(call for call in trace if call.method == "link")
+    synced = next(i for i, call in enumerate(trace) if call.method == "fsync" and call.file == TEMPORARY)
+    rest = [call for call in trace if call is not link]
+    return [*rest[:synced], link, *rest[synced:]]
+
+
+def mode_before_owner(trace: list[Call]) -> list[Call]:
+    owner = next(i for i, call in enumerate(trace) if call.method == "fchown")
+    mode = next(i for i, call in enumerate(trace) if call.method == "fchmod")
+    trace = list(trace)
+    trace[owner], trace[mode] = trace[mode], trace[owner]
+    return trace
+
+
+def created_under_a_umask(trace: list[Call]) -> list[Call]:
+    closed = {call: os.stat_result([0o100600, *call.status[1:10]]) for call in trace if call.status is not None}
+    return [replace(call, status=closed[call]) if call in closed else call for call in trace]
+
+
+def written_in_place(trace: list[Call]) -> list[Call]:
+    """As Kafka's own `writeSnapshot`: under the real name from the start."""
+    kept = [call for call in trace if call.method not in {"link", "unlink", "stat"}]
+    return [
+        replace(call, arguments=(NAME, *call.arguments[1:])) if call.file == TEMPORARY and call.method == "open" else call
+        for call in kept
+    ]
+
+
+def not_owned_before_the_name(trace: list[Call]) -> list[Call]:
+    """Owner and mode after the sync: a crash leaves the real name with the owner of the run."""
+    late = [call for call in trace if call.method in {"fchown", "fchmod"}]
+    rest = [call for call in trace if call not in late]
+    synced = next(i for i, call in enumerate(rest) if call.method == "fsync" and call.file == TEMPORARY)
+    return [*rest[: synced + 1], *late, *rest[synced + 1 :]]
+
+
+def left_after(trace: list[Call]) -> set[str]:
+    scenario = SCENARIOS["empty"]
+    return set(itertools.chain.from_iterable(faults(scenario, state) for _, state in left_states(scenario, trace)))
+
+
+@pytest.fixture
+def trace_as_root():
+    """The calls with which root gives a file to the broker, whoever runs the test."""
+    if IS_ROOT:
+        return SCENARIOS["empty"].record()[0]
+    with directory_of(state_of({})) as directory:
+        calls = RecordedCalls(PretendedOwners())
+        owner = Ownership(BROKER_UID, BROKER_GID + 1, OWNER.mode)
+        create_file(directory, NAME, DATA, owner=owner, temporary_name=TEMPORARY, calls=calls)
+    trace = []
+    for call in calls.trace:
+        arguments = (call.arguments[0], BROKER_UID, BROKER_GID) if call.method == "fchown" else call.arguments
+        status = None if call.status is None else os.stat_result([*call.status[:4], 0, 0, *call.status[6:10]])
+        trace.append(replace(call, arguments=arguments, status=status))
+    return trace
+
+
+def test_the_real_order_has_no_fault(trace_as_root):
+    assert left_after(trace_as_root) == set()
+
+
+@pytest.mark.parametrize(
+    ("mistake", "seen_as"),
+    [
+        (without("fsync", TEMPORARY), "half a file under the real name"),
+        (named_before_it_is_synced, "half a file under the real name"),
+        (not_owned_before_the_name, "half a file under the real name"),
+        (written_in_place, "half a file under the real name"),
+        (mode_before_owner, f"the broker may not read {TEMPORARY}"),
+        (created_under_a_umask, f"the broker may not read {TEMPORARY}"),
+    ],
+    ids=["no fsync", "link before fsync", "owner after fsync", "in place", "mode before owner", "umask"],
+)
+def test_a_mistake_is_seen(trace_as_root, mistake, seen_as):
+    changed = mistake(trace_as_root)
+    assert changed != trace_as_root
+    assert seen_as in left_after(changed)
+
+
+def test_a_directory_that_is_not_synced_is_seen(trace_as_root):
+    disk = Disk(SCENARIOS["empty"].before)
+    for call in without("fsync", ".")(trace_as_root):
+        disk.follow(call)
+    assert {state.content(NAME) for state in disk.states()} == {None, content(DATA)}
+
+
+def test_a_rename_that_replaces_is_seen():
+    scenario = SCENARIOS["name-taken"]
+    disk = Disk(scenario.before)
+    for call in SCENARIOS["empty"].record()[0]:
+        disk.follow(replace(call, method="rename_noreplace") if call.method == "link" else call)
+    assert "an existing file was replaced" in faults(scenario, disk.running_state())
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o027, 0o077, 0o777])
+def test_no_umask_hides_the_temporary_file_from_the_broker(tmp_path, umask):
+    modes = []
+
+    class Looks(RecordedCalls):
+        def made(self, method, *arguments, **keywords):
+            result = super().made(method, *arguments, **keywords)
+            modes.extend(entry.stat().st_mode & 0o777 for entry in os.scandir(tmp_path))
+            return result
+
+    old = os.umask(umask)
+    try:
+        create_file(tmp_path, NAME, DATA, owner=None, temporary_name=TEMPORARY, calls=Looks())
+    finally:
+        assert os.umask(old) == umask, "the umask of the process is left as it was"
+    assert set(modes) == {0o644}

@@ -1,0 +1,542 @@
+"""The fast header reader beside the grammar: the same headers, markers and tail for every segment, block size and hint."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fixture_files import fixture_files
+from header_engines import MarkerRow, Reading, hints, read_fast, read_reference, read_with, segment
+from hypothesis import example, given
+from hypothesis import strategies as st
+from strategies import (
+    CONTROL,
+    DECOY,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    GeneratedLog,
+    LogBatch,
+    batch_of,
+    block_sizes,
+    header_of,
+    logs,
+    message_of,
+)
+
+from formats import limits
+from formats.batch_headers import BytesSegment, HeaderReader, SegmentBytes, TailKind
+from formats.control_record import build_end_transaction_marker
+from formats.errors import BadLengthError, BadMagicError, FormatError, LimitExceededError, TruncatedError
+from formats.record_batch import build_record_batch
+from snaprebuild.replay.producer_state import Marker
+
+ReadHeaders = Callable[[SegmentBytes], Reading]
+
+CLEAN, TORN, ZERO_FILLED, CORRUPT = TailKind.CLEAN, TailKind.TORN, TailKind.ZERO_FILLED, TailKind.CORRUPT
+
+
+def marker_batch(offset: int, **fields: int) -> LogBatch:
+    """A commit marker as a coordinator writes it."""
+    record = build_end_transaction_marker(commit=True, coordinator_epoch=4)
+    header = header_of(offset, **{"attributes": CONTROL | TRANSACTIONAL, "producer_id": 7, "producer_epoch": 0, **fields})
+    return batch_of(header, [record])
+
+
+def data_batch(offset: int, payload: bytes = b"payload") -> LogBatch:
+    return batch_of(header_of(offset, producer_id=7, producer_epoch=0, base_sequence=0), payload)
+
+
+# Every magic, a compressed wrapper, a marker, batches with and without a producer; begins above 2^56, so that no prefix is all zeros.
+BASE = 0x0102030405060700
+MIXED = GeneratedLog(
+    (
+        data_batch(BASE),
+        message_of(0, BASE + 1, b"old"),
+        message_of(1, BASE + 2, b"", timestamp=77, attributes=LOG_APPEND_TIME),
+        message_of(1, BASE + 9, b"compressed", timestamp=78, attributes=2),
+        marker_batch(BASE + 10),
+        batch_of(header_of(BASE + 11), b""),
+        message_of(0, BASE + 20, b"compressed", attributes=1),
+        data_batch(BASE + 30, DECOY),
+    )
+)
+
+
+def test_every_header_position_and_marker(read_headers: ReadHeaders) -> None:
+    reading = read_headers(segment(MIXED.data))
+    assert reading.headers == MIXED.headers
+    assert reading.positions == MIXED.positions
+    assert reading.markers == [MarkerRow(4, True, 4, 1000)]
+    assert reading.end == (CLEAN, len(MIXED.data), None)
+
+
+@given(log=logs(max_batches=20))
+def test_generated_logs(log: GeneratedLog) -> None:
+    meanings = [(row, batch.meaning) for row, batch in enumerate(log.batches) if isinstance(batch.meaning, Marker)]
+    markers = [MarkerRow(row, marker.is_commit, marker.coordinator_epoch, marker.timestamp) for row, marker in meanings]
+    for read in (read_reference, read_fast):
+        reading = read(segment(log.data))
+        assert reading.headers == log.headers
+        assert reading.positions == log.positions
+        assert reading.markers == markers
+        assert reading.end == (CLEAN, len(log.data), None)
+
+
+def test_nothing_is_clean(read_headers: ReadHeaders) -> None:
+    reading = read_headers(segment(b""))
+    assert (reading.headers, reading.end) == ([], (CLEAN, 0, None))
+
+
+@pytest.mark.parametrize("path", fixture_files("*.log", "*.checkpoint"))
+def test_what_brokers_wrote(path: Path) -> None:
+    source = segment(path.read_bytes())
+    reference = read_reference(source)
+    for block_bytes in (1, 1000, 64 << 10, limits.HEADER_BLOCK_BYTES):
+        fast = read_fast(source, block_bytes=block_bytes)
+        assert fast.headers == reference.headers
+        assert fast.positions == reference.positions
+        assert fast.markers == reference.markers
+        assert fast.end == reference.end
+
+
+# ---------------------------------------------------------------------------------------------------------------- tails
+
+
+def test_torn_at_every_byte(read_headers: ReadHeaders) -> None:
+    for cut in range(len(MIXED.data) + 1):
+        reading = read_headers(segment(MIXED.data[:cut]))
+        whole = sum(position + header.size_bytes <= cut for position, header in zip(MIXED.positions, MIXED.headers, strict=True))
+        end = ([*MIXED.positions, len(MIXED.data)])[whole]
+        assert reading.headers == MIXED.headers[:whole]
+        assert reading.positions == MIXED.positions[:whole]
+        assert reading.end == ((CLEAN, cut, None) if end == cut else (TORN, end, TruncatedError))
+        assert reading.tail.error is None or (reading.tail.error.position, reading.tail.error.file) == (end, "segment")
+
+
+def test_torn_at_every_byte_with_small_blocks() -> None:
+    for cut in range(len(MIXED.data) + 1):
+        source = segment(MIXED.data[:cut])
+        assert read_fast(source, block_bytes=122) == read_fast(source)
+
+
+@pytest.mark.parametrize("zeros", [1, 11, 16, 17, 18, 61, 122, 5000, (1 << 20) + 7])
+def test_zero_filled_tail(read_headers: ReadHeaders, zeros: int) -> None:
+    reading = read_headers(segment(MIXED.data + bytes(zeros)))
+    assert reading.headers == MIXED.headers
+    assert (reading.tail.kind, reading.tail.position_bytes) == (ZERO_FILLED, len(MIXED.data))
+    assert read_fast(segment(MIXED.data + bytes(zeros)), block_bytes=200).end[:2] == (ZERO_FILLED, len(MIXED.data))
+
+
+def test_zeros_only(read_headers: ReadHeaders) -> None:
+    assert read_headers(segment(bytes(4096))).end[:2] == (ZERO_FILLED, 0)
+
+
+def _header(length: int, *, magic: int = 2) -> bytes:
+    return (99).to_bytes(8, "big") + length.to_bytes(4, "big", signed=True) + bytes(4) + magic.to_bytes(1, "big", signed=True)
+
+
+END = len(MIXED.data)
+
+
+@pytest.mark.parametrize(
+    ("garbage", "kind", "error", "position"),
+    [
+        # Not all zeros, though the length is.
+        (bytes(5000) + b"\x01", CORRUPT, BadLengthError, END + 8),
+        (_header(-1) + bytes(100), CORRUPT, BadLengthError, END + 8),
+        (_header(-(2**31)) + bytes(100), CORRUPT, BadLengthError, END + 8),
+        (_header(13) + bytes(100), CORRUPT, BadLengthError, END + 8),
+        # Below the least length of its own magic.
+        (_header(48) + bytes(100), CORRUPT, BadLengthError, END + 8),
+        (_header(21, magic=1) + bytes(100), CORRUPT, BadLengthError, END + 8),
+        (_header(50, magic=3) + bytes(100), CORRUPT, BadMagicError, END + 16),
+        (_header(50, magic=-1) + bytes(100), CORRUPT, BadMagicError, END + 16),
+        # A batch that is not whole: the broker's iterator ends there in silence, before it looks at the magic or at anything else.
+        (_header(2**31 - 1) + bytes(100), TORN, TruncatedError, END),
+        (_header(101 + 5) + bytes(100), TORN, TruncatedError, END),
+        (_header(500, magic=3) + bytes(100), TORN, TruncatedError, END),
+        (_header(48)[:17] + bytes(20), TORN, TruncatedError, END),
+        # FileLogInputStream wants more than 17 bytes before it looks at a length.
+        (_header(-1), TORN, TruncatedError, END),
+        (_header(-1) + b"\0", CORRUPT, BadLengthError, END + 8),
+        (b"\xff" * 17, TORN, TruncatedError, END),
+        (b"\xff" * 16, TORN, TruncatedError, END),
+        (b"\xff" * 18, CORRUPT, BadLengthError, END + 8),
+        (b"\x01", TORN, TruncatedError, END),
+    ],
+)
+def test_garbage_tail(read_headers: ReadHeaders, garbage: bytes, kind: TailKind, error: type[FormatError], position: int) -> None:
+    reading = read_headers(segment(MIXED.data + garbage))
+    assert reading.headers == MIXED.headers
+    assert reading.end == (kind, END, error)
+    assert reading.tail.error is not None
+    assert (reading.tail.error.position, reading.tail.error.file) == (position, "segment")
+    for block_bytes in (1, 130, 500):
+        assert read_fast(segment(MIXED.data + garbage), block_bytes=block_bytes).end == (kind, END, error)
+
+
+def test_a_fault_in_the_middle_hides_what_follows(read_headers: ReadHeaders) -> None:
+    """No search for the next batch: a broker cannot do that either."""
+    data = bytearray(MIXED.data)
+    data[MIXED.positions[5] + 16] = 7
+    reading = read_headers(segment(bytes(data)))
+    assert reading.headers == MIXED.headers[:5]
+    assert reading.end == (CORRUPT, MIXED.positions[5], BadMagicError)
+
+
+@given(data=st.binary(max_size=400), log=logs(max_batches=4), block_bytes=block_sizes)
+@example(data=bytes(17), log=GeneratedLog(()), block_bytes=1)
+def test_both_readers_give_one_answer_to_any_bytes(data: bytes, log: GeneratedLog, block_bytes: int) -> None:
+    source = segment(log.data + data)
+    reference, fast = read_reference(source), read_fast(source, block_bytes=block_bytes, check_crc=True)
+    assert (fast.headers, fast.positions, fast.markers) == (reference.headers, reference.positions, reference.markers)
+    assert fast.end == reference.end
+
+
+@given(log=logs(min_batches=1, max_batches=6), at=st.integers(0), value=st.integers(0, 255), block_bytes=block_sizes)
+def test_both_readers_give_one_answer_to_a_changed_byte(log: GeneratedLog, at: int, value: int, block_bytes: int) -> None:
+    data = bytearray(log.data)
+    data[at % len(data)] = value
+    reference, fast = read_reference(segment(bytes(data))), read_fast(segment(bytes(data)), block_bytes=block_bytes)
+    assert (fast.headers, fast.positions, fast.markers) == (reference.headers, reference.positions, reference.markers)
+    assert fast.end == reference.end
+
+
+# ---------------------------------------------------------------------------------------------------------------- blocks
+
+
+@given(log=logs(max_batches=15), block_bytes=block_sizes)
+def test_blocks_of_any_size(log: GeneratedLog, block_bytes: int) -> None:
+    reader = HeaderReader(segment(log.data), block_bytes=block_bytes, check_crc=True)
+    reading = read_with(reader)
+    assert reading == read_fast(segment(log.data))
+    assert reader.bad_crc_positions == []
+
+
+@pytest.mark.parametrize("size", [70, 122, 123, 200, 5000, 100_000])
+@pytest.mark.parametrize("block_bytes", [1, 122, 1000, 4096, 99_999])
+def test_batches_larger_than_a_block(size: int, block_bytes: int) -> None:
+    big, small = data_batch(0, bytes(range(256)) * 400), data_batch(1)
+    big = data_batch(0, (bytes(range(256)) * 400)[: size - 61])
+    log = GeneratedLog((big, small, big, big, message_of(1, 9, bytes(size)), small, big))
+    reader = HeaderReader(segment(log.data), block_bytes=block_bytes, check_crc=True)
+    reading = read_with(reader)
+    assert (reading.headers, reading.positions) == (log.headers, log.positions)
+    assert reading.end == (CLEAN, len(log.data), None)
+    assert reader.bad_crc_positions == []
+    assert read_fast(segment(log.data[:-1]), block_bytes=block_bytes).end == (TORN, log.positions[-1], TruncatedError)
+
+
+def test_a_marker_larger_than_a_block() -> None:
+    """A later version of the value may be as long as it likes."""
+    record = build_end_transaction_marker(commit=False, coordinator_epoch=6, version=3, rest=bytes(3000), timestamp_delta=5)
+    header = header_of(1, attributes=CONTROL, producer_id=7, producer_epoch=0)
+    log = GeneratedLog((data_batch(0), batch_of(header, [record]), data_batch(2)))
+    for block_bytes in (1, 122, 1000, 3100, 1 << 20):
+        reading = read_fast(segment(log.data), block_bytes=block_bytes)
+        assert reading.markers == [MarkerRow(1, False, 6, 1005)]
+        assert reading.end == (CLEAN, len(log.data), None)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 1000, limits.HEADER_BLOCK_BYTES])
+def test_a_control_batch_larger_than_its_limit(block_bytes: int) -> None:
+    record = build_end_transaction_marker(commit=False, coordinator_epoch=6, rest=bytes(limits.CONTROL_BATCH_BYTES_MAX))
+    log = GeneratedLog((data_batch(0), batch_of(header_of(1, attributes=CONTROL, producer_id=7, producer_epoch=0), [record])))
+    assert read_fast(segment(log.data), block_bytes=block_bytes).end == (CORRUPT, log.positions[1], LimitExceededError)
+
+
+@given(log=logs(min_batches=1), data=st.data())
+def test_a_start_in_the_middle(log: GeneratedLog, data: st.DataObject) -> None:
+    row = data.draw(st.integers(0, len(log.batches) - 1))
+    start = log.positions[row]
+    reading = read_fast(segment(log.data), start_bytes=start)
+    assert (reading.headers, reading.positions) == (log.headers[row:], log.positions[row:])
+    assert reading.end == (CLEAN, len(log.data), None)
+
+
+def test_each_byte_is_asked_for_once() -> None:
+    data = MIXED.data * 50
+    reader = HeaderReader(segment(data))
+    read_with(reader)
+    assert reader.bytes_read == len(data)
+
+
+# ---------------------------------------------------------------------------------------------------------------- hints
+
+
+def _plain_log(count: int) -> GeneratedLog:
+    sizes = (0, 5, 61, 200, 17)
+    return GeneratedLog(tuple(data_batch(row, (DECOY * 3)[: sizes[row % len(sizes)]]) for row in range(count)))
+
+
+HINTED = _plain_log(400)
+TRUE_ANSWER = read_fast(segment(HINTED.data))
+
+
+def test_the_plain_walk_is_right() -> None:
+    assert (TRUE_ANSWER.headers, TRUE_ANSWER.positions) == (HINTED.headers, HINTED.positions)
+
+
+@given(
+    every=st.integers(1, 20),
+    start=st.integers(0, 30),
+    block_bytes=st.sampled_from((700, 5000, 20_000, 1 << 20)) | st.integers(122, 50_000),
+)
+def test_true_hints(every: int, start: int, block_bytes: int) -> None:
+    assert read_fast(segment(HINTED.data), hint=hints(HINTED.positions[start::every]), block_bytes=block_bytes) == TRUE_ANSWER
+
+
+@given(
+    chosen=st.lists(st.integers(-50, len(HINTED.data) + 200), min_size=16, max_size=200).map(sorted),
+    block_bytes=st.sampled_from((700, 5000, 1 << 20)),
+)
+def test_random_hints(chosen: list[int], block_bytes: int) -> None:
+    assert read_fast(segment(HINTED.data), hint=hints(chosen), block_bytes=block_bytes) == TRUE_ANSWER
+
+
+@given(wrong=st.dictionaries(st.integers(0, 399), st.integers(-70, 70), min_size=1, max_size=5), block_bytes=st.sampled_from((5000, 1 << 20)))
+def test_nearly_true_hints(wrong: dict[int, int], block_bytes: int) -> None:
+    chosen = [position + wrong.get(row, 0) for row, position in enumerate(HINTED.positions)]
+    for lying in (sorted(chosen), chosen):
+        assert read_fast(segment(HINTED.data), hint=hints(lying), block_bytes=block_bytes) == TRUE_ANSWER
+
+
+@pytest.mark.parametrize(
+    "lying",
+    [
+        # Into payloads, where whole batches stand that are none of this log.
+        [position + 61 for position in HINTED.positions[2::5]],
+        [position + 61 for position in HINTED.positions[3::5]],
+        sorted([*HINTED.positions, *(position + 61 for position in HINTED.positions[3::5])]),
+        # One position many times, positions that go down, positions outside of the file.
+        [HINTED.positions[40]] * 100,
+        [*HINTED.positions] * 2,
+        HINTED.positions[::-1],
+        [*HINTED.positions[:200], -5, 10**12, *HINTED.positions[200:]],
+        [-(2**62)] * 20 + HINTED.positions,
+        [*HINTED.positions, *range(len(HINTED.data) - 20, len(HINTED.data) + 20)],
+        list(range(len(HINTED.data))),
+    ],
+    ids=[
+        "decoys",
+        "chains-of-decoys",
+        "true-and-decoys",
+        "repeated",
+        "twice-around",
+        "descending",
+        "outside-in-the-middle",
+        "far-below",
+        "beyond-the-end",
+        "every-byte",
+    ],
+)
+def test_lying_hints(lying: list[int]) -> None:
+    for block_bytes in (700, 5000, 1 << 20):
+        reader = HeaderReader(segment(HINTED.data), hint=hints(lying), block_bytes=block_bytes, check_crc=True)
+        assert read_with(reader) == TRUE_ANSWER
+        assert reader.bad_crc_positions == []
+
+
+def test_hints_as_an_offset_index_holds_them() -> None:
+    """int32, big-endian: positions in a file."""
+    for dtype in (">i4", "<i4", "<u4", ">i8"):
+        assert read_fast(segment(HINTED.data), hint=np.asarray(HINTED.positions[::3], dtype=dtype), block_bytes=9000) == TRUE_ANSWER
+
+
+@given(cut=st.integers(0, len(HINTED.data)), every=st.integers(1, 5), zeros=st.sampled_from((0, 0, 10, 3000)))
+def test_hints_and_a_tail(cut: int, every: int, zeros: int) -> None:
+    source = segment(HINTED.data[:cut] + bytes(zeros))
+    expected = read_reference(source)
+    fast = read_fast(source, hint=hints(HINTED.positions[::every]), block_bytes=9000)
+    assert (fast.headers, fast.positions, fast.end) == (expected.headers, expected.positions, expected.end)
+
+
+@given(at=st.integers(0, len(HINTED.data) - 1), value=st.integers(0, 255), every=st.integers(1, 5))
+def test_hints_and_a_changed_byte(at: int, value: int, every: int) -> None:
+    data = bytearray(HINTED.data)
+    data[at] = value
+    source = segment(bytes(data))
+    expected = read_fast(source)
+    fast = read_fast(source, hint=hints(HINTED.positions[::every]))
+    assert (fast.headers, fast.positions, fast.end) == (expected.headers, expected.positions, expected.end)
+
+
+@given(log=logs(min_batches=12, max_batches=30), block_bytes=block_sizes)
+def test_hints_in_a_log_of_every_magic(log: GeneratedLog, block_bytes: int) -> None:
+    source = segment(log.data)
+    assert read_fast(source, hint=hints(log.positions), block_bytes=block_bytes) == read_fast(source)
+
+
+# ---------------------------------------------------------------------------------------------------------------- checksums
+
+
+@given(log=logs(min_batches=1, max_batches=12), flips=st.sets(st.integers(0, 11), max_size=4), bit=st.integers(0, 7), block_bytes=block_sizes)
+def test_bad_checksums_are_told_where_they_stand(log: GeneratedLog, flips: set[int], bit: int, block_bytes: int) -> None:
+    data = bytearray(log.data)
+    expected = []
+    for row, (position, batch) in enumerate(zip(log.positions, log.batches, strict=True)):
+        if row in flips:
+            data[position + (17 if batch.header.magic == 2 else 12)] ^= 1 << bit  # the stored checksum
+            expected.append(position)
+    reader = HeaderReader(segment(bytes(data)), check_crc=True, block_bytes=block_bytes)
+    reading = read_with(reader)
+    assert reader.bad_crc_positions == expected
+    assert reading.positions == log.positions
+    without = HeaderReader(segment(bytes(data)), block_bytes=block_bytes)
+    assert read_with(without) == reading
+    assert without.bad_crc_positions == []
+
+
+@pytest.mark.parametrize("block_bytes", [1, 500, 1 << 20])
+def test_one_flipped_bit_anywhere_in_a_payload(block_bytes: int) -> None:
+    log = GeneratedLog((data_batch(0, bytes(900)), message_of(1, 1, bytes(700)), data_batch(2, b"z" * 300)))
+    for row, batch in enumerate(log.batches):
+        for at in (61, 62, len(batch.data) // 2, len(batch.data) - 1):
+            data = bytearray(log.data)
+            data[log.positions[row] + at] ^= 1
+            reader = HeaderReader(segment(bytes(data)), check_crc=True, block_bytes=block_bytes)
+            read_with(reader)
+            assert reader.bad_crc_positions == [log.positions[row]]
+
+
+# ---------------------------------------------------------------------------------------------------------------- bounded memory
+
+
+@dataclass
+class RepeatedBatch:
+    """One batch, its payload zeros, ``count`` times: as large as one likes, without a byte on disk."""
+
+    batch: bytes
+    size: int
+    count: int
+    zeros: int = 0
+    name: str = "repeated"
+    reads: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return self.size * self.count + self.zeros
+
+    def read_into(self, position_bytes: int, buffer: memoryview) -> int:
+        self.reads += 1
+        end = min(position_bytes + len(buffer), self.size_bytes)
+        np.frombuffer(buffer, dtype=np.uint8)[: end - position_bytes] = 0
+        for start in range(position_bytes // self.size * self.size, min(end, self.size * self.count), self.size):
+            low, high = max(start, position_bytes), min(start + len(self.batch), end)
+            if low < high:
+                buffer[low - position_bytes : high - position_bytes] = self.batch[low - start : high - start]
+        return max(end - position_bytes, 0)
+
+
+def _header_with_length(size: int) -> bytes:
+    header = bytearray(data_batch(BASE).data[:61])
+    header[8:12] = (size - 12).to_bytes(4, "big")
+    return bytes(header)
+
+
+@pytest.fixture
+def traced() -> Iterator[Callable[[], int]]:
+    """Peak of the memory that Python and numpy took since the test began, in bytes."""
+    tracemalloc.start()
+    yield lambda: tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+
+BLOCK = 1 << 20
+
+
+def test_a_segment_of_many_gib_takes_one_block(traced: Callable[[], int]) -> None:
+    source = RepeatedBatch(_header_with_length(24 << 20), 24 << 20, 1000)
+    assert source.size_bytes > 23 << 30
+    count = 0
+    for block in HeaderReader(source, block_bytes=BLOCK):
+        count += len(block)
+    assert count == 1000
+    assert traced() < 2 * BLOCK
+
+
+def test_many_small_batches_take_a_few_times_one_block(traced: Callable[[], int]) -> None:
+    source = RepeatedBatch(_header_with_length(256), 256, (32 << 20) // 256)
+    reader = HeaderReader(source, block_bytes=BLOCK)
+    assert sum(len(block) for block in reader) == source.count
+    assert reader.tail is not None
+    assert reader.tail.kind is CLEAN
+    assert traced() < 8 * BLOCK
+
+
+def test_checksums_of_large_batches_take_one_block_more(traced: Callable[[], int]) -> None:
+    source = RepeatedBatch(_header_with_length(24 << 20), 24 << 20, 2)
+    reader = HeaderReader(source, block_bytes=BLOCK, check_crc=True)
+    assert sum(len(block) for block in reader) == 2
+    assert reader.bad_crc_positions == [0, 24 << 20]
+    assert traced() < 4 * BLOCK
+
+
+def test_a_preallocated_tail_takes_one_block(traced: Callable[[], int]) -> None:
+    source = RepeatedBatch(_header_with_length(256), 256, 10, zeros=300 << 20)
+    reader = HeaderReader(source, block_bytes=BLOCK)
+    assert sum(len(block) for block in reader) == 10
+    assert reader.tail is not None
+    assert (reader.tail.kind, reader.tail.position_bytes) == (ZERO_FILLED, 2560)
+    assert traced() < 5 * BLOCK
+
+
+@dataclass
+class FileSegment:
+    """A file."""
+
+    descriptor: int
+    name: str
+
+    @property
+    def size_bytes(self) -> int:
+        return os.fstat(self.descriptor).st_size
+
+    def read_into(self, position_bytes: int, buffer: memoryview) -> int:
+        return os.preadv(self.descriptor, [buffer], position_bytes)
+
+
+def test_a_sparse_file_of_300_mb(tmp_path: Path, traced: Callable[[], int]) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    size = 30 << 20
+    with path.open("wb") as file:
+        for row in range(10):
+            file.seek(row * size)
+            file.write(_header_with_length(size))
+        file.truncate(10 * size)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        reader = HeaderReader(FileSegment(descriptor, path.name))
+        positions = [position for block in reader for position in block.position_bytes.tolist()]
+    finally:
+        os.close(descriptor)
+    assert positions == [row * size for row in range(10)]
+    assert reader.tail is not None
+    assert (reader.tail.kind, reader.tail.position_bytes) == (CLEAN, 10 * size)
+    assert traced() < 2 * limits.HEADER_BLOCK_BYTES
+
+
+@pytest.mark.parametrize("check_crc", [False, True])
+def test_a_file_that_shrinks_is_a_format_error(check_crc: bool) -> None:
+    class Shrinking(BytesSegment):
+        __slots__ = ()
+
+        @property
+        def size_bytes(self) -> int:
+            return len(self.data) + 5000
+
+    source = Shrinking(build_record_batch(header_of(0), bytes(3000)) * 3)
+    with pytest.raises(TruncatedError) as caught:
+        list(HeaderReader(source, block_bytes=1000, check_crc=check_crc))
+    assert caught.value.file == "segment"
+
+
+def test_a_reader_is_for_one_walk() -> None:
+    reader = HeaderReader(segment(MIXED.data))
+    assert sum(map(len, reader)) == len(MIXED.batches)
+    assert list(reader) == []

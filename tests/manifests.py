@@ -1,0 +1,72 @@
+"""The bundled log directories, and what Kafka said about them (``fixtures/*/manifest.json``)."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from formats.producer_snapshot import ProducerEntry
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+FIXTURES = REPOSITORY / "fixtures"
+
+
+@dataclass(frozen=True)
+class SegmentFixture:
+    """A segment, and the state of every producer behind it.
+
+    ``entries`` were made by Kafka's own classes: after the last batch below ``snapshot_offset``, from the first segment on disk.
+    """
+
+    path: Path
+    base_offset: int
+    bytes: int
+    batches: int
+    max_magic: int
+    max_timestamp: int
+    next_offset: int
+    snapshot_offset: int
+    entries: frozenset[ProducerEntry]
+
+
+@dataclass(frozen=True)
+class PartitionFixture:
+    """A partition of a bundled log directory."""
+
+    fixture: str
+    partition: str
+    directory: Path
+    segments: tuple[SegmentFixture, ...]
+    manifest: dict[str, Any] = field(hash=False, repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.fixture}/{self.partition}"
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether the cleaner works on the topic: markers and batches may be gone that the broker once saw."""
+        return "compacted" in self.partition or self.partition.startswith("__")
+
+
+@functools.cache
+def partition_fixtures() -> tuple[PartitionFixture, ...]:
+    """Every partition of every manifest. Fails when there is none."""
+    found = []
+    for path in sorted(FIXTURES.glob("*/manifest.json")):
+        manifest = json.loads(path.read_text())
+        for partition, about in manifest.get("partitions", {}).items():
+            directory = path.parent / "logs" / partition
+            segments = tuple(_segment_fixture(directory, segment) for segment in about["segments"])
+            found.append(PartitionFixture(path.parent.name, partition, directory, segments, about))
+    assert found, f"no manifest below {FIXTURES}"
+    return tuple(found)
+
+
+def _segment_fixture(directory: Path, segment: dict[str, Any]) -> SegmentFixture:
+    facts = {name: segment[name] for name in SegmentFixture.__dataclass_fields__ if name not in ("path", "entries")}
+    entries = [ProducerEntry(**entry) for entry in segment["entries"]]
+    assert len({entry.producer_id for entry in entries}) == len(entries)
+    return SegmentFixture(path=directory / segment["segment"], entries=frozenset(entries), **facts)

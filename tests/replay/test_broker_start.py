@@ -1,0 +1,216 @@
+"""What a broker does with snapshot files at its start: Kafka's scenarios, whole starts of Kafka 4.3.1, and what 2.7.2 left on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from manifests import FIXTURES
+
+from formats.errors import FormatError
+from formats.producer_snapshot import ProducerEntry, parse_snapshot
+from snaprebuild.replay.broker_start import (
+    BrokerStart,
+    KafkaFamily,
+    LoadedLog,
+    SnapshotFiles,
+    SnapshotOrigin,
+    broker_start,
+    remaining_after_checkpoint,
+)
+
+KEPT, EMPTY, REBUILT = SnapshotOrigin.KEPT, SnapshotOrigin.EMPTY, SnapshotOrigin.REBUILT
+VECTORS = json.loads((FIXTURES / "producer-state-vectors.json").read_text())
+SCENARIOS = {scenario["name"]: scenario for scenario in VECTORS["rebuildScenarios"]}
+STRAY = {scenario["name"]: scenario for scenario in VECTORS["straySnapshots"]}
+
+# The partition of which the whole starts below were made: kafka4-mixed, mixed-0.
+BASES = (0, 687, 1231, 1805, 2430, 3017, 3586, 4142, 4710, 5223, 5737, 6261, 6776, 7350, 7875)
+END = 8334
+
+
+def as_snake(name: str) -> str:
+    return "".join("_" + letter.lower() if letter.isupper() else letter for letter in name)
+
+
+def entries_of(rows: list[dict[str, int]]) -> set[ProducerEntry]:
+    return {ProducerEntry(**{as_snake(name): value for name, value in row.items()}) for row in rows}
+
+
+def parsed(data: str) -> set[ProducerEntry] | None:
+    try:
+        return set(parse_snapshot(bytes.fromhex(data)))
+    except FormatError:
+        return None
+
+
+def record_end(segment: dict[str, Any]) -> int:
+    last = segment["batches"][-1]
+    return last["baseOffset"] + last["lastOffsetDelta"] + 1
+
+
+def run(scenario: dict[str, Any]) -> SnapshotFiles:
+    """The part of a start that the scenario is about: recovery of each segment (F), the final rebuild (the others)."""
+    before = {each["offset"]: parsed(each["hex"]) for each in scenario["preexistingSnapshots"]}
+    files = SnapshotFiles({offset: entries is not None for offset, entries in before.items()})
+    bases = [segment["baseOffset"] for segment in scenario["segments"]]
+    if scenario["name"] == "rebuild_F":
+        for segment in scenario["segments"]:
+            files.recover_segment(bases, scenario["logStartOffset"], segment["baseOffset"], record_end(segment))
+    else:
+        files.rebuild(bases, scenario["logStartOffset"], scenario["logEndOffset"], trusts_stop=scenario["cleanShutdown"])
+    return files
+
+
+def test_there_are_the_six_rebuild_and_two_stray_scenarios() -> None:
+    assert list(SCENARIOS) == [f"rebuild_{letter}" for letter in "ABCDEF"]
+    assert list(STRAY) == ["stray_G", "stray_H"]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_rebuild_scenario_leaves_the_files_that_kafka_left(name: str) -> None:
+    scenario = SCENARIOS[name]
+    expected = {each["offset"]: entries_of(each["entries"]) for each in scenario["expectedSnapshots"]}
+    before = {each["offset"]: parsed(each["hex"]) for each in scenario["preexistingSnapshots"]}
+    files = run(scenario).files
+    assert sorted(files) == sorted(expected)
+    for offset, origin in files.items():
+        assert (origin is EMPTY) == (expected[offset] == set())
+        assert (origin is KEPT) == (offset in before and before[offset] == expected[offset])
+
+
+def test_rebuild_d_loads_the_older_snapshot_when_the_newest_is_corrupt() -> None:
+    files = run(SCENARIOS["rebuild_D"])
+    assert (files.corrupt, files.loaded, files.replayed_from) == ([20], 10, 10)
+
+
+def test_rebuild_c_trusts_the_snapshot_that_is_there() -> None:
+    files = run(SCENARIOS["rebuild_C"])
+    assert (files.loaded, files.replayed_from, files.files[20]) == (20, 20, KEPT)
+
+
+@pytest.mark.parametrize("name", STRAY)
+def test_stray_scenario(name: str) -> None:
+    scenario = STRAY[name]
+    files = SnapshotFiles(dict.fromkeys(scenario["snapshotOffsets"], True))
+    files.remove_stray(scenario["segmentBaseOffsets"])
+    assert sorted(files.files) == scenario["afterRemoveStray"]
+    files.truncate_and_reload(0, 40)
+    assert sorted(files.files) == scenario["afterTruncateAndReload_0_40"]
+    assert sorted([*files.files, *files.stray, *files.out_of_range]) == scenario["snapshotOffsets"]
+
+
+def started(
+    bases: tuple[int, ...], snapshots: dict[int, bool], *, clean: bool, log_start: int = 0, end: int = END, **facts: Any
+) -> BrokerStart:
+    return broker_start(LoadedLog(bases, log_start, end, snapshots, clean, **facts))
+
+
+def test_clean_stop_without_snapshots_gives_empty_ones_as_seen_on_a_broker() -> None:
+    # Kafka 4.3.1 logged "Wrote producer snapshot at offset 7045 / 7637 / 8231 with 0 producer ids" for this partition (kafka27-mixed).
+    start = started((0, 583, 1151, 7045, 7637), {}, clean=True, end=8231)
+    assert start.after == ((7045, EMPTY), (7637, EMPTY), (8231, EMPTY))
+    assert start.written_empty == (7045, 7637, 8231)
+    assert (start.loaded, start.replayed_from) == (None, None)
+
+
+# The offsets below are the names of the files that `UnifiedLog.create` of Kafka 4.3.1 left in copies of the partition.
+
+
+def test_whole_clean_start_with_strays() -> None:
+    snapshots = dict.fromkeys((1231, 2430, 2437, 3024, 5230, 6776, 7882), True) | {687: False}
+    start = started(BASES, snapshots, clean=True, recovery_point=8334)
+    assert [offset for offset, _ in start.after] == [687, 1231, 2430, 6776, 7882, 8334]
+    assert start.stray == (2437, 3024, 5230)
+    assert (start.loaded, start.rebuilt, start.corrupt) == (7882, (8334,), ())
+
+
+def test_whole_clean_start_without_an_index_in_the_middle_loses_the_snapshots_above() -> None:
+    good = (7, 687, 1231, 1238, 2430, 2437, 3017, 3586, 5230, 6261, 6783, 7357, 7882, 8334)
+    snapshots = dict.fromkeys(good, True) | dict.fromkeys((1805, 3024, 4149, 5744, 6776, 7350), False)
+    start = started(BASES, snapshots, clean=True, recovery_point=7355, without_index=frozenset({5737}))
+    assert [offset for offset, _ in start.after] == [687, 1231, 1805, 2430, 3017, 3586, 5737, 6261, 7350, 7875, 8334]
+    assert start.kept == (687, 1231, 1805, 2430, 3017, 3586)
+
+
+def test_whole_clean_start_keeps_a_corrupt_file_that_it_does_not_load() -> None:
+    start = started(BASES[9:], {7350: False, 8334: True}, clean=True, log_start=0)
+    assert start.after == ((7350, KEPT), (8334, KEPT))
+
+
+def test_unclean_start_from_recovery_point_0_gives_a_snapshot_at_every_boundary() -> None:
+    start = started(BASES, {1231: True, 1300: True}, clean=False, recovery_point=0)
+    assert [offset for offset, _ in start.after] == [*BASES[1:], END]
+    assert start.kept == ()
+
+
+def test_unclean_start_rebuilds_nothing_below_its_recovery_point() -> None:
+    # The segment that holds the recovery point is recovered, and so is the state at its base.
+    start = started(BASES, {}, clean=False, recovery_point=6300)
+    assert [offset for offset, _ in start.after] == [6261, 6776, 7350, 7875, 8334]
+
+
+def test_snapshot_at_the_log_start_is_removed() -> None:
+    start = started(BASES[2:], {1231: True, 8334: True}, clean=True, log_start=1231)
+    assert start.out_of_range == (1231,)
+    assert start.after == ((8334, KEPT),)
+
+
+def test_log_start_below_the_first_segment_counts_only_with_remote_storage() -> None:
+    snapshots = {1231: True, 8334: True}
+    assert started(BASES[2:], snapshots, clean=True, log_start=0).out_of_range == (1231,)
+    assert started(BASES[2:], snapshots, clean=True, log_start=0, is_tiered=True).kept == (1231, 8334)
+
+
+def test_before_2_8_strays_stay() -> None:
+    snapshots = {687: True, 690: True, 8334: True}
+    assert started(BASES, snapshots, clean=True, family=KafkaFamily.BEFORE_2_8).kept == (687, 690, 8334)
+    assert started(BASES, snapshots, clean=True, family=KafkaFamily.SINCE_2_8).kept == (687, 8334)
+
+
+def test_log_without_data_gets_no_file() -> None:
+    assert started((0,), {}, clean=True, end=0).after == ()
+    assert started((0,), {}, clean=False, end=0).after == ()
+
+
+def test_log_without_segments_is_an_error() -> None:
+    with pytest.raises(ValueError, match="without segments"):
+        started((), {}, clean=True, end=0)
+
+
+@pytest.mark.parametrize(
+    "partition", ["kafka27-mixed/logs/mixed-0", "kafka27-mixed/logs/logappend-0", "kafka27-mixed/logs/deleted-0"]
+)
+def test_remaining_after_checkpoint_is_what_2_7_2_left(partition: str) -> None:
+    directory = FIXTURES / partition
+    bases = tuple(sorted(int(path.stem) for path in directory.glob("*.log")))
+    on_disk = tuple(sorted(int(path.stem) for path in directory.glob("*.snapshot")))
+    topic = Path(partition).name.rpartition("-")[0]
+    lines = (directory.parent / "recovery-point-offset-checkpoint").read_text().splitlines()
+    recovery_point = next(int(line.split()[2]) for line in lines if line.startswith(f"{topic} 0 "))
+    written = [*bases[1:], recovery_point]
+    assert remaining_after_checkpoint(bases, written, recovery_point) == on_disk
+
+
+@given(
+    bases=st.sets(st.integers(0, 60), min_size=1, max_size=8).map(lambda offsets: tuple(sorted(offsets))),
+    tail=st.integers(0, 20),
+    snapshots=st.dictionaries(st.integers(0, 90), st.booleans(), max_size=10),
+    log_start=st.integers(0, 60),
+)
+def test_good_snapshots_at_boundaries_survive_a_clean_start(
+    bases: tuple[int, ...], tail: int, snapshots: dict[int, bool], log_start: int
+) -> None:
+    end = bases[-1] + tail
+    start = started(bases, snapshots, clean=True, log_start=min(log_start, end), end=end)
+    first_kept = max(min(log_start, end), bases[0])
+    due = {offset for offset in (*bases, end) if first_kept < offset <= end}
+    for offset, parses in snapshots.items():
+        # One at the log end is stray while a larger stray one is there.
+        if parses and offset in due and (offset in bases or max(snapshots) == offset):
+            assert offset in start.kept
+    assert sorted([*start.kept, *start.stray, *start.out_of_range, *start.corrupt]) == sorted(snapshots)

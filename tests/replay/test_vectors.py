@@ -1,0 +1,369 @@
+"""The golden vectors: 76 small logs and snapshot files with what the classes of Kafka 2.7.2, 3.9.0 and 4.3.1 made of them.
+
+Each runs from its raw bytes through the sequential fold and through composed effects. ``fixtures/producer-state-vectors.json`` says how it
+was made; its entries come from Kafka, not from here.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
+from itertools import groupby
+from typing import Any
+
+import pytest
+from manifests import FIXTURES
+
+from formats.batch_headers import BytesSegment, HeaderBlock, HeaderReader, TailKind
+from formats.errors import BadValueError, FormatError
+from formats.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot, read_entries, write_entries
+from snaprebuild.replay.producer_state import InvalidTransactionStateError, ProducerState, is_expired
+from snaprebuild.replay.segment_batches import producer_batches
+from snaprebuild.replay.segment_effect import (
+    CLEAR,
+    IDENTITY,
+    IF,
+    SegmentEffect,
+    compose,
+    effect_of_block,
+    effect_of_entries,
+    entries_of,
+)
+
+DOCUMENT = json.loads((FIXTURES / "producer-state-vectors.json").read_text())
+VECTORS: list[dict[str, Any]] = DOCUMENT["vectors"]
+SCENARIOS: list[dict[str, Any]] = DOCUMENT["rebuildScenarios"]
+
+vectors = pytest.mark.parametrize("vector", VECTORS, ids=[vector["name"] for vector in VECTORS])
+
+
+def some_vectors(condition: Any) -> pytest.MarkDecorator:
+    chosen = [vector for vector in VECTORS if condition(vector)]
+    assert chosen
+    return pytest.mark.parametrize("vector", chosen, ids=[vector["name"] for vector in chosen])
+
+
+Entries = dict[int, tuple[int, ...]]
+
+
+def entries_expected(rows: Iterable[dict[str, int]]) -> Entries:
+    """As JSON has them: the order of its fields is that of ``ProducerEntry``."""
+    found = [ProducerEntry(*row.values()) for row in rows]
+    return {entry.producer_id: astuple(entry) for entry in found}
+
+
+def entries_of_state(state: ProducerState) -> Entries:
+    return {producer_id: astuple(entry) for producer_id, entry in state.entries.items()}
+
+
+def entries_of_effect(effect: SegmentEffect) -> Entries:
+    return {entry[0]: entry for entry in entries_of(effect).tolist()}
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A segment of a vector, read by the fast reader."""
+
+    blocks: list[HeaderBlock]
+    tail: TailKind
+    error: FormatError | None
+
+    @property
+    def effect(self) -> SegmentEffect:
+        return functools.reduce(compose, map(effect_of_block, self.blocks), IDENTITY)
+
+
+def chunk_of(batches: Iterable[dict[str, Any]]) -> Chunk:
+    data = b"".join(bytes.fromhex(batch["hex"]) for batch in batches)
+    reader = HeaderReader(BytesSegment(data), check_crc=True)
+    blocks = list(reader)
+    assert reader.tail is not None
+    assert reader.bad_crc_positions == []
+    return Chunk(blocks, reader.tail.kind, reader.tail.error)
+
+
+def chunks_of(vector: dict[str, Any]) -> list[Chunk]:
+    return [chunk_of(batches) for _, batches in groupby(vector["batches"], key=lambda batch: batch["segment"])]
+
+
+# ---------------------------------------------------------------------------------------------------------------- loading
+
+
+def entries_loaded(vector: dict[str, Any]) -> tuple[ProducerEntry, ...]:
+    """``truncateAndReload`` and ``loadFromSnapshot``: the newest file that a broker can read, of those in the range of the log."""
+    load = vector["load"]
+    for file in sorted(vector.get("snapshotFiles", []), key=lambda file: -file["offset"]):
+        if not load["logStartOffset"] < file["offset"] <= load["logEndOffset"]:
+            continue
+        data = bytes.fromhex(file["hex"])
+        try:
+            entries = parse_snapshot(data)
+        except FormatError as error:
+            with pytest.raises(type(error)):
+                read_entries(data)
+            continue
+        assert read_entries(data).tolist() == [astuple(entry) for entry in entries]
+        return entries
+    return ()
+
+
+def state_loaded(vector: dict[str, Any]) -> ProducerState:
+    state = ProducerState()
+    state.load(entries_loaded(vector), vector["load"]["nowMs"], vector["producerIdExpirationMs"])
+    return state
+
+
+def effect_loaded(vector: dict[str, Any]) -> SegmentEffect:
+    now, expiration = vector["load"]["nowMs"], vector["producerIdExpirationMs"]
+    kept = [entry for entry in entries_loaded(vector) if not is_expired(entry, now, expiration)]
+    return effect_of_entries(read_entries(build_snapshot(kept)))
+
+
+# ---------------------------------------------------------------------------------------------------------------- vectors
+
+
+def test_all_vectors_are_here() -> None:
+    assert len(VECTORS) == len({vector["name"] for vector in VECTORS}) == 76
+    assert all(vector["verified"] for vector in VECTORS)
+
+
+ERRORS = {
+    "nontxn_batch_in_open_txn": "InvalidTxnStateException",
+    "control_type_unknown_with_pid": "IllegalArgumentException",
+    "load_two_entries_same_txn_offset": "IllegalArgumentException",
+}
+
+
+@vectors
+def test_fold(vector: dict[str, Any]) -> None:
+    """Batch by batch, as ``LogSegment.recover``."""
+    assert vector.get("expectedError") == ERRORS.get(vector["name"])
+    if vector["name"] == "control_type_unknown_with_pid":
+        (chunk,) = chunks_of(vector)
+        assert (chunk.blocks, chunk.tail) == ([], TailKind.CORRUPT)
+        assert isinstance(chunk.error, BadValueError)
+        return
+    state = state_loaded(vector)
+    error = None
+    try:
+        for chunk in chunks_of(vector):
+            assert chunk.tail is TailKind.CLEAN
+            for block in chunk.blocks:
+                list(state.append(producer_batches(block)))
+    except InvalidTransactionStateError as raised:
+        error = raised
+    if vector["name"] in ERRORS:
+        assert error is not None
+        assert error.reason.startswith(ERRORS[vector["name"]])
+        assert error.offset == vector["batches"][-1]["baseOffset"]
+        return
+    assert error is None
+    do_after(state, vector)
+    assert entries_of_state(state) == entries_expected(vector["expectedEntries"])
+    assert or_minus_one(state.first_unstable_offset) == vector["expectedFirstUnstableOffset"]
+    assert or_minus_one(state.first_undecided_offset) == vector["expectedFirstUndecidedOffset"]
+
+
+def do_after(state: ProducerState, vector: dict[str, Any]) -> None:
+    for action in vector.get("after", []):
+        match action.split():
+            case ["HW", offset]:
+                state.on_high_watermark_updated(int(offset))
+            case ["EXPIRE", now]:
+                state.remove_expired(int(now), vector["producerIdExpirationMs"])
+            case _:
+                raise AssertionError(action)
+
+
+def or_minus_one(offset: int | None) -> int:
+    return -1 if offset is None else offset
+
+
+@vectors
+def test_effects(vector: dict[str, Any]) -> None:
+    """The loaded state as an effect, then one effect for each segment, joined from the left and from the right."""
+    if vector["name"] in ("control_type_unknown_with_pid", "load_two_entries_same_txn_offset"):
+        # The first ends in the reader. The second is about a map that only the fold has: no file that we write has two such entries.
+        assert "expectedError" in vector
+        return
+    effects = [effect_loaded(vector), *(chunk.effect for chunk in chunks_of(vector))]
+    from_left = functools.reduce(compose, effects)
+    from_right = functools.reduce(lambda right, left: compose(left, right), reversed(effects))
+    for effect in (from_left, from_right):
+        if vector["name"] in ERRORS:
+            assert effect.failure_offset == vector["batches"][-1]["baseOffset"]
+            continue
+        assert effect.failure_offset is None
+        entries = entries_of_effect(effect)
+        if vector["name"] == "periodic_expiry":
+            del entries[1]  # what the broker's clock does to the state is no effect of the log
+        assert entries == entries_expected(vector["expectedEntries"])
+
+
+@some_vectors(lambda vector: "expectedError" not in vector)
+def test_one_append_info_for_each_segment(vector: dict[str, Any]) -> None:
+    """As ``UnifiedLog.rebuildProducerState``; it differs in the two vectors where an epoch leaves and returns inside a segment."""
+    state, effect = state_loaded(vector), effect_loaded(vector)
+    for chunk in chunks_of(vector):
+        state.append_chunk([batch for block in chunk.blocks for batch in producer_batches(block)])
+        effect = compose(effect, chunk_form(chunk.effect))
+    do_after(state, vector)
+    expected = entries_expected(vector.get("expectedEntriesSegmentChunk", vector["expectedEntries"]))
+    assert entries_of_state(state) == expected
+    entries = entries_of_effect(effect)
+    if vector["name"] == "periodic_expiry":
+        del entries[1]
+    assert entries == expected
+
+
+def chunk_form(effect: SegmentEffect) -> SegmentEffect:
+    """A batch that is dropped on the way, or for certain, survives if the last epoch is the one that it was written in."""
+    columns = {name: getattr(effect, name).copy() for name in SegmentEffect.__dataclass_fields__ if name != "closes"}
+    perhaps = effect.assigned & ((effect.batch == CLEAR) | (effect.batch == IF))
+    columns["batch"][perhaps] = IF
+    columns["batch_epoch"][perhaps] = effect.epoch[perhaps]
+    return SegmentEffect(**columns, closes=effect.closes)
+
+
+def test_the_two_ways_differ_where_kafka_differs() -> None:
+    different = {vector["name"] for vector in VECTORS if "expectedEntriesSegmentChunk" in vector}
+    assert different == {"epoch_roundtrip_one_chunk", "epoch_roundtrip_with_data"}
+    for vector in VECTORS:
+        if vector["name"] in different:
+            assert vector["expectedEntriesSegmentChunk"] != vector["expectedEntries"]
+            (producer,) = chunks_of(vector)[1].effect.epoch_decreased.tolist()
+            assert producer is True, "a decrease of the epoch is what a report tells of"
+
+
+@some_vectors(lambda vector: "kafkaWrittenSnapshotHex" in vector)
+def test_the_file_that_we_write_is_the_map_that_kafka_wrote(vector: dict[str, Any]) -> None:
+    state = state_loaded(vector)
+    for chunk in chunks_of(vector):
+        for block in chunk.blocks:
+            list(state.append(producer_batches(block)))
+    do_after(state, vector)
+    by_kafka = {entry.producer_id: entry for entry in parse_snapshot(bytes.fromhex(vector["kafkaWrittenSnapshotHex"]))}
+    by_fold = build_snapshot(state.entries.values())
+    assert {entry.producer_id: entry for entry in parse_snapshot(by_fold)} == by_kafka
+    if "after" not in vector or "HW" in vector["after"][0]:
+        effect = functools.reduce(compose, (chunk.effect for chunk in chunks_of(vector)), effect_loaded(vector))
+        by_effect = write_entries(entries_of(effect))
+        assert {entry.producer_id: entry for entry in parse_snapshot(by_effect)} == by_kafka
+        assert len(by_effect) == len(bytes.fromhex(vector["kafkaWrittenSnapshotHex"]))
+
+
+READ_BY_KAFKA = {
+    "corrupt_crc_falls_back": (50, 100),
+    "corrupt_truncated_falls_back": (50, 100),
+    "corrupt_zero_length_falls_back": (50, 100),
+    "unknown_version_falls_back": (50, 100),
+    "trailing_bytes_not_in_crc_rejected": (50, 100),
+    "negative_count": (50, 100),
+    "trailing_bytes_covered_by_crc_accepted": (100, None),
+    "duplicate_pid_last_wins": (100, None),
+    "empty_snapshot_file": (100, None),
+}
+"""Offset of the file that Kafka took, and of the one that it threw away."""
+
+
+@some_vectors(lambda vector: vector["name"] in READ_BY_KAFKA)
+def test_files_are_accepted_and_rejected_as_kafka_does(vector: dict[str, Any]) -> None:
+    taken, thrown_away = READ_BY_KAFKA[vector["name"]]
+    files = {file["offset"]: bytes.fromhex(file["hex"]) for file in vector["snapshotFiles"]}
+    for read in (parse_snapshot, read_entries):
+        read(files[taken])
+        if thrown_away is not None:
+            with pytest.raises(FormatError):
+                read(files[thrown_away])
+    assert len(files) == (1 if thrown_away is None else 2)
+
+
+# ---------------------------------------------------------------------------------------------------------------- rebuild scenarios
+
+
+def states_at_boundaries(scenario: dict[str, Any], first: int, entries: Iterable[ProducerEntry], *, chunked: bool) -> dict[int, Entries]:
+    """The state at each boundary above ``first``, by the fold, and checked against the composed effects."""
+    state = ProducerState()
+    state.load(entries, scenario["nowMs"], scenario["producerIdExpirationMs"])
+    effect = effect_of_entries(read_entries(build_snapshot(state.entries.values())))
+    segments = [segment for segment in scenario["segments"] if segment["baseOffset"] >= first]
+    boundaries = [*(segment["baseOffset"] for segment in segments[1:]), scenario["logEndOffset"]]
+    found = {}
+    for boundary, segment in zip(boundaries, segments, strict=True):
+        chunk = chunk_of(segment["batches"])
+        batches = [batch for block in chunk.blocks for batch in producer_batches(block)]
+        list(state.append_chunk(batches) if chunked else state.append(batches))
+        effect = compose(effect, chunk_form(chunk.effect) if chunked else chunk.effect)
+        assert entries_of_effect(effect) == entries_of_state(state)
+        found[boundary] = entries_of_state(state)
+    return found
+
+
+def snapshots_expected(scenario: dict[str, Any]) -> dict[int, Entries]:
+    return {snapshot["offset"]: entries_expected(snapshot["entries"]) for snapshot in scenario["expectedSnapshots"]}
+
+
+def scenario_named(name: str) -> dict[str, Any]:
+    (scenario,) = (scenario for scenario in SCENARIOS if scenario["name"] == name)
+    return scenario
+
+
+def existing(scenario: dict[str, Any], offset: int) -> bytes:
+    (snapshot,) = (snapshot for snapshot in scenario["preexistingSnapshots"] if snapshot["offset"] == offset)
+    return bytes.fromhex(snapshot["hex"])
+
+
+def test_rebuild_A_writes_what_the_fold_gives() -> None:  # noqa: N802
+    scenario = scenario_named("rebuild_A")
+    found = states_at_boundaries(scenario, 0, (), chunked=False)
+    expected = snapshots_expected(scenario)
+    assert {offset: len(entries) for offset, entries in expected.items()} == {20: 2, 30: 2, 40: 2}
+    assert {offset: found[offset] for offset in expected} == expected
+    assert 10 in found, "the boundary that no broker makes a snapshot for"
+
+
+def test_rebuild_B_writes_false_empties() -> None:  # noqa: N802
+    scenario = scenario_named("rebuild_B")
+    found = states_at_boundaries(scenario, 0, (), chunked=False)
+    expected = snapshots_expected(scenario)
+    assert expected == {20: {}, 30: {}, 40: {}}
+    assert found == states_at_boundaries(scenario_named("rebuild_A"), 0, (), chunked=False), "the same log, with the same truth"
+    assert all(found[offset] for offset in expected)
+
+
+def test_rebuild_C_trusts_a_snapshot_that_lacks_producers() -> None:  # noqa: N802
+    scenario = scenario_named("rebuild_C")
+    entries = parse_snapshot(existing(scenario, 20))
+    expected = snapshots_expected(scenario)
+    assert {entry.producer_id: astuple(entry) for entry in entries} == expected.pop(20)
+    assert states_at_boundaries(scenario, 20, entries, chunked=False) == expected
+    truth = states_at_boundaries(scenario, 0, (), chunked=False)
+    assert truth[30][2][-1] == 15
+    assert 2 not in expected[30], "the open transaction that is lost"
+
+
+def test_rebuild_D_falls_back_to_an_older_snapshot() -> None:  # noqa: N802
+    scenario = scenario_named("rebuild_D")
+    for read in (parse_snapshot, read_entries):
+        with pytest.raises(FormatError):
+            read(existing(scenario, 20))
+    entries = parse_snapshot(existing(scenario, 10))
+    expected = snapshots_expected(scenario)
+    assert {entry.producer_id: astuple(entry) for entry in entries} == expected.pop(10)
+    assert states_at_boundaries(scenario, 10, entries, chunked=False) == expected
+
+
+def test_rebuild_E_folds_a_segment_at_once() -> None:  # noqa: N802
+    scenario = scenario_named("rebuild_E")
+    assert states_at_boundaries(scenario, 0, (), chunked=True) == snapshots_expected(scenario)
+    assert states_at_boundaries(scenario, 0, (), chunked=False) != snapshots_expected(scenario)
+
+
+def test_rebuild_F_folds_batch_by_batch() -> None:  # noqa: N802
+    scenario = scenario_named("rebuild_F")
+    expected = snapshots_expected(scenario)
+    assert expected.pop(12) == expected[20], "named by its last offset + 1, which is no boundary"
+    assert states_at_boundaries(scenario, 0, (), chunked=False) == expected
+    assert states_at_boundaries(scenario, 0, (), chunked=True) != expected

@@ -1,0 +1,598 @@
+"""Files that appear whole or not at all, and never in the place of another."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import itertools
+import multiprocessing
+import os
+import re
+import stat
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedError, WriteFailedError
+from snaprebuild.storage.atomic_file import OS, FileCalls, Ownership, aside_name, create_file, set_aside
+
+NAME = "00000000000000001123.snapshot"
+TEMPORARY = "00000000000000001123.snapshot.tmp"
+DATA = bytes(range(256)) * 5
+ROOT = Path(__file__).parents[2]
+
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may give files to other users")
+
+
+def create(directory: int | Path, data: bytes = DATA, *, owner: Ownership | None = None, calls: FileCalls = OS) -> None:
+    create_file(directory, NAME, data, owner=owner, temporary_name=TEMPORARY, calls=calls)
+
+
+@contextlib.contextmanager
+def another_process(script: str, *arguments: object):
+    """Runs Python beside us. It says a line when it is ready and ends when it is told to."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.communicate("end")
+
+
+@pytest.mark.parametrize("size", [0, 1, 10, 4096, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5_000_003])
+def test_every_byte_is_there(tmp_path, size):
+    data = (bytes(range(251)) * (size // 251 + 1))[:size]
+    create(tmp_path, data)
+    assert (tmp_path / NAME).read_bytes() == data
+    assert os.listdir(tmp_path) == [NAME]
+    assert stat.S_IMODE((tmp_path / NAME).stat().st_mode) == 0o644
+    assert (tmp_path / NAME).stat().st_nlink == 1
+
+
+@pytest.mark.parametrize("as_path", [str, Path, "descriptor"], ids=["text", "path", "descriptor"])
+def test_the_directory_is_a_path_or_a_descriptor(tmp_path, as_path):
+    if as_path != "descriptor":
+        create(as_path(tmp_path))
+    else:
+        fd = os.open(tmp_path, os.O_RDONLY)
+        create(fd)
+        with pytest.raises(AlreadyExistsError, match=re.escape(str(tmp_path / NAME))):
+            create(fd)
+        os.close(fd)  # fails if it was closed for us
+    assert (tmp_path / NAME).read_bytes() == DATA
+
+
+def test_no_descriptor_is_left_open(tmp_path):
+    before = os.listdir("/proc/self/fd")
+    create(tmp_path)
+    with pytest.raises(AlreadyExistsError):
+        create(tmp_path)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_directory_that_is_renamed_meanwhile_is_followed(tmp_path):
+    """Kafka renames a partition's directory to `-delete`; the file must not appear in a new one of the old name."""
+    (tmp_path / "topic-0").mkdir()
+
+    class Renames(FileCalls):
+        def link(self, name: str, new_name: str, *, dir_fd: int) -> None:
+            (tmp_path / "topic-0").rename(tmp_path / "topic-0.0123456789abcdef-delete")
+            (tmp_path / "topic-0").mkdir()
+            super().link(name, new_name, dir_fd=dir_fd)
+
+    create(tmp_path / "topic-0", calls=Renames())
+    assert os.listdir(tmp_path / "topic-0") == []
+    assert os.listdir(tmp_path / "topic-0.0123456789abcdef-delete") == [NAME]
+
+
+@pytest.mark.parametrize("missing", ["absent", "a file"])
+def test_no_directory(tmp_path, missing):
+    (tmp_path / "a file").write_bytes(b"")
+    with pytest.raises(WriteFailedError, match="cannot open the directory"):
+        create(tmp_path / missing)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc/passwd", "../x", "a\0b"])
+def test_names_stay_in_the_directory(tmp_path, name):
+    with pytest.raises(ValueError, match="not the name of a file"):
+        create_file(tmp_path, name, b"", owner=None, temporary_name=TEMPORARY)
+    with pytest.raises(ValueError, match="not the name of a file"):
+        create_file(tmp_path, NAME, b"", owner=None, temporary_name=name)
+    with pytest.raises(ValueError, match="the same name twice"):
+        create_file(tmp_path, NAME, b"", owner=None, temporary_name=NAME)
+
+
+def test_a_name_that_is_too_long(tmp_path):
+    with pytest.raises(WriteFailedError, match="File name too long"):
+        create_file(tmp_path, "x" * 300, b"", owner=None, temporary_name=TEMPORARY)
+    assert os.listdir(tmp_path) == []
+
+
+# --- an existing name ---------------------------------------------------------------------------------------------------
+
+
+def occupy(path: Path, kind: str) -> None:
+    match kind:
+        case "file":
+            path.write_bytes(b"older")
+        case "empty file":
+            path.write_bytes(b"")
+        case "directory":
+            path.mkdir()
+        case "symbolic link":
+            (path.parent / "target").write_bytes(b"target")
+            path.symlink_to("target")
+        case "dangling link":
+            path.symlink_to("nowhere")
+        case "pipe":
+            os.mkfifo(path)
+
+
+KINDS = ["file", "empty file", "directory", "symbolic link", "dangling link", "pipe"]
+
+
+class LooksTooEarly(FileCalls):
+    """The name is free when it is looked at and taken when it is given."""
+
+    def stat(self, name: str, *, dir_fd: int) -> os.stat_result:
+        if name == NAME and not hasattr(self, "has_looked"):
+            self.has_looked = True
+            raise FileNotFoundError(name)
+        return super().stat(name, dir_fd=dir_fd)
+
+
+class LooksTooEarlyWithoutLinks(LooksTooEarly):
+    def link(self, name: str, new_name: str, *, dir_fd: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+
+@pytest.mark.parametrize("calls", [FileCalls, LooksTooEarly, LooksTooEarlyWithoutLinks])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_existing_name_is_never_replaced(tmp_path, kind, calls):
+    occupy(tmp_path / NAME, kind)
+    before = {path.name: (path.lstat(), path.is_file() and path.read_bytes()) for path in tmp_path.iterdir()}
+    with pytest.raises(AlreadyExistsError, match="exists and is not replaced") as caught:
+        create(tmp_path, calls=calls())
+    assert caught.value.name == NAME
+    assert caught.value.path == str(tmp_path / NAME)
+    after = {path.name: (path.lstat(), path.is_file() and path.read_bytes()) for path in tmp_path.iterdir()}
+    for name, (status, data) in before.items():
+        assert os.path.samestat(after[name][0], status)
+        assert (after[name][0].st_mtime_ns, after[name][1]) == (status.st_mtime_ns, data)
+    assert set(after) == set(before)
+
+
+def test_the_entry_that_was_found_is_made_durable(tmp_path):
+    """Whoever finds the right bytes calls the work done: a killed run may have linked them and not synced the directory."""
+    create(tmp_path)
+
+    class Broken(FileCalls):
+        def fsync(self, fd: int) -> None:
+            assert stat.S_ISDIR(os.fstat(fd).st_mode)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(OutcomeUnknownError, match="exists and may not survive a power failure"):
+        create(tmp_path, calls=Broken())
+
+
+# --- owner and mode -----------------------------------------------------------------------------------------------------
+
+
+@as_root
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o600, 0o660, 0o664])
+def test_owner_and_mode_follow_the_segment(tmp_path, mode):
+    segment = tmp_path / "00000000000000000000.log"
+    segment.write_bytes(b"")
+    os.chown(segment, 4711, 4712)
+    segment.chmod(mode)
+    create(tmp_path, owner=Ownership.of(segment.stat()))
+    found = (tmp_path / NAME).stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (4711, 4712, mode)
+
+
+def test_special_bits_of_the_segment_are_not_followed(tmp_path):
+    tmp_path.chmod(0o6755)
+    assert Ownership.of(tmp_path.stat()).mode == 0o755
+    tmp_path.chmod(0o755)
+
+
+def test_owner_and_mode_stand_before_the_first_byte(tmp_path):
+    seen = []
+
+    class Looks(FileCalls):
+        def fchown(self, fd: int, uid: int, gid: int) -> None:
+            seen.append("owner")
+
+        def fchmod(self, fd: int, mode: int) -> None:
+            seen.append("mode")
+            super().fchmod(fd, mode)
+
+        def fstat(self, fd: int) -> os.stat_result:
+            status = os.fstat(fd)
+            return os.stat_result([*status[:4], *([4711, 4712] if "owner" in seen else status[4:6]), *status[6:10]])
+
+        def write(self, fd: int, data: memoryview) -> int:
+            seen.append("write")
+            return super().write(fd, data)
+
+        def stat(self, name: str, *, dir_fd: int) -> os.stat_result:
+            return super().stat(name, dir_fd=dir_fd)
+
+    create(tmp_path, owner=Ownership(4711, 4712, 0o640), calls=Looks())
+    # In this order the broker may read the file at every moment.
+    assert seen == ["owner", "mode", "write"]
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EINVAL, errno.EOPNOTSUPP])
+def test_an_owner_that_cannot_be_kept_is_refused_before_a_byte_is_written(tmp_path, code):
+    class Keeps(FileCalls):
+        def fchown(self, fd: int, uid: int, gid: int) -> None:
+            raise OSError(code, os.strerror(code))
+
+        def write(self, fd: int, data: memoryview) -> int:
+            raise AssertionError("not a byte")
+
+    with pytest.raises(RefusedError, match="cannot be given the segment's owner 999999, group 999999, mode 0644"):
+        create(tmp_path, owner=Ownership(999999, 999999, 0o644), calls=Keeps())
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may give files to every user; tests/faults does this as another user")
+def test_we_may_not_give_files_away(tmp_path):
+    with pytest.raises(RefusedError, match="Operation not permitted"):
+        create(tmp_path, owner=Ownership(0, 0, 0o644))
+    assert os.listdir(tmp_path) == []
+
+
+# --- what an earlier or another run left -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("left", [b"", b"torn", DATA, DATA + b"longer"], ids=["empty", "torn", "whole", "longer"])
+def test_the_temporary_file_of_a_killed_run_is_removed(tmp_path, left):
+    (tmp_path / TEMPORARY).write_bytes(left)
+    create(tmp_path)
+    assert os.listdir(tmp_path) == [NAME]
+    assert (tmp_path / NAME).read_bytes() == DATA
+
+
+def test_a_run_killed_between_link_and_unlink(tmp_path):
+    (tmp_path / NAME).write_bytes(DATA)
+    (tmp_path / TEMPORARY).hardlink_to(tmp_path / NAME)
+    with pytest.raises(AlreadyExistsError):
+        create(tmp_path)
+    assert os.listdir(tmp_path) == [NAME]
+    assert (tmp_path / NAME).read_bytes() == DATA
+
+
+def test_a_leftover_that_is_a_second_name_of_another_file(tmp_path):
+    (tmp_path / "precious").write_bytes(b"precious")
+    (tmp_path / TEMPORARY).hardlink_to(tmp_path / "precious")
+    create(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == [NAME, "precious"]
+    assert (tmp_path / "precious").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("kind", ["directory", "symbolic link", "dangling link", "pipe"])
+def test_what_is_no_file_is_not_removed(tmp_path, kind):
+    occupy(tmp_path / TEMPORARY, kind)
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(WriteFailedError, match="is not a regular file and is not removed"):
+        create(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+LOCKS_AND_WAITS = """
+import fcntl, struct, sys
+file = open(sys.argv[1], "r+b")
+fcntl.fcntl(file, getattr(fcntl, sys.argv[2]), struct.pack("@hhqqi0q", fcntl.F_WRLCK, 0, 0, 0, 0))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("kind", ["F_SETLK", "F_OFD_SETLK"])
+def test_a_temporary_file_in_use_by_another_process_is_not_touched(tmp_path, kind):
+    (tmp_path / TEMPORARY).write_bytes(b"half written")
+    with (
+        another_process(LOCKS_AND_WAITS, tmp_path / TEMPORARY, kind),
+        pytest.raises(WriteFailedError, match="another run writes this file now"),
+    ):
+        create(tmp_path)
+    assert (tmp_path / TEMPORARY).read_bytes() == b"half written"
+    create(tmp_path)
+    assert os.listdir(tmp_path) == [NAME]
+
+
+def test_a_temporary_file_in_use_by_another_thread_is_not_touched(tmp_path):
+    is_writing, may_go_on = threading.Event(), threading.Event()
+
+    class Waits(FileCalls):
+        def fsync(self, fd: int) -> None:
+            is_writing.set()
+            assert may_go_on.wait(30)
+            super().fsync(fd)
+
+    first = threading.Thread(target=create, args=(tmp_path,), kwargs={"calls": Waits()})
+    first.start()
+    assert is_writing.wait(30)
+    try:
+        with pytest.raises(WriteFailedError, match="another run writes this file now"):
+            create(tmp_path, b"other bytes")
+    finally:
+        may_go_on.set()
+        first.join()
+    assert os.listdir(tmp_path) == [NAME]
+    assert (tmp_path / NAME).read_bytes() == DATA
+
+
+def test_it_stays_locked_until_the_temporary_name_is_gone(tmp_path):
+    """Reading back opens and closes the file once more, which must not drop the lock, as it would with a POSIX lock."""
+    asked = []
+
+    class Asks(FileCalls):
+        def ask(self) -> None:
+            with open(tmp_path / TEMPORARY, "rb") as file:
+                answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, struct.pack("@hhqqi0q", fcntl.F_WRLCK, 0, 0, 0, 0))
+            asked.append(struct.unpack("@hhqqi0q", answer)[0] == fcntl.F_WRLCK)
+
+        def link(self, name: str, new_name: str, *, dir_fd: int) -> None:
+            self.ask()
+            super().link(name, new_name, dir_fd=dir_fd)
+
+        def unlink(self, name: str, *, dir_fd: int) -> None:
+            self.ask()
+            super().unlink(name, dir_fd=dir_fd)
+
+    create(tmp_path, calls=Asks())
+    assert asked == [True, True]
+
+
+def test_another_run_takes_our_new_file_for_a_leftover(tmp_path):
+    class CleanedBeforeItIsLocked(FileCalls):
+        def lock(self, fd: int) -> None:
+            os.unlink(tmp_path / TEMPORARY)
+            (tmp_path / TEMPORARY).write_bytes(b"of the other run")
+            super().lock(fd)
+
+    with pytest.raises(WriteFailedError, match="another run writes this file now"):
+        create(tmp_path, calls=CleanedBeforeItIsLocked())
+    assert (tmp_path / TEMPORARY).read_bytes() == b"of the other run"
+    assert not (tmp_path / NAME).exists()
+
+
+def test_the_leftover_is_replaced_while_we_look(tmp_path):
+    (tmp_path / TEMPORARY).write_bytes(b"left")
+
+    class ReplacedMeanwhile(FileCalls):
+        count = 0
+
+        def lock(self, fd: int) -> None:
+            self.count += 1
+            if self.count == 1:
+                os.unlink(tmp_path / TEMPORARY)
+                (tmp_path / TEMPORARY).write_bytes(b"of another run that was killed too")
+            super().lock(fd)
+
+    create(tmp_path, calls=ReplacedMeanwhile())
+    assert os.listdir(tmp_path) == [NAME]
+
+
+def test_the_leftover_is_replaced_by_a_live_run_while_we_look(tmp_path):
+    """We opened the leftover, another run removed it and writes now: the name leads to its file, which is not ours to remove."""
+    (tmp_path / TEMPORARY).write_bytes(b"left")
+    with contextlib.ExitStack() as stack:
+
+        class ReplacedMeanwhile(FileCalls):
+            is_first = True
+
+            def lock(self, fd: int) -> None:
+                if self.is_first:
+                    self.is_first = False
+                    os.unlink(tmp_path / TEMPORARY)
+                    (tmp_path / TEMPORARY).write_bytes(b"of a live run")
+                    stack.enter_context(another_process(LOCKS_AND_WAITS, tmp_path / TEMPORARY, "F_OFD_SETLK"))
+                super().lock(fd)
+
+        with pytest.raises(WriteFailedError, match="another run writes this file now"):
+            create(tmp_path, calls=ReplacedMeanwhile())
+        assert (tmp_path / TEMPORARY).read_bytes() == b"of a live run"
+
+
+def race(directory: str, rounds: int, number: int, barrier, results) -> None:
+    for round_number in range(rounds):
+        name = f"{round_number:020d}.snapshot"
+        data = bytes([number]) * 10_000
+        barrier.wait()
+        try:
+            create_file(directory, name, data, owner=None, temporary_name=f"{name}.tmp")
+            results.put((name, number))
+        except WriteFailedError as error:
+            assert isinstance(error, AlreadyExistsError) or "another run writes this file now" in str(error)  # noqa: PT017
+
+
+def test_many_runs_at_once(tmp_path):
+    """Whoever wins, each file is whole and one run's alone. All may lose a round to each other; then nothing is there."""
+    rounds, runs = 60, 3
+    context = multiprocessing.get_context("spawn")
+    barrier, results = context.Barrier(runs), context.Queue()
+    processes = [context.Process(target=race, args=(str(tmp_path), rounds, n + 1, barrier, results)) for n in range(runs)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+        assert process.exitcode == 0
+    winners = dict(results.get(timeout=10) for _ in range(len(os.listdir(tmp_path))))
+    assert results.empty()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        name: bytes([number]) * 10_000 for name, number in winners.items()
+    }
+    assert len(winners) > rounds // 2
+
+
+# --- file systems that lack something ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK], ids=errno.errorcode.get)
+def test_without_hard_links_it_is_renamed(tmp_path, code):
+    class NoLinks(FileCalls):
+        def link(self, name: str, new_name: str, *, dir_fd: int) -> None:
+            raise OSError(code, os.strerror(code))
+
+    create(tmp_path, calls=NoLinks())
+    assert os.listdir(tmp_path) == [NAME]
+    assert (tmp_path / NAME).read_bytes() == DATA
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP], ids=errno.errorcode.get)
+def test_with_neither_links_nor_a_rename_that_does_not_replace(tmp_path, code):
+    class Neither(FileCalls):
+        def link(self, name: str, new_name: str, *, dir_fd: int) -> None:
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+        def rename_noreplace(self, name: str, new_name: str, *, dir_fd: int) -> None:
+            raise OSError(code, os.strerror(code))
+
+    with pytest.raises(WriteFailedError, match="neither hard links nor a rename that does not replace"):
+        create(tmp_path, calls=Neither())
+    assert os.listdir(tmp_path) == []
+
+
+def test_without_locks_nothing_is_written(tmp_path):
+    class NoLocks(FileCalls):
+        def lock(self, fd: int) -> None:
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with pytest.raises(WriteFailedError, match="cannot lock the temporary file: No locks available"):
+        create(tmp_path, calls=NoLocks())
+    assert os.listdir(tmp_path) == []
+
+
+def test_directories_that_cannot_be_synced_at_all(tmp_path):
+    class NoDirectorySync(FileCalls):
+        def fsync(self, fd: int) -> None:
+            if stat.S_ISDIR(os.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            super().fsync(fd)
+
+    create(tmp_path, calls=NoDirectorySync())
+    assert (tmp_path / NAME).read_bytes() == DATA
+
+
+def test_rename_noreplace_does_not_replace(tmp_path):
+    (tmp_path / "a").write_bytes(b"a")
+    (tmp_path / "b").write_bytes(b"b")
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(FileExistsError):
+            OS.rename_noreplace("a", "b", dir_fd=fd)
+        with pytest.raises(FileNotFoundError):
+            OS.rename_noreplace("c", "d", dir_fd=fd)
+        OS.rename_noreplace("a", "c", dir_fd=fd)
+    finally:
+        os.close(fd)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"b": b"b", "c": b"a"}
+
+
+def test_an_interrupt_leaves_nothing(tmp_path):
+    class Interrupted(FileCalls):
+        def fsync(self, fd: int) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        create(tmp_path, calls=Interrupted())
+    assert os.listdir(tmp_path) == []
+
+
+# --- set aside ----------------------------------------------------------------------------------------------------------
+
+
+class NoSuchRename(FileCalls):
+    def rename_noreplace(self, name: str, new_name: str, *, dir_fd: int) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+
+@pytest.mark.parametrize("calls", [OS, NoSuchRename()], ids=["rename", "link"])
+def test_set_aside(tmp_path, calls):
+    (tmp_path / NAME).write_bytes(b"wrong")
+    before = (tmp_path / NAME).stat()
+    set_aside(tmp_path, NAME, aside_name(1123), calls=calls)
+    assert os.listdir(tmp_path) == ["00000000000000001123.snapshot.set-aside.1"]
+    after = (tmp_path / "00000000000000001123.snapshot.set-aside.1").stat()
+    assert (after.st_ino, after.st_mode, after.st_mtime_ns) == (before.st_ino, before.st_mode, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize("calls", [OS, NoSuchRename()], ids=["rename", "link"])
+def test_set_aside_replaces_nothing(tmp_path, calls):
+    (tmp_path / NAME).write_bytes(b"wrong")
+    (tmp_path / aside_name(1123)).write_bytes(b"an earlier one")
+    with pytest.raises(AlreadyExistsError) as caught:
+        set_aside(tmp_path, NAME, aside_name(1123), calls=calls)
+    assert caught.value.name == aside_name(1123)
+    assert (tmp_path / NAME).read_bytes() == b"wrong"
+    assert (tmp_path / aside_name(1123)).read_bytes() == b"an earlier one"
+
+
+@pytest.mark.parametrize("calls", [OS, NoSuchRename()], ids=["rename", "link"])
+def test_set_aside_finishes_what_a_killed_run_began(tmp_path, calls):
+    (tmp_path / NAME).write_bytes(b"wrong")
+    (tmp_path / aside_name(1123)).hardlink_to(tmp_path / NAME)
+    set_aside(tmp_path, NAME, aside_name(1123), calls=calls)
+    assert os.listdir(tmp_path) == [aside_name(1123)]
+
+
+@pytest.mark.parametrize("kind", ["directory", "symbolic link", "dangling link", "pipe"])
+def test_only_files_are_set_aside(tmp_path, kind):
+    occupy(tmp_path / NAME, kind)
+    with pytest.raises(WriteFailedError, match="is not a regular file"):
+        set_aside(tmp_path, NAME, aside_name(1123))
+
+
+def test_there_is_nothing_to_set_aside(tmp_path):
+    with pytest.raises(WriteFailedError, match="cannot find the file to set aside"):
+        set_aside(tmp_path, NAME, aside_name(1123))
+
+
+@pytest.mark.parametrize("at", ["rename", "fsync"])
+def test_set_aside_on_a_failing_disk(tmp_path, at):
+    class Fails(FileCalls):
+        def rename_noreplace(self, name: str, new_name: str, *, dir_fd: int) -> None:
+            if at == "rename":
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            super().rename_noreplace(name, new_name, dir_fd=dir_fd)
+
+        def fsync(self, fd: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    (tmp_path / NAME).write_bytes(b"wrong")
+    with pytest.raises(WriteFailedError if at == "rename" else OutcomeUnknownError, match="Input/output error"):
+        set_aside(tmp_path, NAME, aside_name(1123), calls=Fails())
+    assert os.listdir(tmp_path) == [NAME if at == "rename" else aside_name(1123)]
+
+
+# Every suffix that a Kafka broker of 2.7 to 4.x asks for in a partition's directory (LogFileUtils, UnifiedLog, Snapshots,
+# CleanerCache aside), and the names that it asks for in full.
+SUFFIXES_OF_KAFKA = [
+    *(".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint"),
+    *(".deleted", ".cleaned", ".swap", ".part", "-delete", "-future", "-stray"),
+]
+NAMES_OF_KAFKA = {"leader-epoch-checkpoint", "partition.metadata", "quorum-state", "remote_log_snapshot"}
+
+
+@pytest.mark.parametrize("name", [TEMPORARY, aside_name(0), aside_name(1123), aside_name(2**63 - 1, 17)])
+def test_kafka_passes_over_our_names(name):
+    assert not any(name.endswith(suffix) for suffix in SUFFIXES_OF_KAFKA)
+    assert name not in NAMES_OF_KAFKA
+
+
+def test_aside_names():
+    assert aside_name(1123) == "00000000000000001123.snapshot.set-aside.1"
+    assert aside_name(2**63 - 1, 2) == "09223372036854775807.snapshot.set-aside.2"
+    for offset, number in itertools.chain([(-1, 1), (2**63, 1)], [(0, 0), (0, -1)]):
+        with pytest.raises(ValueError, match="no such snapshot"):
+            aside_name(offset, number)

@@ -1,0 +1,370 @@
+"""The lock of a broker: held by real other processes, in the way that Java and Kafka hold it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from snaprebuild.errors import LockUnknownError, RefusedError, WriteFailedError
+from snaprebuild.storage import record_lock
+from snaprebuild.storage.broker_lock import HOLDER_NOT_VISIBLE, LOCK_FILE_NAME, hold, lock_holder
+
+# Python's lockf is F_SETLK, the call behind Java's FileChannel.tryLock; flock is another kind of lock.
+HOLDS = """
+import fcntl, sys
+file = open(sys.argv[1], "a+b")
+getattr(fcntl, sys.argv[2])(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+TRIES = """
+import fcntl, sys
+with open(sys.argv[1], "a+b") as file:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        print("taken")
+    except OSError:
+        print("kept out")
+"""
+
+# What `kafka.utils.FileLock` and `org.apache.kafka.server.util.FileLock` do.
+JAVA_HOLDS = """
+import java.nio.channels.*; import java.nio.file.*;
+public class Holds {
+  public static void main(String[] arguments) throws Exception {
+    FileChannel channel = FileChannel.open(Path.of(arguments[0]),
+        StandardOpenOption.CREATE, StandardOpenOption.READ, StandardOpenOption.WRITE);
+    FileLock lock = channel.tryLock();
+    System.out.println(lock == null ? "kept out" : "ready");
+    if (lock != null) System.in.read();
+  }
+}
+"""
+
+
+@contextlib.contextmanager
+def other_process(*command: object):
+    with subprocess.Popen([str(c) for c in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.communicate("\n")
+
+
+def held_by_other(log_dir, kind="lockf"):
+    return other_process(sys.executable, "-c", HOLDS, log_dir / LOCK_FILE_NAME, kind)
+
+
+def others_try(log_dir) -> str:
+    command = [sys.executable, "-c", TRIES, str(log_dir / LOCK_FILE_NAME)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+# --- asking -------------------------------------------------------------------------------------------------------------
+
+
+def test_no_lock_file_and_none_is_created(tmp_path):
+    assert lock_holder(tmp_path) is None
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_file_alone_means_nothing(tmp_path):
+    (tmp_path / LOCK_FILE_NAME).write_bytes(b"")
+    assert lock_holder(tmp_path) is None
+
+
+def test_the_holder_is_named(tmp_path):
+    with held_by_other(tmp_path) as process:
+        assert lock_holder(tmp_path) == process.pid
+        assert lock_holder(tmp_path) == process.pid, "asking must not change the answer"
+    assert lock_holder(tmp_path) is None
+
+
+def test_a_lock_on_a_part_of_the_file_counts(tmp_path):
+    script = HOLDS.replace("LOCK_NB)", "LOCK_NB, 1, 100)")
+    assert script != HOLDS
+    with other_process(sys.executable, "-c", script, tmp_path / LOCK_FILE_NAME, "lockf") as process:
+        assert lock_holder(tmp_path) == process.pid
+
+
+def test_a_reader_asks_without_write_access(tmp_path):
+    with held_by_other(tmp_path) as process:
+        (tmp_path / LOCK_FILE_NAME).chmod(0o444)
+        assert lock_holder(tmp_path) == process.pid
+        fd = os.open(tmp_path / LOCK_FILE_NAME, os.O_RDONLY)
+        assert record_lock.holder(fd) == process.pid
+        os.close(fd)
+
+
+def test_flock_is_another_kind_of_lock(tmp_path):
+    with held_by_other(tmp_path, "flock"):
+        assert lock_holder(tmp_path) is None
+
+
+def test_we_hold_it_ourselves(tmp_path):
+    with hold(tmp_path):
+        assert lock_holder(tmp_path) == HOLDER_NOT_VISIBLE
+    assert lock_holder(tmp_path) is None
+
+
+@pytest.mark.parametrize("kind", ["directory", "pipe", "symbolic link", "dangling link"])
+def test_a_lock_file_that_is_no_file_tells_nothing(tmp_path, kind):
+    path = tmp_path / LOCK_FILE_NAME
+    match kind:
+        case "directory":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "symbolic link":
+            (tmp_path / "target").write_bytes(b"")
+            path.symlink_to("target")
+        case "dangling link":
+            path.symlink_to("nowhere")
+    with pytest.raises(LockUnknownError):
+        lock_holder(tmp_path)
+    with pytest.raises(LockUnknownError), hold(tmp_path):
+        pass
+
+
+def test_no_log_directory(tmp_path):
+    with pytest.raises(LockUnknownError, match="is no directory"):
+        lock_holder(tmp_path / "absent")
+    with pytest.raises(WriteFailedError, match="absent"), hold(tmp_path / "absent"):
+        pass
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    def refuses(_fd, _command, _argument):
+        raise OSError(37, "No locks available")
+
+    (tmp_path / LOCK_FILE_NAME).write_bytes(b"")
+    monkeypatch.setattr(fcntl, "fcntl", refuses)
+    with pytest.raises(LockUnknownError, match="does not tell who holds it: No locks available"):
+        lock_holder(tmp_path)
+    with pytest.raises(LockUnknownError, match="offers no locks: No locks available"), hold(tmp_path):
+        pass
+    monkeypatch.undo()
+    assert LockUnknownError.exit_code == 3
+
+
+def test_a_lock_file_that_we_may_not_open(tmp_path):
+    script = """
+import os, sys
+sys.path[:0] = [sys.argv[2]]
+from snaprebuild.errors import LockUnknownError
+from snaprebuild.storage.broker_lock import hold, lock_holder
+import contextlib
+os.chdir(sys.argv[1])
+if os.getuid() == 0:
+    os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
+for attempt in (lambda: lock_holder("."), lambda: hold(".").__enter__()):
+    try:
+        attempt()
+    except LockUnknownError as error:
+        print(error)
+"""
+    tmp_path.chmod(0o755)
+    (tmp_path / LOCK_FILE_NAME).write_bytes(b"")
+    (tmp_path / LOCK_FILE_NAME).chmod(0)
+    root = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+    told = subprocess.run([sys.executable, "-c", script, tmp_path, root], capture_output=True, text=True, check=True).stdout
+    assert told.splitlines() == [
+        "./.lock: cannot be opened to ask who holds it: Permission denied",
+        "./.lock: cannot be opened for locking: Permission denied",
+    ]
+
+
+# --- holding ------------------------------------------------------------------------------------------------------------
+
+
+def test_others_are_kept_out_and_let_in_again(tmp_path):
+    with hold(tmp_path) as lock:
+        lock.verify()
+        assert others_try(tmp_path) == "kept out"
+        with open(tmp_path / LOCK_FILE_NAME, "rb"):
+            pass  # a POSIX lock of ours would be gone with this
+        lock_holder(tmp_path)
+        assert others_try(tmp_path) == "kept out"
+    assert others_try(tmp_path) == "taken"
+
+
+def test_it_is_released_after_an_error(tmp_path):
+    with pytest.raises(ZeroDivisionError), hold(tmp_path):
+        _ = 1 / 0
+    assert others_try(tmp_path) == "taken"
+
+
+def test_a_held_directory_is_refused_and_the_holder_named(tmp_path):
+    with held_by_other(tmp_path) as process:
+        with pytest.raises(RefusedError, match=f"is held by process {process.pid}: a broker, or another run"), hold(tmp_path):
+            pass
+        assert lock_holder(tmp_path) == process.pid
+    with hold(tmp_path):
+        pass
+
+
+def test_two_holders_in_one_process(tmp_path):
+    with hold(tmp_path):
+        with pytest.raises(RefusedError, match="not visible from here"), hold(tmp_path):
+            pass
+        refused = []
+
+        def again() -> None:
+            try:
+                with hold(tmp_path):
+                    refused.append(False)
+            except RefusedError:
+                refused.append(True)
+
+        thread = threading.Thread(target=again)
+        thread.start()
+        thread.join()
+        assert refused == [True]
+        assert others_try(tmp_path) == "kept out", "a refused attempt must not drop the lock"
+    with hold(tmp_path):
+        pass
+
+
+def test_no_descriptor_is_left_open(tmp_path):
+    before = os.listdir("/proc/self/fd")
+    with hold(tmp_path), pytest.raises(RefusedError), hold(tmp_path):
+        pass
+    lock_holder(tmp_path)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_different_directories(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with hold(tmp_path / "a"), hold(tmp_path / "b"):
+        pass
+
+
+def test_a_present_lock_file_is_left_as_it_is(tmp_path):
+    path = tmp_path / LOCK_FILE_NAME
+    path.write_bytes(b"something")
+    path.chmod(0o600)
+    before = path.stat()
+    with hold(tmp_path):
+        pass
+    after = path.stat()
+    assert (after.st_ino, after.st_mode, after.st_mtime_ns) == (before.st_ino, before.st_mode, before.st_mtime_ns)
+    assert path.read_bytes() == b"something"
+    assert os.listdir(tmp_path) == [LOCK_FILE_NAME]
+
+
+def test_a_new_lock_file_belongs_to_the_owner_of_the_directory(tmp_path):
+    if os.getuid() == 0:
+        os.chown(tmp_path, 4711, 4712)
+    owner = tmp_path.stat()
+    umask = os.umask(0o077)
+    try:
+        with hold(tmp_path):
+            pass
+    finally:
+        os.umask(umask)
+    found = (tmp_path / LOCK_FILE_NAME).stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (owner.st_uid, owner.st_gid, 0o644)
+    assert found.st_size == 0
+    assert os.listdir(tmp_path) == [LOCK_FILE_NAME]
+
+
+def test_a_killed_run_that_was_creating_the_lock_file(tmp_path):
+    (tmp_path / ".lock.tmp").write_bytes(b"")
+    with hold(tmp_path):
+        assert os.listdir(tmp_path) == [LOCK_FILE_NAME]
+
+
+def test_the_lock_file_is_removed_while_we_take_it(tmp_path, monkeypatch):
+    """Brokers from 3.8 on unlock, then remove the file (KAFKA-16391)."""
+    (tmp_path / LOCK_FILE_NAME).write_bytes(b"")
+    take = record_lock.take
+    taken = []
+
+    def take_after_removal(fd: int) -> None:
+        taken.append(fd)
+        if len(taken) == 1:
+            os.unlink(tmp_path / LOCK_FILE_NAME)
+        take(fd)
+
+    monkeypatch.setattr(record_lock, "take", take_after_removal)
+    with hold(tmp_path) as lock:
+        lock.verify()
+        assert others_try(tmp_path) == "kept out"
+
+
+def test_the_lock_file_is_removed_while_we_hold_it(tmp_path):
+    with hold(tmp_path) as lock:
+        lock.verify()
+        os.unlink(tmp_path / LOCK_FILE_NAME)
+        with pytest.raises(RefusedError, match="was removed or replaced while it was held"):
+            lock.verify()
+        (tmp_path / LOCK_FILE_NAME).write_bytes(b"")
+        with pytest.raises(RefusedError, match="was removed or replaced while it was held"):
+            lock.verify()
+
+
+def test_it_keeps_being_removed(tmp_path, monkeypatch):
+    take = record_lock.take
+
+    def take_after_removal(fd: int) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(tmp_path / LOCK_FILE_NAME)
+        take(fd)
+
+    monkeypatch.setattr(record_lock, "take", take_after_removal)
+    with pytest.raises((RefusedError, WriteFailedError)), hold(tmp_path):
+        pass
+
+
+def test_a_killed_holder_holds_nothing(tmp_path):
+    with held_by_other(tmp_path) as process:
+        assert lock_holder(tmp_path) == process.pid
+        process.kill()
+        process.wait()
+        assert lock_holder(tmp_path) is None
+        with hold(tmp_path):
+            pass
+
+
+# --- Java ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def java_holds(tmp_path):
+    java = shutil.which("java")
+    if java is None:
+        pytest.skip("java is not installed")
+    source = tmp_path / "Holds.java"
+    source.write_text(JAVA_HOLDS)
+    log_dir = tmp_path / "logs"
+    log_dir.mkdir()
+    return log_dir, [java, "-XX:TieredStopAtLevel=1", str(source), str(log_dir / LOCK_FILE_NAME)]
+
+
+@pytest.mark.kafka
+def test_the_lock_of_a_broker_is_seen(java_holds):
+    log_dir, command = java_holds
+    with other_process(*command) as process:
+        assert lock_holder(log_dir) == process.pid
+        with pytest.raises(RefusedError, match=f"is held by process {process.pid}"), hold(log_dir):
+            pass
+    assert lock_holder(log_dir) is None
+
+
+@pytest.mark.kafka
+def test_our_lock_keeps_a_broker_out(java_holds):
+    log_dir, command = java_holds
+    with hold(log_dir):
+        said = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL).stdout
+    assert said == "kept out\n"

@@ -1,0 +1,319 @@
+"""The Hypothesis vocabulary of this project: logs, their bytes, and every way to cut them.
+
+A generated log is made to collide: few producers, few epochs that rise, fall and return, transactions that stay open, markers for nothing.
+It becomes real bytes, and beside every batch stands what it means, told here and not by the code under test.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from formats.control_record import ControlRecord, build_control_record, build_end_transaction_marker
+from formats.producer_snapshot import ProducerEntry
+from formats.record_batch import BatchHeader, Record, RecordHeader, build_record_batch
+from snaprebuild.replay.producer_state import DataBatch, EmptyControlBatch, Marker, ProducerBatch
+
+T = TypeVar("T")
+
+INT16 = st.integers(-(2**15), 2**15 - 1)
+INT32 = st.integers(-(2**31), 2**31 - 1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
+
+
+@dataclass(frozen=True)
+class LogBatch:
+    """A batch of a generated log.
+
+    Attributes:
+        data: its bytes.
+        header: what a reader must find in them.
+        meaning: what it says about a producer, None for a batch that says nothing.
+    """
+
+    data: bytes
+    header: BatchHeader
+    meaning: ProducerBatch | None = None
+
+
+@dataclass(frozen=True)
+class GeneratedLog:
+    """Batches in log order."""
+
+    batches: tuple[LogBatch, ...]
+
+    @property
+    def data(self) -> bytes:
+        """The bytes of a segment that holds all of them."""
+        return b"".join(batch.data for batch in self.batches)
+
+    @property
+    def positions(self) -> list[int]:
+        """Where each batch begins in ``data``."""
+        return list(accumulate((len(batch.data) for batch in self.batches), initial=0))[:-1]
+
+    @property
+    def headers(self) -> list[BatchHeader]:
+        """The headers in log order."""
+        return [batch.header for batch in self.batches]
+
+    @property
+    def meanings(self) -> list[ProducerBatch]:
+        """What the fold gets."""
+        return [batch.meaning for batch in self.batches if batch.meaning is not None]
+
+    def segments(self, cuts: Sequence[int]) -> list[GeneratedLog]:
+        """The log cut before the batches with these (ascending) indices; a segment may be empty."""
+        return [GeneratedLog(self.batches[low:high]) for low, high in pairwise((0, *cuts, len(self.batches)))]
+
+
+# ---------------------------------------------------------------------------------------------------------------- bytes
+
+
+def batch_of(header: BatchHeader, records: Sequence[Record] | bytes, meaning: ProducerBatch | None = None) -> LogBatch:
+    """A batch of magic 2, with length and checksum as they stand in its bytes."""
+    data = build_record_batch(header, records)
+    header = replace(header, magic=2, length=len(data) - 12, crc=int.from_bytes(data[17:21], "big"))
+    return LogBatch(data, header, meaning)
+
+
+def message_of(magic: int, offset: int, payload: bytes, *, timestamp: int = -1, attributes: int = 0) -> LogBatch:
+    """A message of magic 0 or 1, by hand: crc, magic, attributes, timestamp (1 only), null key, value."""
+    body = bytes((magic, attributes)) + (timestamp.to_bytes(8, "big", signed=True) if magic else b"")
+    body += b"\xff\xff\xff\xff" + len(payload).to_bytes(4, "big") + payload
+    crc = zlib.crc32(body)
+    data = offset.to_bytes(8, "big") + (len(body) + 4).to_bytes(4, "big") + crc.to_bytes(4, "big") + body
+    stamp = timestamp if magic else -1
+    header = BatchHeader(
+        base_offset=offset,
+        length=len(body) + 4,
+        partition_leader_epoch=-1,
+        magic=magic,
+        crc=crc,
+        attributes=attributes,
+        last_offset_delta=0,
+        base_timestamp=stamp,
+        max_timestamp=stamp,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=-1,
+    )
+    return LogBatch(data, header)
+
+
+def header_of(base_offset: int, **fields: int) -> BatchHeader:
+    """A header of magic 2 without producer, one record, everything else from ``fields``."""
+    values = {
+        "base_offset": base_offset,
+        "length": 0,
+        "partition_leader_epoch": 3,
+        "magic": 2,
+        "crc": 0,
+        "attributes": 0,
+        "last_offset_delta": 0,
+        "base_timestamp": 1000,
+        "max_timestamp": 1000,
+        "producer_id": -1,
+        "producer_epoch": -1,
+        "base_sequence": -1,
+        "record_count": 1,
+    }
+    return BatchHeader(**{**values, **fields})
+
+
+# A batch inside a payload: what wrong hints may point at.
+DECOY = build_record_batch(header_of(5, producer_id=7, producer_epoch=9, base_sequence=0), b"decoy")
+
+payloads: SearchStrategy[bytes] = st.sampled_from((b"", b"x", bytes(17), b"\xff" * 30, DECOY, DECOY * 3)) | st.binary(max_size=40)
+timestamps = st.sampled_from((-1, 0, 10, 999, 1000, 2000, 1 << 41))
+epochs = st.sampled_from((0, 0, 0, 1, 1, 2, 32767))
+coordinator_epochs = st.sampled_from((0, 1, 2, 9))
+producer_pools = st.sampled_from(((7,), (7, 8), (0, 7), (0, 7, 8), (3, 1 << 33)))
+_KINDS = (*["data"] * 5, *["marker"] * 4, "empty_control", "plain", "message", "wrapper", "kraft")
+
+records = st.builds(
+    Record,
+    timestamp_delta=INT64,
+    offset_delta=INT32,
+    key=st.none() | st.binary(max_size=20),
+    value=st.none() | st.binary(max_size=200),
+    headers=st.lists(st.builds(RecordHeader, st.binary(max_size=9), st.none() | st.binary(max_size=9)), max_size=3).map(tuple),
+    attributes=st.integers(-128, 127),
+)
+
+headers = st.builds(
+    BatchHeader,
+    base_offset=INT64,
+    length=st.just(0),
+    partition_leader_epoch=INT32,
+    magic=st.just(2),
+    crc=st.just(0),
+    # No control bit: a control batch means something, and its records are read.
+    attributes=INT16.map(lambda bits: bits & ~CONTROL),
+    last_offset_delta=INT32,
+    base_timestamp=INT64,
+    max_timestamp=INT64,
+    producer_id=INT64,
+    producer_epoch=INT16,
+    base_sequence=INT32,
+    record_count=INT32,
+)
+"""Headers of data batches, every field anywhere in its width."""
+
+
+# ---------------------------------------------------------------------------------------------------------------- logs
+
+
+@st.composite
+def logs(draw: DrawFn, *, min_batches: int = 0, max_batches: int = 12, start: int | None = None) -> GeneratedLog:
+    """A log that a broker could hold, though it need not be legal: Kafka throws at some of them."""
+    offset = draw(st.sampled_from((0, 10, 1 << 40))) if start is None else start
+    pool = draw(producer_pools)
+    # Most logs keep to their transactions, else nearly every log would end at its first batch outside of one.
+    is_careless = draw(st.integers(0, 4)) == 0
+    is_open = dict.fromkeys(pool, False)
+    batches = []
+    for _ in range(draw(st.integers(min_batches, max_batches))):
+        offset += draw(st.sampled_from((0, 0, 0, 1, 50)))
+        batch = _batch(draw, draw(st.sampled_from(_KINDS)), offset, pool, is_open, is_careless)
+        offset = max(offset, batch.header.last_offset) + 1
+        batches.append(batch)
+    return GeneratedLog(tuple(batches))
+
+
+def _batch(
+    draw: DrawFn, kind: str, offset: int, pool: tuple[int, ...], is_open: dict[int, bool], is_careless: bool
+) -> LogBatch:
+    producer_id = draw(st.sampled_from(pool))
+    match kind:
+        case "data":
+            is_transactional = draw(st.booleans()) or (is_open[producer_id] and not is_careless)
+            is_open[producer_id] |= is_transactional
+            return _data(draw, offset, producer_id, is_transactional)
+        case "marker":
+            is_open[producer_id] = False
+            return _marker(draw, offset, producer_id)
+        case "empty_control":
+            header = header_of(
+                offset,
+                attributes=CONTROL | draw(st.sampled_from((0, TRANSACTIONAL))),
+                producer_id=producer_id,
+                producer_epoch=draw(epochs),
+                record_count=0,
+                max_timestamp=draw(timestamps),
+            )
+            return batch_of(header, b"", EmptyControlBatch(producer_id))
+        case "plain":
+            delta = draw(st.sampled_from((0, 3)))
+            header = header_of(offset, last_offset_delta=delta, record_count=delta + 1, max_timestamp=draw(timestamps))
+            return batch_of(header, draw(payloads))
+        case "message":
+            magic = draw(st.integers(0, 1))
+            stamp_type = LOG_APPEND_TIME * draw(st.integers(0, 1)) * magic
+            return message_of(magic, offset, draw(payloads), timestamp=draw(timestamps), attributes=stamp_type)
+        case "wrapper":
+            # A compressed set of messages: the offset is that of the last one inside.
+            attributes = draw(st.integers(1, 3))
+            return message_of(draw(st.integers(0, 1)), offset + draw(st.integers(0, 3)), draw(payloads), attributes=attributes)
+        case _:
+            control = ControlRecord(0, draw(st.integers(2, 6)), draw(payloads))
+            return batch_of(header_of(offset, attributes=CONTROL), [build_control_record(control)])
+
+
+def _data(draw: DrawFn, offset: int, producer_id: int, is_transactional: bool) -> LogBatch:
+    delta = draw(st.sampled_from((0, 0, 1, 9)))
+    header = header_of(
+        offset,
+        attributes=TRANSACTIONAL * is_transactional + draw(st.sampled_from((0, 0, 1, 4, LOG_APPEND_TIME, DELETE_HORIZON))),
+        last_offset_delta=delta,
+        base_timestamp=draw(timestamps),
+        max_timestamp=draw(timestamps),
+        producer_id=producer_id,
+        producer_epoch=draw(epochs),
+        base_sequence=draw(st.sampled_from((-1, 0, 5, 2**31 - 1, 2**31 - 3))),
+        # Compaction leaves fewer records than the delta says, or none.
+        record_count=draw(st.sampled_from((delta + 1, 1, 0))),
+    )
+    meaning = DataBatch(
+        producer_id, header.producer_epoch, header.base_sequence, offset, delta, header.max_timestamp, is_transactional
+    )
+    return batch_of(header, draw(payloads), meaning)
+
+
+def _marker(draw: DrawFn, offset: int, producer_id: int) -> LogBatch:
+    is_commit, coordinator_epoch, delta = draw(st.booleans()), draw(coordinator_epochs), draw(st.sampled_from((0, 0, 0, 7, -3)))
+    is_log_append_time = draw(st.integers(0, 4)) == 0
+    header = header_of(
+        offset,
+        attributes=CONTROL
+        | draw(st.sampled_from((TRANSACTIONAL, TRANSACTIONAL, 0)))
+        | LOG_APPEND_TIME * is_log_append_time
+        | draw(st.sampled_from((0, 0, DELETE_HORIZON))),
+        base_timestamp=draw(timestamps),
+        max_timestamp=draw(timestamps),
+        producer_id=producer_id,
+        producer_epoch=draw(epochs),
+    )
+    version, rest = draw(st.sampled_from(((0, b""), (0, b""), (0, b""), (1, b""), (1, b"later"), (0, b"long" * 40))))
+    record = build_end_transaction_marker(
+        commit=is_commit, coordinator_epoch=coordinator_epoch, version=version, rest=rest, timestamp_delta=delta
+    )
+    timestamp = header.max_timestamp if is_log_append_time else header.base_timestamp + delta
+    meaning = Marker(producer_id, header.producer_epoch, offset, timestamp, coordinator_epoch, is_commit)
+    return batch_of(header, [record], meaning)
+
+
+@st.composite
+def incoming_entries(draw: DrawFn, *, below: int) -> tuple[ProducerEntry, ...]:
+    """Entries of a snapshot at offset ``below``: no producer twice, no two transactions with one first offset."""
+    producer_ids = draw(st.lists(st.sampled_from((0, 7, 8, 1 << 33)), unique=True, max_size=3))
+    firsts = draw(st.permutations(range(below - 5, below)))
+    entries = []
+    for producer_id, first in zip(producer_ids, firsts, strict=False):
+        entry = ProducerEntry(
+            producer_id,
+            epoch=draw(epochs),
+            timestamp=draw(timestamps),
+            coordinator_epoch=draw(st.sampled_from((-1, 3, 9))),
+            current_txn_first_offset=first if draw(st.booleans()) else -1,
+        )
+        if draw(st.booleans()):
+            entry = replace(entry, last_sequence=draw(st.sampled_from((-1, 4))), last_offset=below - 1, offset_delta=2)
+        entries.append(entry)
+    return tuple(entries)
+
+
+# ---------------------------------------------------------------------------------------------------------------- cuts
+
+
+def cuts(log: GeneratedLog, *, max_cuts: int = 5) -> SearchStrategy[list[int]]:
+    """Any split of a log into segments; the same cut twice makes an empty one."""
+    return st.lists(st.integers(0, len(log.batches)), max_size=max_cuts).map(sorted)
+
+
+block_sizes: SearchStrategy[int] = st.sampled_from((1, 122, 128, 1 << 10, 8 << 20)) | st.integers(1, 2000)
+"""Any split of a segment into blocks of the fast reader."""
+
+
+def groupings(count: int) -> SearchStrategy[tuple[int, ...]]:
+    """Any bracketing of ``count`` values: which neighbours are joined, one join after the other."""
+    return st.tuples(*(st.integers(0, left - 2) for left in range(count, 1, -1)))
+
+
+def grouped(values: Sequence[T], grouping: Sequence[int], join: Callable[[T, T], T]) -> T:
+    """``values`` joined in the order that ``grouping`` says, never swapped."""
+    rest = list(values)
+    for index in grouping:
+        rest[index : index + 2] = [join(rest[index], rest[index + 1])]
+    (result,) = rest
+    return result
+
