@@ -3,8 +3,19 @@
 A declared length never allocates by itself: it is compared with the bytes that are there and with a limit of this page.
 """
 
-BATCH_BYTES_MAX = 2**31 - 1 + 12
-"""A record batch: its length is an int32 and counts what follows the first 12 bytes."""
+__all__ = [
+    "BATCH_HEADER_BYTES_MAX",
+    "CONTROL_BATCH_BYTES_MAX",
+    "HEADER_BLOCK_BYTES",
+    "INDEX_BYTES_MAX",
+    "KRAFT_VOTERS_MAX",
+    "RECORD_HEADERS_MAX",
+    "SNAPSHOT_BYTES_MAX",
+    "TEXT_FILE_BYTES_MAX",
+    "TEXT_LINES_MAX",
+    "VARINT_BYTES_MAX",
+    "VARLONG_BYTES_MAX",
+]
 
 BATCH_HEADER_BYTES_MAX = 61
 """The header of magic 2, the longest of the three."""

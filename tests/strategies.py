@@ -295,7 +295,7 @@ def incoming_entries(draw: DrawFn, *, below: int) -> tuple[ProducerEntry, ...]:
 # ---------------------------------------------------------------------------------------------------------------- cuts
 
 
-def cuts(log: GeneratedLog, *, max_cuts: int = 5) -> SearchStrategy[list[int]]:
+def cuts_of(log: GeneratedLog, *, max_cuts: int = 5) -> SearchStrategy[list[int]]:
     """Any split of a log into segments; the same cut twice makes an empty one."""
     return st.lists(st.integers(0, len(log.batches)), max_size=max_cuts).map(sorted)
 
@@ -304,16 +304,15 @@ block_sizes: SearchStrategy[int] = st.sampled_from((1, 122, 128, 1 << 10, 8 << 2
 """Any split of a segment into blocks of the fast reader."""
 
 
-def groupings(count: int) -> SearchStrategy[tuple[int, ...]]:
-    """Any bracketing of ``count`` values: which neighbours are joined, one join after the other."""
-    return st.tuples(*(st.integers(0, left - 2) for left in range(count, 1, -1)))
+groupings: SearchStrategy[tuple[int, ...]] = st.tuples(*[st.integers(0, 11)] * 8)
+"""Any bracketing of up to nine values: which neighbours are joined first, and so on."""
 
 
 def grouped(values: Sequence[T], grouping: Sequence[int], join: Callable[[T, T], T]) -> T:
     """``values`` joined in the order that ``grouping`` says, never swapped."""
     rest = list(values)
-    for index in grouping:
+    for choice in grouping[: len(values) - 1]:
+        index = choice % (len(rest) - 1)
         rest[index : index + 2] = [join(rest[index], rest[index + 1])]
     (result,) = rest
     return result
-

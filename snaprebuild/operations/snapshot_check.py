@@ -15,7 +15,7 @@ import numpy as np
 from formats import limits
 from formats.errors import FormatError
 from formats.producer_snapshot import ENTRY_BYTES, ENTRY_DTYPE, HEADER_BYTES, check_snapshot
-from formats.time_index import last_timestamp_hint
+from formats.time_index import TIME_INDEX_ENTRY, last_timestamp_hint
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage.log_dir import read_small_file
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
@@ -24,6 +24,8 @@ __all__ = ["CheckedSnapshot", "ReadOutcome", "check_snapshots"]
 
 NOTHING = 2**63 - 1
 """Above every offset: a snapshot without entries names none."""
+
+TIME_ENTRY_BYTES: int = TIME_INDEX_ENTRY.sizeof()
 
 EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
 """What every broker writes for no entries."""
@@ -198,7 +200,11 @@ def _look_above(checked: list[CheckedSnapshot], boundaries: frozenset[int]) -> N
 
 
 def _look_below(directory: PartitionDir, checked: list[CheckedSnapshot], boundaries: frozenset[int], expiration_ms: int) -> None:
-    """Producers that were there below an empty one, and too young to have expired at it, as far as the times in the log tell."""
+    """Producers that were there below an empty one, and too young to have expired when it was written.
+
+    When that was is not in the file: not later than it was modified (a copy only makes that later), nor than the first time that the
+    segment behind it names. So a log that was idle for days, whose producers expired, raises no suspicion.
+    """
     clock = _LogTimes(directory)
     segments = directory.segments
     older: CheckedSnapshot | None = None
@@ -212,27 +218,30 @@ def _look_below(directory: PartitionDir, checked: list[CheckedSnapshot], boundar
         if snapshot.entries:
             older = snapshot
         elif snapshot.is_empty and snapshot.offset in boundaries and (older or with_aborted):
-            now = clock.newest_of(segments[index - 1]) if index else None
+            behind = segments[index] if index < len(segments) and segments[index].base_offset == snapshot.offset else None
+            first = None if behind is None else clock.first_of(behind)
+            modified = snapshot.file.identity.mtime_ns // 1_000_000
+            now = modified if first is None else min(modified, first)
             if older is not None and _is_young(older.newest_timestamp, now, expiration_ms):
                 snapshot.why.append(f"is empty, but the one at {older.offset} has {older.entries} entries that had not expired")
-            elif with_aborted is not None and _is_young(clock.newest_of(with_aborted), now, expiration_ms):
+            elif with_aborted is not None and _is_young(clock.first_of(with_aborted), now, expiration_ms):
                 place = f"the segment at {with_aborted.base_offset}"
                 snapshot.why.append(f"is empty, but {place} lists aborted transactions whose producers had not expired")
 
 
-def _is_young(timestamp: int | None, now: int | None, expiration_ms: int) -> bool:
-    return timestamp is None or now is None or now - timestamp < expiration_ms
+def _is_young(timestamp: int | None, now: int, expiration_ms: int) -> bool:
+    return timestamp is None or now - timestamp < expiration_ms
 
 
 class _LogTimes:
-    """What the time indexes say, read only where it is asked for."""
+    """The first time that each time index names, read only where it is asked for."""
 
     def __init__(self, directory: PartitionDir) -> None:
         self._directory = directory
         self._known: dict[int, int | None] = {}
 
-    def newest_of(self, segment: SegmentFiles) -> int | None:
-        """The greatest timestamp of a segment, ms; None where its time index does not tell."""
+    def first_of(self, segment: SegmentFiles) -> int | None:
+        """A time early in a segment, ms; None where its time index does not tell."""
         if segment.base_offset not in self._known:
             self._known[segment.base_offset] = self._read(segment)
         return self._known[segment.base_offset]
@@ -244,4 +253,4 @@ class _LogTimes:
             data = read_small_file(self._directory.file_path(segment.time_index), limits.INDEX_BYTES_MAX)
         except ReadFailedError:
             return None
-        return None if data is None else last_timestamp_hint(data)
+        return None if data is None else last_timestamp_hint(data[:TIME_ENTRY_BYTES])

@@ -5,16 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 
 from oracle import Entry
 
 from formats.batch_headers import BytesSegment, HeaderBlock, HeaderReader, TailKind
+from formats.file_names import PartitionDirectoryName
+from snaprebuild.operations.replay_partition import Clock, PartitionReplay, ReplayFrom
+from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.replay.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.segment_batches import producer_batches
-from snaprebuild.replay.segment_effect import IDENTITY, compose, effect_of_block, entries_of
+from snaprebuild.replay.segment_summary import summarise_segment
+from snaprebuild.storage.partition_dir import list_partition_dir
+from snaprebuild.storage.segment_file import SegmentFile, read_positions_hint
 
 States = dict[int, dict[int, Entry]]
 COMMAND_SECONDS = 120.0
@@ -23,20 +27,25 @@ BLOCK_BYTES = 1 << 13
 
 
 def states_of(partition_dir: Path) -> States:
-    """Our state at every boundary of a partition directory, by segment effects: boundary offset -> producer id -> entry.
+    """Our state at every boundary of a partition directory, by the replay of the command: boundary offset -> producer id -> entry.
 
     Replay begins at the first segment on disk with empty state, per batch, no expiry. A boundary at or above a batch that
     makes Kafka throw is absent. With a torn tail in the last segment, the log end is the end of the last whole batch.
     """
-    state = IDENTITY
+    name = PartitionDirectoryName(partition_dir.name, 0)
+    directory = list_partition_dir(str(partition_dir), name)
+    replay = PartitionReplay(directory, ReplayFrom.LOG_START, Clock(0, 1), 0, len(directory.segments), 0)
     states: States = {}
-    for boundary, blocks, readable in _segments(partition_dir):
-        # A segment's effect is made without knowing what was before, then applied to it.
-        state = compose(state, reduce(compose, map(effect_of_block, blocks), IDENTITY))
-        if state.failure_offset is not None or not readable:
+    indices = replay.begin()
+    for index, task in zip(indices, read_tasks(directory, indices, check_crc=False), strict=True):
+        if replay.damage is not None:
             break
-        entries = (Entry._make(row) for row in entries_of(state).tolist())
-        states[boundary] = {entry.producer_id: entry for entry in entries}
+        with SegmentFile(task.path) as source:
+            hint = None if task.index_path is None else read_positions_hint(task.index_path, source.size_bytes)
+            summary = summarise_segment(source, task.base_offset, check_crc=False, hint=hint, block_bytes=BLOCK_BYTES)
+        for boundary in replay.take(index, summary):
+            entries = (Entry._make(row) for row in boundary.entries.tolist())
+            states[boundary.offset] = {entry.producer_id: entry for entry in entries}
     return states
 
 

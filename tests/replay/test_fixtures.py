@@ -154,13 +154,8 @@ def aborted_on_disk(part: SegmentFixture) -> list[tuple[int, ...]]:
     return list(ABORTED.iter_unpack(path.read_bytes())) if path.exists() else []
 
 
-COMPARED: dict[str, int] = {}
-
-
 def test_transaction_index_on_disk_is_what_the_replay_gives(partition_fixture: PartitionFixture) -> None:
     """Producer, first offset, marker offset and last stable offset of every aborted transaction, in the order of the file."""
-    if False:
-        pytest.skip("the cleaner rewrites the index and removes what it told of")
     compared = 0
     for part, closed in zip(partition_fixture.segments, completed_in(partition_fixture), strict=True):
         ours = [
@@ -168,8 +163,13 @@ def test_transaction_index_on_disk_is_what_the_replay_gives(partition_fixture: P
             for completed, last_stable_offset in closed
             if completed.is_aborted
         ]
-        assert aborted_on_disk(part) == ours
+        on_disk = aborted_on_disk(part)
+        if partition_fixture.is_compacted:
+            # The cleaner takes batches away, so a transaction may seem to begin later, or not at all; it takes no marker that still counts.
+            first_on_disk = {(producer_id, last): first for _, producer_id, first, last, _ in on_disk}
+            assert all(first_on_disk[producer_id, last] <= first for _, producer_id, first, last, _ in ours)
+        else:
+            assert on_disk == ours
         compared += len(ours)
-    COMPARED[str(partition_fixture)] = compared
     if partition_fixture.partition.endswith("mixed-0"):
         assert compared > 0

@@ -1,0 +1,90 @@
+"""Scan: what is in log directories, what is missing there, and what would keep closed segments from being uploaded.
+
+Reads names, sizes, checkpoints, small files and snapshots, and no segment: so it is fast, proves nothing about entries (``verify`` does),
+and says where it cannot know.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from snaprebuild.errors import LockUnknownError
+from snaprebuild.operations.findings import Finding, Severity
+from snaprebuild.operations.scan_partition import scan_partition
+from snaprebuild.operations.scan_result import Counts, LogDirScan, PartitionScan, ScanResult, Shutdown
+from snaprebuild.operations.source import PartitionSource, Source
+from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
+from snaprebuild.storage.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
+from snaprebuild.storage.log_dir import LogDirState
+
+__all__ = ["scan"]
+
+
+def scan(source: Source, broker_log_dirs: Iterable[str] = ()) -> ScanResult:
+    """Looks at every partition of a source. A fault of one file or partition is a finding and stops nothing.
+
+    Args:
+        source: what to look at.
+        broker_log_dirs: log directories that are known to belong to one broker.
+    """
+    findings = list(source.findings)
+    log_dirs: dict[str, LogDirScan] = {}
+    for state in source.log_dirs:
+        shutdown, held_by = _shutdown(state, findings)
+        log_dirs[state.path] = LogDirScan(state, shutdown, held_by, Counts())
+    topics: dict[str, Counts] = {}
+    partitions = []
+    expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
+    for partition in source.partitions:
+        log_dir = log_dirs[partition.log_dir.path]
+        scanned = scan_partition(partition, log_dir.shutdown, expiration_ms)
+        partitions.append(scanned)
+        findings += scanned.findings
+        log_dir.counts.add(scanned.counts)
+        topics.setdefault(partition.directory.name.topic, Counts()).add(scanned.counts)
+    findings += _in_two_log_dirs(source.partitions, broker_log_dirs)
+    partitions.sort(key=_badness, reverse=True)
+    return ScanResult(tuple(log_dirs.values()), topics, tuple(partitions), tuple(findings))
+
+
+def _badness(partition: PartitionScan) -> tuple[int, ...]:
+    counts = partition.counts
+    wrong = counts.corrupt + counts.suspect + counts.misnamed
+    return (partition.stuck_bytes, counts.blocked_segments, wrong, counts.missing if partition.can_be_tiered else 0)
+
+
+def _shutdown(state: LogDirState, findings: list[Finding]) -> tuple[Shutdown, int | None]:
+    held_by = None
+    try:
+        held_by = lock_holder(state.path)
+    except LockUnknownError as error:
+        findings.append(Finding("lock-unknown", Severity.NOTE, error.path or state.path, f"whether a broker runs: {error.message}"))
+    if held_by is not None:
+        who = "a process that is not visible from here" if held_by == HOLDER_NOT_VISIBLE else f"process {held_by}"
+        message = (
+            f"{who} holds it, probably a running broker: the files may change, and it sees no new snapshot before its next start"
+        )
+        findings.append(Finding("running-broker", Severity.NOTE, state.path, message))
+        return Shutdown.RUNNING, held_by
+    if state.was_shut_down_cleanly:
+        return Shutdown.CLEAN, None
+    if not state.is_broker_directory:
+        return Shutdown.UNKNOWN, None
+    message = "its broker did not stop cleanly: above its recovery points it regenerates snapshots itself when it starts"
+    findings.append(Finding("unclean-shutdown", Severity.NOTE, state.path, message))
+    return Shutdown.UNCLEAN, None
+
+
+def _in_two_log_dirs(partitions: Iterable[PartitionSource], broker_log_dirs: Iterable[str]) -> list[Finding]:
+    """``LogManager.loadLog`` throws when one broker has a partition twice."""
+    own = {os.path.realpath(path) for path in broker_log_dirs}
+    first: dict[str, str] = {}
+    findings = []
+    for partition in partitions:
+        if os.path.realpath(partition.log_dir.path) in own:
+            other = first.setdefault(partition.topic_partition, partition.directory.path)
+            if other != partition.directory.path:
+                message = f"is also in {other}: the broker does not start with a partition in two log directories"
+                findings.append(Finding("partition-in-two-log-dirs", Severity.FINDING, partition.directory.path, message))
+    return findings

@@ -1,0 +1,212 @@
+"""What a scan found: boundaries, partitions, log directories, sums."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+
+from snaprebuild.operations.findings import Finding, exit_code_of
+from snaprebuild.operations.source import PartitionSource
+from snaprebuild.operations.upload_blockers import BlockedSegment, Blocker
+from snaprebuild.replay.broker_start import BrokerStart
+from snaprebuild.storage.log_dir import LogDirState
+
+__all__ = [
+    "AtNextStart",
+    "BoundaryScan",
+    "BoundaryState",
+    "Counts",
+    "LogDirScan",
+    "LogEnd",
+    "PartitionScan",
+    "ScanResult",
+    "Shutdown",
+]
+
+
+class Shutdown(Enum):
+    """What is known of the broker's last stop, which decides what its next start does."""
+
+    CLEAN = "clean"
+    UNCLEAN = "unclean"
+    RUNNING = "running"
+    """A process holds the directory; what its next start does is told for a clean stop."""
+    UNKNOWN = "unknown"
+    """No file of a broker is there: a copy of partitions."""
+
+
+class BoundaryState(Enum):
+    """What stands at a boundary."""
+
+    PRESENT = "present"
+    MISSING = "missing"
+    CORRUPT = "corrupt"
+    """Does not parse."""
+    SUSPECT = "suspect"
+    """Parses, and something says that it is not true."""
+    UNREADABLE = "unreadable"
+    """Could not be read by this program."""
+    IRREGULAR = "irregular"
+    """The name belongs to a link, a directory or another thing that is no regular file."""
+    REGENERATED = "regenerated"
+    """Missing, above the recovery point of a broker that did not stop cleanly: it makes the snapshot at its next start."""
+    NOT_DUE = "not due"
+    """At or below the log start offset, where a broker removes snapshots."""
+
+
+class AtNextStart(Enum):
+    """What the broker's next start leaves at a boundary."""
+
+    KEPT = "kept"
+    REMOVED = "removed"
+    REBUILT = "rebuilt"
+    EMPTY = "empty"
+    """A snapshot without entries, written without a look at the log."""
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryScan:
+    """One boundary.
+
+    Attributes:
+        offset: the boundary.
+        state: what stands there.
+        is_log_end: it is the log end offset, not the base of a segment.
+        entries: count of producers in the snapshot, None where there is none or it was not parsed.
+        at_next_start: what the next start of the broker leaves there; None where that cannot be told.
+        why: what is wrong or suspicious.
+    """
+
+    offset: int
+    state: BoundaryState
+    is_log_end: bool = False
+    entries: int | None = None
+    at_next_start: AtNextStart | None = None
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The log end offset, as far as it is known without reading a segment.
+
+    Attributes:
+        offset: None when it is not known.
+        known_by: what tells it.
+        at_least: a lower bound.
+    """
+
+    offset: int | None
+    known_by: str | None
+    at_least: int
+
+
+@dataclass(slots=True)
+class Counts:
+    """Sums over partitions. ``stuck_bytes`` and the following are about closed segments only."""
+
+    partitions: int = 0
+    segments: int = 0
+    size_bytes: int = 0
+    boundaries: int = 0
+    missing: int = 0
+    corrupt: int = 0
+    suspect: int = 0
+    misnamed: int = 0
+    stray: int = 0
+    blocked_segments: int = 0
+    stuck_bytes: int = 0
+    stuck_bytes_after_rebuild: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Adds another sum."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def as_json(self) -> dict[str, int]:
+        """Plain values."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionScan:
+    """One partition.
+
+    Attributes:
+        source: listing, and what the broker's files say.
+        can_be_tiered: neither internal nor compacted.
+        is_tiered: remote storage is on: its log start lies below the first segment.
+        log_start: log start offset that a broker would use.
+        log_end: as far as known.
+        boundaries: where a snapshot is due, ascending.
+        other_snapshots: genuine names at no boundary: (offset, what will become of it).
+        blocked: closed segments that would not be uploaded, ascending; empty where the topic is never uploaded.
+        stuck_bytes: from the first of them to the last closed segment; ``stuck_bytes_after_rebuild`` when everything was rebuilt
+            and the broker started again.
+        last_stable_offset: what lies above it waits for open transactions; None where snapshots do not tell it.
+        waiting_segments: closed segments above the last stable offset or the high watermark.
+        next_start: what the broker does to the snapshots; None where that cannot be told.
+        findings: everything to say about it.
+        counts: its share of the sums.
+    """
+
+    source: PartitionSource
+    can_be_tiered: bool
+    is_tiered: bool
+    log_start: int
+    log_end: LogEnd
+    boundaries: tuple[BoundaryScan, ...]
+    other_snapshots: tuple[tuple[int, AtNextStart | None], ...]
+    blocked: tuple[BlockedSegment, ...]
+    stuck_bytes: int
+    stuck_bytes_after_rebuild: int
+    last_stable_offset: int | None
+    waiting_segments: int
+    next_start: BrokerStart | None
+    findings: tuple[Finding, ...]
+    counts: Counts
+
+    def blockers(self) -> Counter[Blocker]:
+        """How many segments each reason holds back."""
+        return Counter(blocker for segment in self.blocked for blocker in segment.blockers)
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirScan:
+    """One log directory: its broker's files, how the broker stopped, who holds it (process id, -1 for one that is not visible)."""
+
+    state: LogDirState
+    shutdown: Shutdown
+    held_by: int | None
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class ScanResult:
+    """Everything that was found.
+
+    Attributes:
+        log_dirs: by path.
+        topics: sums by topic name.
+        partitions: the worst first.
+        findings: of all, in the order of partitions.
+    """
+
+    log_dirs: tuple[LogDirScan, ...]
+    topics: dict[str, Counts]
+    partitions: tuple[PartitionScan, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def counts(self) -> Counts:
+        """Sum of all."""
+        total = Counts()
+        for log_dir in self.log_dirs:
+            total.add(log_dir.counts)
+        return total
+
+    @property
+    def exit_code(self) -> int:
+        """By the worst finding."""
+        return exit_code_of(self.findings)

@@ -1,0 +1,730 @@
+"""Segment effects: composed in any way they are the fold, and every cell of the table by which they compose is needed.
+
+The second half is a mutation check: each cell is broken in turn, in the result of ``compose`` and only for the rows that fall into it, and
+the property of the first half must fail. A mutation that survives fails the test.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from itertools import accumulate
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from strategies import GeneratedLog, block_sizes, cuts_of, grouped, groupings, incoming_entries, logs
+
+from formats.batch_headers import BytesSegment, HeaderReader
+from formats.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot, read_entries, write_entries
+from snaprebuild.replay import segment_effect
+from snaprebuild.replay.producer_state import (
+    CompletedTransaction,
+    DataBatch,
+    EmptyControlBatch,
+    InvalidTransactionStateError,
+    Marker,
+    ProducerState,
+    last_sequence_of,
+)
+from snaprebuild.replay.segment_batches import producer_batches
+from snaprebuild.replay.segment_effect import (
+    CLEAR,
+    ENDS_CLOSING,
+    ENDS_CLOSING_INCOMING,
+    ENDS_CLOSING_NOTHING,
+    ENDS_WITH_DATA,
+    IDENTITY,
+    IF,
+    KEEP,
+    SET,
+    SegmentEffect,
+    TransactionCloses,
+    compose,
+    effect_of_block,
+    effect_of_entries,
+    entries_of,
+    resolve_closes,
+)
+from snaprebuild.replay.segment_effect import last_sequences as vectorised_last_sequences
+
+Compose = Callable[[SegmentEffect, SegmentEffect], SegmentEffect]
+NONE = -1
+COLUMNS = [column.name for column in fields(SegmentEffect) if column.name != "closes"]
+CLOSES = [column.name for column in fields(TransactionCloses)]
+STATE_OFFSET = 1000
+"""Where the state stands that comes before a log: its transactions begin below."""
+
+
+def effect_of_log(log: GeneratedLog, block_bytes: int = 8 << 20) -> SegmentEffect:
+    return functools.reduce(compose, map(effect_of_block, HeaderReader(BytesSegment(log.data), block_bytes=block_bytes)), IDENTITY)
+
+
+def rows_of(closes: TransactionCloses) -> list[tuple[object, ...]]:
+    return list(zip(*(getattr(closes, name).tolist() for name in CLOSES), strict=True))
+
+
+def assert_same(one: SegmentEffect, other: SegmentEffect) -> None:
+    """Every column, in value and type: there is one way to write an effect."""
+    for name in COLUMNS:
+        assert getattr(one, name).tolist() == getattr(other, name).tolist(), name
+        assert getattr(one, name).dtype == getattr(other, name).dtype, name
+    assert rows_of(one.closes) == rows_of(other.closes)
+
+
+# ---------------------------------------------------------------------------------------------------------------- the truth
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a run of batches shows of one producer beside its effect."""
+
+    first_epoch: int
+    epoch_decreased: bool
+    starts_fresh: bool
+    end: int
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the fold says behind a prefix of the segments; ``entries`` are None where Kafka throws at the batch at ``failure``."""
+
+    entries: dict[int, tuple[int, ...]] | None
+    failure: int | None
+    completed: tuple[CompletedTransaction, ...]
+    evidence: dict[int, Evidence]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A state and the segments behind it, each as an effect, with the truth at every boundary."""
+
+    state: SegmentEffect
+    segments: tuple[SegmentEffect, ...]
+    grouping: tuple[int, ...]
+    truths: tuple[Truth, ...]
+
+
+def truths_of(entries: Sequence[ProducerEntry], segments: Sequence[GeneratedLog]) -> Iterator[Truth]:
+    state, completed, failure = ProducerState(), [], None
+    state.load(entries, now_ms=0, expiration_ms=1 << 62)
+    for count, segment in enumerate(segments, start=1):
+        try:
+            if failure is None:
+                for transaction in state.append(segment.meanings):
+                    completed.append(transaction)
+        except InvalidTransactionStateError as error:
+            failure = error.offset
+        known = None if failure is not None else {key: astuple(entry) for key, entry in state.entries.items()}
+        yield Truth(known, failure, tuple(completed), evidence_of(segments[:count]))
+
+
+def evidence_of(segments: Sequence[GeneratedLog]) -> dict[int, Evidence]:
+    acting: dict[int, list[DataBatch | Marker]] = {}
+    for segment in segments:
+        for batch in segment.meanings:
+            if not isinstance(batch, EmptyControlBatch):
+                acting.setdefault(batch.producer_id, []).append(batch)
+    return {
+        producer_id: Evidence(
+            first_epoch=batches[0].epoch,
+            epoch_decreased=any(later.epoch < earlier.epoch for earlier, later in zip(batches, batches[1:], strict=False)),
+            starts_fresh=isinstance(batches[0], DataBatch) and (batches[0].epoch, batches[0].base_sequence) == (0, 0),
+            end=int(end_of(batches)),
+        )
+        for producer_id, batches in acting.items()
+    }
+
+
+def end_of(batches: Sequence[DataBatch | Marker]) -> np.uint8:
+    if isinstance(batches[-1], DataBatch):
+        return ENDS_WITH_DATA
+    before = list(batches[:-1])
+    markers = [index for index, batch in enumerate(before) if isinstance(batch, Marker)]
+    stretch = before[markers[-1] + 1 :] if markers else before
+    if any(isinstance(batch, DataBatch) and batch.is_transactional for batch in stretch):
+        return ENDS_CLOSING
+    return ENDS_CLOSING_NOTHING if markers else ENDS_CLOSING_INCOMING
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, max_batches: int = 10) -> Case:
+    log = draw(logs(start=STATE_OFFSET, max_batches=max_batches, min_batches=1))
+    segments = log.segments(draw(cuts_of(log)))
+    # Nothing in front of half of the logs: the state is the identity then.
+    entries = draw(st.just(()) | incoming_entries(below=STATE_OFFSET))
+    state = effect_of_entries(read_entries(build_snapshot(entries)))
+    effects = tuple(effect_of_log(segment) for segment in segments)
+    return Case(state, effects, draw(groupings), tuple(truths_of(entries, segments)))
+
+
+def check(case: Case, join: Compose) -> None:
+    """The property: joined in any order, effects are the fold, at every boundary."""
+    for count, truth in enumerate(case.truths, start=1):
+        grouping = case.grouping[count:] + case.grouping[:count]
+        whole = grouped((case.state, *case.segments[:count]), grouping, join)
+        assert whole.failure_offset == truth.failure
+        if truth.entries is not None:
+            assert {entry[0]: entry for entry in entries_of(whole).tolist()} == truth.entries
+        assert completed_of(whole, truth.failure) == truth.completed
+        check_evidence(grouped(case.segments[:count], grouping, join), truth)
+
+
+def completed_of(effect: SegmentEffect, failure: int | None) -> tuple[CompletedTransaction, ...]:
+    closes = effect.closes.without_orphans()
+    if failure is not None:
+        closes = closes.chosen(closes.marker_offset < failure)
+    columns = (closes.producer_id, closes.first_offset, closes.marker_offset, closes.is_aborted)
+    return tuple(CompletedTransaction(*row) for row in zip(*(column.tolist() for column in columns), strict=True))
+
+
+def check_evidence(effect: SegmentEffect, truth: Truth) -> None:
+    names = ("producer_id", "first_epoch", "epoch_decreased", "starts_fresh", "end")
+    rows = zip(*(getattr(effect, name)[effect.assigned].tolist() for name in names), strict=True)
+    assert {producer_id: Evidence(*evidence) for producer_id, *evidence in rows} == truth.evidence
+
+
+# ---------------------------------------------------------------------------------------------------------------- properties
+
+
+@given(case=cases())
+def test_composed_effects_are_the_fold(case: Case) -> None:
+    check(case, compose)
+
+
+@given(log=logs(start=STATE_OFFSET), entries=incoming_entries(below=STATE_OFFSET))
+def test_every_split_into_two(log: GeneratedLog, entries: tuple[ProducerEntry, ...]) -> None:
+    whole = effect_of_log(log)
+    state = effect_of_entries(read_entries(build_snapshot(entries)))
+    (truth,) = truths_of(entries, [log])
+    check(Case(state, (whole,), (0,) * 8, (truth,)), compose)
+    for cut in range(len(log.batches) + 1):
+        assert_same(functools.reduce(compose, map(effect_of_log, log.segments([cut]))), whole)
+
+
+@given(log=logs(), cuts=st.data(), block_bytes=block_sizes)
+def test_a_segment_in_blocks_is_the_segment(log: GeneratedLog, cuts: st.DataObject, block_bytes: int) -> None:
+    whole = effect_of_log(log)
+    assert_same(effect_of_log(log, block_bytes), whole)
+    segments = log.segments(cuts.draw(cuts_of(log)))
+    assert_same(functools.reduce(compose, [effect_of_log(segment, block_bytes) for segment in segments]), whole)
+
+
+@given(log=logs(), data=st.data())
+def test_associative_with_a_unit(log: GeneratedLog, data: st.DataObject) -> None:
+    low, high = sorted(data.draw(st.tuples(st.integers(0, len(log.batches)), st.integers(0, len(log.batches)))))
+    a, b, c = map(effect_of_log, log.segments([low, high]))
+    assert_same(compose(compose(a, b), c), compose(a, compose(b, c)))
+    for effect in (a, b, c):
+        assert_same(compose(IDENTITY, effect), effect)
+        assert_same(compose(effect, IDENTITY), effect)
+
+
+@given(log=logs(start=STATE_OFFSET), entries=incoming_entries(below=STATE_OFFSET), data=st.data())
+def test_prefix_scan_without_closes_is_the_same_state(
+    log: GeneratedLog, entries: tuple[ProducerEntry, ...], data: st.DataObject
+) -> None:
+    segments = [effect_of_log(segment) for segment in log.segments(data.draw(cuts_of(log)))]
+    state = effect_of_entries(read_entries(build_snapshot(entries)))
+    with_closes = accumulate([state, *segments], compose)
+    without = accumulate([state, *(segment.without_closes() for segment in segments)], compose)
+    for one, other, segment in zip(with_closes, without, [IDENTITY, *segments], strict=True):
+        assert len(other.closes) == 0
+        for name in COLUMNS:
+            assert getattr(one, name).tolist() == getattr(other, name).tolist()
+        # What a scan without them leaves out is found again from the state in front of each segment.
+        if len(segment.closes):
+            before = previous
+            found = rows_of(resolve_closes(before, segment.closes).without_orphans())
+            assert found == rows_of(one.closes.without_orphans())[-len(found) or len(one.closes) :]
+        previous = other
+
+
+@given(log=logs())
+def test_batches_of_the_fold_are_what_the_log_means(log: GeneratedLog) -> None:
+    found = [batch for block in HeaderReader(BytesSegment(log.data), block_bytes=300) for batch in producer_batches(block)]
+    assert found == log.meanings
+
+
+@given(entries=st.lists(st.builds(ProducerEntry, producer_id=st.integers(-3, 3), epoch=st.integers(-1, 9), last_offset=st.integers(0, 9))))
+def test_a_state_is_an_effect(entries: list[ProducerEntry]) -> None:
+    """In any order; of two entries of one producer the last counts, as when a broker loads them."""
+    effect = effect_of_entries(read_entries(build_snapshot(entries)))
+    expected = {entry.producer_id: entry for entry in entries}
+    assert entries_of(effect).tolist() == sorted(astuple(entry) for entry in expected.values())
+    state = ProducerState()
+    state.load(entries, now_ms=0, expiration_ms=1 << 62)
+    assert state.entries == expected
+
+
+@given(entries=incoming_entries(below=STATE_OFFSET))
+def test_a_state_forgets_what_was_before(entries: tuple[ProducerEntry, ...]) -> None:
+    state = effect_of_entries(read_entries(build_snapshot(entries)))
+    older = replace(ProducerEntry(7), epoch=8, last_sequence=8, last_offset=8, timestamp=8, coordinator_epoch=8, current_txn_first_offset=8)
+    before = effect_of_entries(read_entries(build_snapshot([older])))
+    expected = {older.producer_id: astuple(older)} | {entry.producer_id: astuple(entry) for entry in entries}
+    assert {entry[0]: entry for entry in entries_of(compose(before, state)).tolist()} == expected
+    assert frozenset(parse_snapshot(write_entries(entries_of(state)))) == frozenset(entries)
+
+
+def test_an_entry_without_a_batch_has_no_sequence() -> None:
+    """The file may hold one; a broker ignores it, and every negative first offset is none."""
+    odd = ProducerEntry(7, 2, last_sequence=77, last_offset=-1, offset_delta=5, timestamp=9, coordinator_epoch=3, current_txn_first_offset=-7)
+    (entry,) = entries_of(effect_of_entries(read_entries(build_snapshot([odd])))).tolist()
+    assert entry == (7, 2, -1, -1, 0, 9, 3, -1)
+
+
+@given(base=st.integers(-1, 2**31 - 1), delta=st.integers(0, 2**31 - 1))
+def test_sequences_wrap(base: int, delta: int) -> None:
+    last = last_sequence_of(base, delta)
+    assert vectorised_last_sequences(np.array([base], dtype=np.int32), np.array([delta], dtype=np.int32)).tolist() == [last]
+    assert last == (-1 if base == -1 else (base + delta) % 2**31)
+
+
+def test_of_two_failures_the_first_is_told() -> None:
+    log = GeneratedLog(())
+    assert effect_of_log(log).failure_offset is None
+    assert len(effect_of_log(log)) == 0
+
+
+# ---------------------------------------------------------------------------------------------------------------- mutations
+
+Columns = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """``compose`` with one cell of its table wrong: ``wrong`` gives other values for the rows that ``cell`` selects.
+
+    ``a`` and ``b`` have a row for every producer of the result ``r``.
+    """
+
+    name: str
+    cell: Callable[[SegmentEffect, SegmentEffect], np.ndarray]
+    wrong: Callable[[SegmentEffect, SegmentEffect, SegmentEffect], Columns]
+
+    def __call__(self, first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
+        result = compose(first, then)
+        ids = result.producer_id
+        a, b = segment_effect._aligned(first, ids), segment_effect._aligned(then, ids)
+        rows = self.cell(a, b)
+        if not rows.any():
+            return result
+        columns = {name: getattr(result, name) for name in COLUMNS}
+        for name, values in self.wrong(a, b, result).items():
+            columns[name] = np.where(rows, values, columns[name]).astype(columns[name].dtype)
+        return SegmentEffect(**columns, closes=result.closes)
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """``compose`` that loses the producers of ``cell``: the first value of the table, ``touched``."""
+
+    name: str
+    in_first: bool
+    in_then: bool
+
+    def __call__(self, first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
+        result = compose(first, then)
+        ids = result.producer_id
+        lost = (np.isin(ids, first.producer_id) == self.in_first) & (np.isin(ids, then.producer_id) == self.in_then)
+        return result.chosen(~lost)
+
+
+Close = tuple[int, bool, int, int, bool]
+Resolution = Callable[[int, int], tuple[bool, int] | None]
+
+
+@dataclass(frozen=True)
+class WrongClose:
+    """``compose`` with one cell of the resolution of ``closes`` wrong: which first offset a marker of ``then`` closes.
+
+    ``incoming``: the cell is about INC (True) or CONST (False); ``own``: with a first offset of its own or none; ``before``: what ``first``
+    says about the transaction of that producer. ``resolution`` gets (own first offset, that of ``first``).
+    """
+
+    name: str
+    incoming: bool
+    own: bool
+    before: str
+    resolution: Resolution
+
+    def __call__(self, first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
+        result = compose(first, then)
+        found: list[Close] = []
+        for row in rows_of(then.closes):
+            producer_id, is_incoming, own, marker_offset, is_aborted = row
+            before, opened = state_before(first, producer_id)
+            if (self.incoming, self.own, self.before) == (is_incoming, own != NONE, before):
+                resolved = self.resolution(own, opened)
+            else:
+                resolved = resolution_of(is_incoming, own, before, opened)
+            if resolved is not None:
+                found.append((producer_id, *resolved, marker_offset, is_aborted))
+        return with_closes(result, [*rows_of(first.closes), *found])
+
+
+def with_closes(effect: SegmentEffect, rows: Sequence[tuple[object, ...]]) -> SegmentEffect:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(CLOSES)
+    types = [getattr(effect.closes, name).dtype for name in CLOSES]
+    arrays = [np.array(column, dtype=dtype) for column, dtype in zip(columns, types, strict=True)]
+    return SegmentEffect(**{name: getattr(effect, name) for name in COLUMNS}, closes=TransactionCloses(*arrays))
+
+
+def state_before(effect: SegmentEffect, producer_id: object) -> tuple[str, int]:
+    where = np.flatnonzero(effect.producer_id == producer_id)
+    if not len(where):
+        return "unknown", NONE
+    opened = int(effect.txn_first_offset[where[0]])
+    return ("SET" if effect.txn_is_set[where[0]] else "KOS") + ("(x)" if opened != NONE else "(none)"), opened
+
+
+def resolution_of(is_incoming: bool, own: int, before: str, opened: int) -> tuple[bool, int] | None:
+    """The table, once more and by hand."""
+    if not is_incoming:
+        return False, own
+    match before:
+        case "SET(x)":
+            return False, opened
+        case "SET(none)":
+            return (False, own) if own != NONE else None
+        case "KOS(x)":
+            return True, opened
+        case _:
+            return True, own
+
+
+@dataclass(frozen=True)
+class WrongList:
+    """``compose`` with a mistake in how the two lists of ``closes`` are put together."""
+
+    name: str
+    wrong: Callable[[list[tuple[object, ...]], int], list[tuple[object, ...]]]
+
+    def __call__(self, first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
+        result = compose(first, then)
+        return with_closes(result, self.wrong(rows_of(result.closes), len(first.closes)))
+
+
+AnyMutation = Mutation | Forgotten | WrongClose | WrongList
+KINDS = {KEEP: "KEEP", IF: "IF", SET: "SET", CLEAR: "CLEAR"}
+
+
+def _last_writer_wins() -> Iterator[AnyMutation]:
+    """E, T, C: b's constant, else a's."""
+    for flag, names in (("assigned", ("epoch", "timestamp")), ("marked", ("coordinator_epoch",))):
+        for in_a, in_b in ((False, False), (False, True), (True, False), (True, True)):
+
+            def cell(a: SegmentEffect, b: SegmentEffect, flag: str = flag, in_a: bool = in_a, in_b: bool = in_b) -> np.ndarray:
+                return (getattr(a, flag) == in_a) & (getattr(b, flag) == in_b)
+
+            label = f"{'constant' if in_a else 'KEEP'}-{'constant' if in_b else 'KEEP'}"
+            yield Mutation(f"{flag}-{label}-flag", cell, lambda a, b, r, flag=flag: {flag: ~getattr(r, flag)})
+            for name in names:
+                if in_b:
+                    yield Mutation(f"{name}-{label}-takes-a", cell, lambda a, b, r, name=name: {name: getattr(a, name)})
+                elif in_a:
+                    yield Mutation(f"{name}-{label}-takes-b", cell, lambda a, b, r, name=name: {name: getattr(b, name)})
+
+
+def _batch_cell(kind_a: np.uint8, kind_b: np.uint8, equal: bool | None) -> Callable[[SegmentEffect, SegmentEffect], np.ndarray]:
+    def cell(a: SegmentEffect, b: SegmentEffect) -> np.ndarray:
+        rows = (a.batch == kind_a) & (b.batch == kind_b)
+        if equal is None:
+            return rows
+        written_in = a.epoch if kind_a == SET else a.batch_epoch
+        return rows & ((written_in == b.batch_epoch) == equal)
+
+    return cell
+
+
+NO_BATCH: Columns = {"batch_epoch": NONE, "last_sequence": NONE, "last_offset": NONE, "offset_delta": 0}
+
+
+def _like(effect: SegmentEffect) -> Columns:
+    return {name: getattr(effect, name) for name in ("batch", *NO_BATCH)}
+
+
+def _batches() -> Iterator[AnyMutation]:
+    """B: every pair, IF(e) with the epoch that it asks for and without."""
+    for kind_a in KINDS:
+        for kind_b in KINDS:
+            for equal in (True, False) if kind_b == IF and kind_a in (IF, SET) else (None,):
+                cell = _batch_cell(kind_a, kind_b, equal)
+                name = f"batch-{KINDS[kind_a]}-{KINDS[kind_b]}" + ("" if equal is None else "-equal" if equal else "-unequal")
+                yield from _wrong_batches(name, cell, _batch_result(kind_a, kind_b, equal), kind_a, kind_b)
+
+
+def _batch_result(kind_a: np.uint8, kind_b: np.uint8, equal: bool | None) -> np.uint8:
+    """The table, by hand: what the cell should give."""
+    if kind_b == KEEP:
+        return kind_a
+    if kind_b in (SET, CLEAR):
+        return kind_b
+    if kind_a == KEEP:
+        return IF
+    return kind_a if equal else CLEAR
+
+
+def _wrong_batches(
+    name: str, cell: Callable[..., np.ndarray], right: np.uint8, kind_a: np.uint8, kind_b: np.uint8
+) -> Iterator[AnyMutation]:
+    if right != KEEP:
+        yield Mutation(f"{name}-is-KEEP", cell, lambda a, b, r: {"batch": KEEP, **NO_BATCH})
+    if right != CLEAR:
+        yield Mutation(f"{name}-is-CLEAR", cell, lambda a, b, r: {"batch": CLEAR, **NO_BATCH})
+    if right == CLEAR and kind_a != CLEAR:
+        yield Mutation(f"{name}-is-a", cell, lambda a, b, r: _like(a))
+    if right == CLEAR and kind_b != CLEAR:
+        yield Mutation(f"{name}-is-IF-of-last-epoch", cell, lambda a, b, r: {"batch": IF, **NO_BATCH, "batch_epoch": r.epoch})
+    if right == IF:
+        yield Mutation(f"{name}-asks-another-epoch", cell, lambda a, b, r: {"batch_epoch": np.where(r.batch_epoch == 0, 1, 0)})
+    if right == SET:
+        for column in ("last_sequence", "last_offset", "offset_delta"):
+            yield Mutation(f"{name}-{column}-lost", cell, lambda a, b, r, column=column: {column: segment_effect._COLUMNS[column][1] - 1})
+        if kind_a == SET and kind_b == SET:
+            yield Mutation(f"{name}-is-a", cell, lambda a, b, r: _like(a))
+
+
+def _transactions() -> Iterator[AnyMutation]:
+    """X: every pair of KOS and SET, with a first offset and without."""
+    states = [(is_set, has) for is_set in (False, True) for has in (False, True)]
+    for a_set, a_has in states:
+        for b_set, b_has in states:
+
+            def cell(
+                a: SegmentEffect, b: SegmentEffect, wanted: tuple[bool, ...] = (a_set, a_has, b_set, b_has)
+            ) -> np.ndarray:
+                is_set, has = (a.txn_is_set, b.txn_is_set), (a.txn_first_offset != NONE, b.txn_first_offset != NONE)
+                return (is_set[0] == wanted[0]) & (has[0] == wanted[1]) & (is_set[1] == wanted[2]) & (has[1] == wanted[3])
+
+            label = "-".join(f"{'SET' if is_set else 'KOS'}({'x' if has else 'none'})" for is_set, has in ((a_set, a_has), (b_set, b_has)))
+            yield Mutation(f"transaction-{label}-tag", cell, lambda a, b, r: {"txn_is_set": ~r.txn_is_set})
+            right_is_none = not b_has and (b_set or not a_has)
+            if right_is_none:
+                yield Mutation(
+                    f"transaction-{label}-stays-open",
+                    cell,
+                    lambda a, b, r: {"txn_first_offset": np.where(a.txn_first_offset != NONE, a.txn_first_offset, 5)},
+                )
+            else:
+                yield Mutation(f"transaction-{label}-is-lost", cell, lambda a, b, r: {"txn_first_offset": NONE})
+            if a_has and b_has:
+                yield Mutation(
+                    f"transaction-{label}-takes-the-other",
+                    cell,
+                    lambda a, b, r, b_set=b_set: {"txn_first_offset": a.txn_first_offset if b_set else b.txn_first_offset},
+                )
+
+
+def _failures() -> Iterator[AnyMutation]:
+    def open_after(a: SegmentEffect) -> np.ndarray:
+        return a.txn_first_offset != NONE
+
+    def has(offsets: np.ndarray) -> np.ndarray:
+        return offsets != NONE
+
+    keep_open_none = "b-fails-if-open-a-is-KOS(none)"
+    yield Mutation("fail-always-of-a-lost", lambda a, b: has(a.fail_always), lambda a, b, r: {"fail_always": NONE})
+    yield Mutation(
+        "fail-always-of-b-lost", lambda a, b: has(b.fail_always) & ~has(a.fail_always), lambda a, b, r: {"fail_always": NONE}
+    )
+    for is_set in (False, True):
+
+        def opened(a: SegmentEffect, b: SegmentEffect, is_set: bool = is_set) -> np.ndarray:
+            return has(b.fail_open) & open_after(a) & (a.txn_is_set == is_set) & ~has(a.fail_always) & ~has(b.fail_always)
+
+        tag = "SET" if is_set else "KOS"
+        yield Mutation(f"b-fails-if-open-a-is-{tag}(x)-never-fails", opened, lambda a, b, r: {"fail_always": NONE})
+        yield Mutation(
+            f"b-fails-if-open-a-is-{tag}(x)-fails-only-if-open",
+            opened,
+            lambda a, b, r: {"fail_always": NONE, "fail_open": b.fail_open},
+        )
+
+    def undecided(a: SegmentEffect, b: SegmentEffect) -> np.ndarray:
+        return has(b.fail_open) & ~open_after(a) & ~a.txn_is_set
+
+    def not_open(a: SegmentEffect, b: SegmentEffect) -> np.ndarray:
+        return has(b.fail_open) & ~open_after(a) & a.txn_is_set
+
+    yield Mutation(f"{keep_open_none}-lost", lambda a, b: undecided(a, b) & ~has(a.fail_open), lambda a, b, r: {"fail_open": NONE})
+    yield Mutation(f"{keep_open_none}-fails-always", undecided, lambda a, b, r: {"fail_always": b.fail_open})
+    yield Mutation("b-fails-if-open-a-is-SET(none)-kept", not_open, lambda a, b, r: {"fail_open": b.fail_open})
+    yield Mutation("b-fails-if-open-a-is-SET(none)-fails-always", not_open, lambda a, b, r: {"fail_always": b.fail_open})
+    yield Mutation("fail-open-of-a-lost", lambda a, b: has(a.fail_open), lambda a, b, r: {"fail_open": NONE})
+    yield Mutation(
+        "fail-open-of-a-and-b-tells-the-second",
+        lambda a, b: undecided(a, b) & has(a.fail_open),
+        lambda a, b, r: {"fail_open": b.fail_open},
+    )
+    yield Mutation(
+        "fail-always-of-a-and-b-tells-the-second",
+        lambda a, b: has(a.fail_always) & has(b.fail_always),
+        lambda a, b, r: {"fail_always": b.fail_always},
+    )
+    yield Mutation(
+        "fail-always-of-a-and-open-of-b-tells-the-second",
+        lambda a, b: has(a.fail_always) & has(b.fail_open) & open_after(a),
+        lambda a, b, r: {"fail_always": b.fail_open},
+    )
+    yield Mutation(
+        "fail-always-of-b-and-open-of-b-tells-the-second",
+        lambda a, b: has(b.fail_always) & has(b.fail_open) & open_after(a) & ~has(a.fail_always),
+        lambda a, b, r: {"fail_always": b.fail_always},
+    )
+
+
+def _closes() -> Iterator[AnyMutation]:
+    """INC(x) against every state; a wrong CONST, a wrong INC, a close that should not be there, one that is missing."""
+    wrong: dict[str, dict[str, Resolution]] = {
+        "SET(x)": {
+            "keeps-own": lambda own, opened: (False, own) if own != NONE else None,
+            "stays-INC": lambda own, opened: (True, opened),
+            "is-missing": lambda own, opened: None,
+        },
+        "SET(none)": {"stays-INC": lambda own, opened: (True, own)},
+        "KOS(x)": {
+            "keeps-own": lambda own, opened: (True, own),
+            "becomes-CONST": lambda own, opened: (False, opened),
+            "is-missing": lambda own, opened: None,
+        },
+        "KOS(none)": {"becomes-CONST": lambda own, opened: (False, own) if own != NONE else None},
+        "unknown": {"becomes-CONST": lambda own, opened: (False, own) if own != NONE else None},
+    }
+    for own in (False, True):
+        for before, resolutions in wrong.items():
+            for what, resolution in resolutions.items():
+                yield WrongClose(f"close-INC({'x' if own else 'none'})-{before}-{what}", True, own, before, resolution)
+            if own and before != "SET(x)" and before != "KOS(x)":
+                yield WrongClose(f"close-INC(x)-{before}-is-missing", True, own, before, lambda own, opened: None)
+            if not own and before == "SET(none)":
+                yield WrongClose(f"close-INC(none)-{before}-closes", True, own, before, lambda own, opened: (False, 5))
+        for before in wrong if own else ():
+            yield WrongClose(f"close-CONST-{before}-is-missing", False, own, before, lambda own, opened: None)
+            yield WrongClose(f"close-CONST-{before}-becomes-INC", False, own, before, lambda own, opened: (True, own))
+            if "(x)" in before:
+                yield WrongClose(f"close-CONST-{before}-takes-a", False, own, before, lambda own, opened: (False, opened))
+    yield WrongList("closes-b-before-a", lambda rows, count: [*rows[count:], *rows[:count]])
+    yield WrongList("closes-of-a-lost", lambda rows, count: rows[count:])
+    yield WrongList("closes-of-b-lost", lambda rows, count: rows[:count])
+    yield WrongList("closes-aborted-of-a", lambda rows, count: [(*row[:4], not row[4]) if i < count else row for i, row in enumerate(rows)])
+    yield WrongList("closes-aborted-of-b", lambda rows, count: [(*row[:4], not row[4]) if i >= count else row for i, row in enumerate(rows)])
+
+
+def _evidence() -> Iterator[AnyMutation]:
+    def both(a: SegmentEffect, b: SegmentEffect) -> np.ndarray:
+        return a.assigned & b.assigned
+
+    def only_b(a: SegmentEffect, b: SegmentEffect) -> np.ndarray:
+        return ~a.assigned & b.assigned
+
+    def only_a(a: SegmentEffect, b: SegmentEffect) -> np.ndarray:
+        return a.assigned & ~b.assigned
+
+    for name in ("first_epoch", "starts_fresh"):
+        yield Mutation(f"{name}-of-both-takes-b", both, lambda a, b, r, name=name: {name: getattr(b, name)})
+        yield Mutation(f"{name}-of-a-takes-b", only_a, lambda a, b, r, name=name: {name: getattr(b, name)})
+        yield Mutation(f"{name}-of-b-takes-a", only_b, lambda a, b, r, name=name: {name: getattr(a, name)})
+    yield Mutation("epoch-decreased-in-a", lambda a, b: a.epoch_decreased, lambda a, b, r: {"epoch_decreased": b.epoch_decreased})
+    yield Mutation("epoch-decreased-in-b", lambda a, b: b.epoch_decreased, lambda a, b, r: {"epoch_decreased": a.epoch_decreased})
+    yield Mutation(
+        "epoch-decreased-between",
+        lambda a, b: both(a, b) & (b.first_epoch < a.epoch),
+        lambda a, b, r: {"epoch_decreased": a.epoch_decreased | b.epoch_decreased},
+    )
+    yield Mutation(
+        "epoch-decreased-between-equal-ones", lambda a, b: both(a, b) & (b.first_epoch == a.epoch), lambda a, b, r: {"epoch_decreased": True}
+    )
+    yield Mutation("end-of-a", only_a, lambda a, b, r: {"end": np.where(a.end == ENDS_WITH_DATA, ENDS_CLOSING, ENDS_WITH_DATA)})
+    for end, name in ((ENDS_WITH_DATA, "data"), (ENDS_CLOSING, "closing"), (ENDS_CLOSING_NOTHING, "closing-nothing")):
+        yield Mutation(
+            f"end-of-b-{name}", lambda a, b, end=end: both(a, b) & (b.end == end), lambda a, b, r: {"end": (r.end + 1) % 3}
+        )
+    for is_set, has in ((False, False), (False, True), (True, False), (True, True)):
+
+        def cell(a: SegmentEffect, b: SegmentEffect, is_set: bool = is_set, has: bool = has) -> np.ndarray:
+            rows = (b.end == ENDS_CLOSING_INCOMING) & (a.txn_is_set == is_set)
+            return rows & ((a.txn_first_offset != NONE) == has)
+
+        label = f"{'SET' if is_set else 'KOS'}({'x' if has else 'none'})"
+        yield Mutation(f"end-closing-incoming-{label}", cell, lambda a, b, r: {"end": (r.end + 1) % 4})
+
+
+MUTATIONS: list[AnyMutation] = [
+    Forgotten("touched-by-a-only", in_first=True, in_then=False),
+    Forgotten("touched-by-b-only", in_first=False, in_then=True),
+    Forgotten("touched-by-both", in_first=True, in_then=True),
+    *_last_writer_wins(),
+    *_batches(),
+    *_transactions(),
+    *_failures(),
+    *_closes(),
+    *_evidence(),
+]
+
+
+class Corpus:
+    """The cases of the property above, always the same, made when they are asked for."""
+
+    PAGE, PAGES = 250, 16
+
+    def __init__(self) -> None:
+        self._cases: list[Case] = []
+
+    def __iter__(self) -> Iterator[Case]:
+        for page in range(self.PAGES):
+            if len(self._cases) <= page * self.PAGE:
+                self._add(page)
+            yield from self._cases[page * self.PAGE : (page + 1) * self.PAGE]
+
+    def _add(self, page: int) -> None:
+        added: list[Case] = []
+
+        @seed(page)
+        @settings(
+            max_examples=self.PAGE,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate],
+            derandomize=False,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=cases(max_batches=9))
+        def add(case: Case) -> None:
+            added.append(case)
+
+        add()
+        self._cases.extend((added * self.PAGE)[: self.PAGE])
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    return Corpus()
+
+
+def fails(case: Case, join: Compose) -> bool:
+    try:
+        check(case, join)
+    except AssertionError:
+        return True
+    return False
+
+
+def test_names_of_mutations_are_unique() -> None:
+    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS) > 150
+
+
+def test_nothing_fails_without_a_mutation(corpus: Corpus) -> None:
+    harmless = WrongClose("right", True, True, "KOS(x)", lambda own, opened: resolution_of(True, own, "KOS(x)", opened))
+    for case, _ in zip(corpus, range(Corpus.PAGE), strict=False):
+        check(case, compose)
+        check(case, harmless)
+        check(case, WrongList("right", lambda rows, count: rows))
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
+def test_each_cell_is_needed(mutation: AnyMutation, corpus: Corpus) -> None:
+    assert any(fails(case, mutation) for case in corpus), "the property does not see that this cell is wrong"

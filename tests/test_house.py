@@ -1,0 +1,165 @@
+"""The house: which module may import which, where heavy packages may stand, and what the project may say of itself."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import formats
+import snaprebuild
+
+ROOT = Path(__file__).resolve().parent.parent
+
+ROWS = (
+    ("formats", 0),
+    ("snaprebuild.errors", 0),
+    ("snaprebuild.replay", 1),
+    ("snaprebuild.cluster", 1),
+    ("snaprebuild.storage", 2),
+    ("snaprebuild.operations", 3),
+    ("snaprebuild.spark", 4),
+    ("snaprebuild.hooks", 4),
+    ("snaprebuild.cli", 5),
+    ("snaprebuild.__main__", 6),
+)
+"""A module imports only from its own row or from lower numbers. The package itself holds nothing but its version."""
+
+FORMATS_MAY_USE = {
+    "__future__",
+    "collections",
+    "construct",
+    "crc32c",
+    "crcmod",
+    "dataclasses",
+    "enum",
+    "functools",
+    "json",
+    "numpy",
+    "re",
+}
+FORMATS_MAY_USE |= {"typing", "zlib", "base64", "binascii", "io", "math", "struct", "itertools"}
+
+ONLY_IN = {
+    "construct": ("formats/",),
+    "crcmod": ("formats/checksum.py",),
+    "crc32c": ("formats/checksum.py",),
+    "typer": ("snaprebuild/cli/",),
+    "rich": ("snaprebuild/cli/",),
+    "boto3": ("snaprebuild/storage/s3.py",),
+    "pyspark": ("snaprebuild/spark/",),
+}
+
+
+def _modules() -> list[tuple[str, Path]]:
+    found = []
+    for package in ("formats", "snaprebuild"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            found.append((name, path))
+    return found
+
+
+def _imports(path: Path) -> set[str]:
+    """Every absolute import of a file, at any depth, `TYPE_CHECKING` blocks too; `from a import b` counts as a and as a.b."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide where they lead"
+            names.add(node.module or "")
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def _row(name: str) -> int | None:
+    matches = [row for prefix, row in ROWS if name == prefix or name.startswith(prefix + ".")]
+    return matches[0] if matches else None
+
+
+MODULES = _modules()
+KNOWN = {name for name, _ in MODULES}
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert {"formats.record_batch", "snaprebuild.replay.segment_effect", "snaprebuild.cli.main"} <= KNOWN
+
+
+@pytest.mark.parametrize(("name", "path"), MODULES, ids=[name for name, _ in MODULES])
+def test_imports_point_upwards(name: str, path: Path) -> None:
+    own = _row(name)
+    assert own is not None or name == "snaprebuild", f"{name} has no row in the house"
+    for imported in _imports(path) & KNOWN:
+        if imported == "snaprebuild":
+            continue  # the version
+        row = _row(imported)
+        assert row is not None
+        assert own is not None, f"{name} imports {imported}"
+        assert row <= own, f"{name} (row {own}) imports {imported} (row {row})"
+
+
+@pytest.mark.parametrize(("name", "path"), MODULES, ids=[name for name, _ in MODULES])
+def test_packages_stand_where_they_belong(name: str, path: Path) -> None:
+    relative = path.relative_to(ROOT).as_posix()
+    for imported in _imports(path):
+        package = imported.split(".")[0]
+        if package in ONLY_IN:
+            assert relative.startswith(ONLY_IN[package]), f"{relative} imports {package}"
+        if relative.startswith("formats/"):
+            assert package in FORMATS_MAY_USE | {"formats"}, (
+                f"{relative} imports {package}: formats know no paths, clock or logging"
+            )
+
+
+def test_the_direction_test_sees_a_wrong_import(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text("def f():\n    from snaprebuild.cli import main\n")
+    assert "snaprebuild.cli.main" in _imports(wrong)
+    assert _row("snaprebuild.cli.main") == 5
+    assert _row("formats.layout") == 0
+
+
+@pytest.mark.parametrize("package", [formats, snaprebuild], ids=["formats", "snaprebuild"])
+def test_exported_names_exist(package: object) -> None:
+    for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):  # type: ignore[attr-defined]
+        if info.name.endswith("__main__"):
+            continue
+        module = importlib.import_module(info.name)
+        if info.ispkg:
+            continue
+        names = getattr(module, "__all__", None)
+        assert names is not None, f"{info.name} does not say what it exports"
+        assert sorted(set(names)) == sorted(names)
+        missing = [name for name in names if not hasattr(module, name)]
+        assert not missing, f"{info.name} exports what it does not have: {missing}"
+
+
+def test_the_project_speaks_of_itself_alone() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    words = re.compile(r"/work/|\.\./shared|shared/reference|/root/|pypi\.org|repo1?\.maven|issue #?\d+ of this project")
+    for name in listed.stdout.decode().split("\0"):
+        path = ROOT / name
+        text_file = path.suffix in {".py", ".md", ".toml", ".java", ".xml", ".sh", ".yml", ""} and not name.startswith("fixtures/")
+        if not name or not text_file or not path.is_file() or path == Path(__file__).resolve() or path.stat().st_size > 1 << 20:
+            continue
+        match = words.search(path.read_text(errors="replace"))
+        assert match is None, f"{name} says {match.group(0)!r}"
+
+
+def test_versions_agree() -> None:
+    declared = re.search(r'^version = "([^"]+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert declared is not None
+    assert declared.group(1) == snaprebuild.__version__
+    assert f"## {snaprebuild.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+    shown = subprocess.run([sys.executable, "-m", "snaprebuild", "--version"], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert shown.stdout == f"snaprebuild {snaprebuild.__version__}\n"
