@@ -138,7 +138,8 @@ timestamps = st.sampled_from((-1, 0, 10, 999, 1000, 2000, 1 << 41))
 epochs = st.sampled_from((0, 0, 0, 1, 1, 2, 32767))
 coordinator_epochs = st.sampled_from((0, 1, 2, 9))
 producer_pools = st.sampled_from(((7,), (7, 8), (0, 7), (0, 7, 8), (3, 1 << 33)))
-_KINDS = (*["data"] * 5, *["marker"] * 4, "empty_control", "plain", "message", "wrapper", "kraft")
+KINDS = (*["data"] * 5, *["marker"] * 4, "empty_control", "plain", "message", "wrapper", "kraft")
+DENSE_KINDS = (*["data"] * 6, *["marker"] * 5, "empty_control")
 
 records = st.builds(
     Record,
@@ -174,17 +175,23 @@ headers = st.builds(
 
 
 @st.composite
-def logs(draw: DrawFn, *, min_batches: int = 0, max_batches: int = 12, start: int | None = None) -> GeneratedLog:
-    """A log that a broker could hold, though it need not be legal: Kafka throws at some of them."""
+def logs(
+    draw: DrawFn, *, min_batches: int = 0, max_batches: int = 12, start: int | None = None, is_dense: bool = False
+) -> GeneratedLog:
+    """A log that a broker could hold, though it need not be legal: Kafka throws at some of them.
+
+    A dense one has one or two producers, and no batch that concerns none of them.
+    """
     offset = draw(st.sampled_from((0, 10, 1 << 40))) if start is None else start
-    pool = draw(producer_pools)
+    pool = draw(st.sampled_from(((7,), (7,), (7, 8)))) if is_dense else draw(producer_pools)
+    kinds = DENSE_KINDS if is_dense else KINDS
     # Most logs keep to their transactions, else nearly every log would end at its first batch outside of one.
     is_careless = draw(st.integers(0, 4)) == 0
     is_open = dict.fromkeys(pool, False)
     batches = []
     for _ in range(draw(st.integers(min_batches, max_batches))):
         offset += draw(st.sampled_from((0, 0, 0, 1, 50)))
-        batch = _batch(draw, draw(st.sampled_from(_KINDS)), offset, pool, is_open, is_careless)
+        batch = _batch(draw, draw(st.sampled_from(kinds)), offset, pool, is_open, is_careless)
         offset = max(offset, batch.header.last_offset) + 1
         batches.append(batch)
     return GeneratedLog(tuple(batches))

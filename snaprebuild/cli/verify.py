@@ -143,7 +143,7 @@ def _print(result: VerifyResult, *, details: bool) -> None:
 def _print_differences(result: VerifyResult) -> None:
     from snaprebuild.cli.result import print_table
 
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for verdict in result.partitions:
         for each in verdict.snapshots:
             if not each.comparison.proven_wrong:
@@ -151,7 +151,7 @@ def _print_differences(result: VerifyResult) -> None:
             certain = [difference for difference in each.comparison.differences if difference.is_certain]
             for difference in certain[:DIFFERENCES_SHOWN_MAX]:
                 what = difference.kind.value if difference.field is None else difference.field
-                values = f"{difference.found} instead of {difference.expected}"
+                values = "no entry" if difference.kind.value == "missing" else f"{difference.found} instead of {difference.expected}"
                 place = (verdict.source.topic_partition, each.offset, difference.producer_id)
                 rows.append((*place, what, values, difference.consequence))
             if len(certain) > DIFFERENCES_SHOWN_MAX:

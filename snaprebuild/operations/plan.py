@@ -254,15 +254,9 @@ def _plan_partition(
     if not boundaries:
         return replace(_nothing(partition, target, None, log_end), left_out=tuple(left_out))
     bases = [segment.base_offset for segment in directory.segments]
-    last_wanted = boundaries[-1][0]
-    stop = next((index for index, base in enumerate(bases) if index and base >= last_wanted), len(bases))
     mode = ReplayFrom(request.replay_from)
-    if boundaries[-1][1]:
-        stop = len(bases)
-    elif bases[0] > 0 or mode is not ReplayFrom.LOG_START:
-        # Evidence lies behind what is wanted: a snapshot that confirms the one at the first offset, or the window.
-        stop = _stop_behind_evidence(directory, stop)
     window = 0 if mode is ReplayFrom.LOG_START else _window_index(directory, clock)
+    stop = _stop_index(directory, request, boundaries, window)
     replay = PartitionReplay(directory, mode, clock, window, stop, boundaries[0][0])
     replay.begin()
     size_from = [segment.size_bytes for segment in directory.segments[:stop]]
@@ -291,13 +285,25 @@ def _best_class(start_index: int, first_base: int) -> str:
     return best.value
 
 
-def _stop_behind_evidence(directory: PartitionDir, stop: int) -> int:
-    """The segments up to the first surviving snapshot behind what is wanted."""
+def _stop_index(directory: PartitionDir, request: Request, boundaries: list[tuple[int, bool, bool]], window: int) -> int:
+    """The first segment that is not needed: behind what is wanted and behind what proves it.
+
+    ``auto`` reads on to the end of the log, unless a range of boundaries was asked for or a window may spare it: a wrong snapshot at the log
+    end is what the next broker starts from, and whoever rebuilds a partition wants to know.
+    """
     bases = [segment.base_offset for segment in directory.segments]
-    for offset, _ in directory.snapshots:
-        if stop < len(bases) and offset >= bases[stop]:
-            return next((index for index, base in enumerate(bases) if base >= offset), len(bases))
-    return stop
+    offset, is_log_end, _ = boundaries[-1]
+    mode = ReplayFrom(request.replay_from)
+    if is_log_end or (
+        mode is ReplayFrom.AUTO and request.offset_to is None and boundaries[0][0] <= bases[min(window, len(bases) - 1)]
+    ):
+        return len(bases)
+    stop = next((index for index, base in enumerate(bases) if index and base >= offset), len(bases))
+    if bases[0] == 0 and mode is ReplayFrom.LOG_START:
+        return stop
+    # The first surviving snapshot behind what is wanted: it may confirm the one at the first offset, or the window.
+    behind = next((at for at, _ in directory.snapshots if stop < len(bases) and at >= bases[stop]), None)
+    return stop if behind is None else next((index for index, base in enumerate(bases) if base >= behind), len(bases))
 
 
 def _wanted(

@@ -129,7 +129,10 @@ def rebuild(plan: Plan, *, jobs: int | None = None, dry_run: bool = False, progr
             except (RefusedError, WriteFailedError) as error:
                 _refuse(result, error)
                 continue
-            works.append(_RebuildWork(result, plan.request, plan.clock, lock, dry_run=dry_run, progress=progress))
+            path = result.plan.source.directory.path
+            told = {each.offset for each in plan.findings if each.code == "corrupt-snapshot" and each.path == path}
+            work = _RebuildWork(result, plan.request, plan.clock, lock, told_corrupt=told, dry_run=dry_run, progress=progress)
+            works.append(work)
         run(works, jobs)
     return RebuildResult(plan, tuple(results), dry_run)
 
@@ -192,6 +195,7 @@ class _RebuildWork(Work):
         clock: Clock,
         lock: HeldLock | None,
         *,
+        told_corrupt: set[int | None],
         dry_run: bool,
         progress: Progress | None,
     ) -> None:
@@ -204,6 +208,7 @@ class _RebuildWork(Work):
         self._dry_run = dry_run
         self._progress = progress
         self._wanted = {boundary.offset: boundary for boundary in plan.boundaries}
+        self._told_corrupt = told_corrupt
         self._cross = CrossCheck(plan.source, clock)
         self._replay = PartitionReplay(
             plan.source.directory,
@@ -278,7 +283,8 @@ class _RebuildWork(Work):
             self._result.findings.append(differs)
         comparison = self._cross.snapshot(state)
         wanted = self._wanted.get(state.offset)
-        if comparison is not None and comparison.proven_wrong and not (wanted and self._request.set_aside):
+        told = comparison is not None and comparison.status is SnapshotStatus.CORRUPT and state.offset in self._told_corrupt
+        if comparison is not None and comparison.proven_wrong and not told and not (wanted and self._request.set_aside):
             message = f"the snapshot is {comparison.status.value}: {comparison.reason}; --set-aside replaces it"
             self._finding("wrong-snapshot", Severity.FINDING, message, state.offset)
         if wanted is not None:

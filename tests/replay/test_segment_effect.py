@@ -150,8 +150,8 @@ def end_of(batches: Sequence[DataBatch | Marker]) -> np.uint8:
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, max_batches: int = 10) -> Case:
-    log = draw(logs(start=STATE_OFFSET, max_batches=max_batches, min_batches=1))
+def cases(draw: st.DrawFn, *, is_dense: bool = False) -> Case:
+    log = draw(logs(start=STATE_OFFSET, min_batches=4 if is_dense else 1, max_batches=10, is_dense=is_dense))
     segments = log.segments(draw(cuts_of(log)))
     # Nothing in front of half of the logs: the state is the identity then.
     entries = draw(st.just(()) | incoming_entries(below=STATE_OFFSET))
@@ -189,7 +189,7 @@ def check_evidence(effect: SegmentEffect, truth: Truth) -> None:
 # ---------------------------------------------------------------------------------------------------------------- properties
 
 
-@given(case=cases())
+@given(case=cases() | cases(is_dense=True))
 def test_composed_effects_are_the_fold(case: Case) -> None:
     check(case, compose)
 
@@ -692,7 +692,7 @@ class Corpus:
             derandomize=False,
             suppress_health_check=list(HealthCheck),
         )
-        @given(case=cases(max_batches=9))
+        @given(case=cases(is_dense=True))
         def add(case: Case) -> None:
             added.append(case)
 
