@@ -294,9 +294,8 @@ def _stop_index(directory: PartitionDir, request: Request, boundaries: list[tupl
     bases = [segment.base_offset for segment in directory.segments]
     offset, is_log_end, _ = boundaries[-1]
     mode = ReplayFrom(request.replay_from)
-    if is_log_end or (
-        mode is ReplayFrom.AUTO and request.offset_to is None and boundaries[0][0] <= bases[min(window, len(bases) - 1)]
-    ):
+    spares = window > 0 and boundaries[0][0] > bases[min(window, len(bases) - 1)]
+    if is_log_end or (mode is ReplayFrom.AUTO and request.offset_to is None and not spares):
         return len(bases)
     stop = next((index for index, base in enumerate(bases) if index and base >= offset), len(bases))
     if bases[0] == 0 and mode is ReplayFrom.LOG_START:
