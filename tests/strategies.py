@@ -280,9 +280,9 @@ def _marker(draw: DrawFn, offset: int, producer_id: int) -> LogBatch:
 
 
 @st.composite
-def incoming_entries(draw: DrawFn, *, below: int) -> tuple[ProducerEntry, ...]:
+def incoming_entries(draw: DrawFn, *, below: int, pool: tuple[int, ...] = (0, 7, 8, 1 << 33)) -> tuple[ProducerEntry, ...]:
     """Entries of a snapshot at offset ``below``: no producer twice, no two transactions with one first offset."""
-    producer_ids = draw(st.lists(st.sampled_from((0, 7, 8, 1 << 33)), unique=True, max_size=3))
+    producer_ids = draw(st.lists(st.sampled_from(pool), unique=True, max_size=3))
     firsts = draw(st.permutations(range(below - 5, below)))
     entries = []
     for producer_id, first in zip(producer_ids, firsts, strict=False):
@@ -302,9 +302,9 @@ def incoming_entries(draw: DrawFn, *, below: int) -> tuple[ProducerEntry, ...]:
 # ---------------------------------------------------------------------------------------------------------------- cuts
 
 
-def cuts_of(log: GeneratedLog, *, max_cuts: int = 5) -> SearchStrategy[list[int]]:
+def cuts_of(log: GeneratedLog, *, min_cuts: int = 0, max_cuts: int = 5) -> SearchStrategy[list[int]]:
     """Any split of a log into segments; the same cut twice makes an empty one."""
-    return st.lists(st.integers(0, len(log.batches)), max_size=max_cuts).map(sorted)
+    return st.lists(st.integers(0, len(log.batches)), min_size=min_cuts, max_size=max_cuts).map(sorted)
 
 
 block_sizes: SearchStrategy[int] = st.sampled_from((1, 122, 128, 1 << 10, 8 << 20)) | st.integers(1, 2000)

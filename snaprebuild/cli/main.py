@@ -11,7 +11,9 @@ import sys
 import typer
 
 from snaprebuild import __version__
-from snaprebuild.cli import rebuild, scan, verify
+from snaprebuild.cli.rebuild import plan, rebuild
+from snaprebuild.cli.scan import scan
+from snaprebuild.cli.verify import verify
 from snaprebuild.errors import SnaprebuildError
 
 __all__ = ["app", "main"]
@@ -55,10 +57,10 @@ def _root(
     pass
 
 
-app.command("scan")(scan.scan)
-app.command("plan")(rebuild.plan)
-app.command("rebuild")(rebuild.rebuild)
-app.command("verify")(verify.verify)
+app.command("scan")(scan)
+app.command("plan")(plan)
+app.command("rebuild")(rebuild)
+app.command("verify")(verify)
 
 
 def main() -> None:

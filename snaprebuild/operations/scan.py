@@ -6,6 +6,7 @@ and says where it cannot know.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable
 
@@ -19,6 +20,8 @@ from snaprebuild.storage.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
 from snaprebuild.storage.log_dir import LogDirState
 
 __all__ = ["scan"]
+
+log = logging.getLogger(__name__)
 
 
 def scan(source: Source, broker_log_dirs: Iterable[str] = ()) -> ScanResult:
@@ -40,6 +43,9 @@ def scan(source: Source, broker_log_dirs: Iterable[str] = ()) -> ScanResult:
         log_dir = log_dirs[partition.log_dir.path]
         scanned = scan_partition(partition, log_dir.shutdown, expiration_ms)
         partitions.append(scanned)
+        end = scanned.log_end
+        known_by = end.known_by or f"not known without reading, at least {end.at_least}"
+        log.info("%s: log start %d, log end %s (%s)", partition.directory.path, scanned.log_start, end.offset, known_by)
         findings += scanned.findings
         log_dir.counts.add(scanned.counts)
         topics.setdefault(partition.directory.name.topic, Counts()).add(scanned.counts)

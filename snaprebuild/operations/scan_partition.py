@@ -96,7 +96,7 @@ class _PartitionScanner:
         """Of what matters only to tiered storage."""
         return Severity.FINDING if self.can_be_tiered else Severity.NOTE
 
-    # -------------------------------------------------------------------------------------------------------------- where it begins and ends
+    # ------------------------------------------------------------ where it begins and ends
 
     def _log_start(self) -> tuple[bool, int]:
         """Whether the partition is tiered, and its log start offset (``LogLoader.load``)."""
@@ -132,7 +132,7 @@ class _PartitionScanner:
             due.append(end)
         return due
 
-    # -------------------------------------------------------------------------------------------------------------- names
+    # ------------------------------------------------------------ names
 
     def _look_at_names(self) -> None:
         directory = self.directory
@@ -168,7 +168,7 @@ class _PartitionScanner:
                 )
                 self._say("unreadable-by-broker", Severity.FINDING, message, name=file.name)
 
-    # -------------------------------------------------------------------------------------------------------------- snapshots
+    # ------------------------------------------------------------ snapshots
 
     def _say_what_is_wrong(self, checked: Sequence[CheckedSnapshot]) -> None:
         for snapshot in checked:
@@ -293,7 +293,7 @@ class _PartitionScanner:
             message = f"the broker removes {len(removed)} snapshots at its next start and writes none for them: {_some(removed)}"
             self._say("removed-at-next-start", self._severity, message)
 
-    # -------------------------------------------------------------------------------------------------------------- the upload
+    # ------------------------------------------------------------ the upload
 
     def _blocked(self, boundaries: Sequence[BoundaryScan]) -> tuple[BlockedSegment, ...]:
         if not self.can_be_tiered:

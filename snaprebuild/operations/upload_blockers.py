@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 
 from snaprebuild.storage.partition_dir import SegmentFiles
 
@@ -100,7 +101,7 @@ def blocked_segments(
         snapshot_blockers: what is wrong with the snapshot at an offset; an absent key is a good one.
         first_epoch_offset: start offset of the first leader epoch; -1 where that is not known.
     """
-    for segment, following in zip(segments, segments[1:], strict=False):
+    for segment, following in pairwise(segments):
         next_base = following.base_offset
         if next_base <= log_start:
             continue

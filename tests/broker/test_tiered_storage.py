@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import crc32c
+import ours
 import pytest
 from kafka_node import COPY_INTERVAL_MS, KafkaNode
 
@@ -37,27 +38,8 @@ def snapshot_bytes(entries: list[dict[str, int]]) -> bytes:
     return struct.pack(">hI", 1, crc32c.crc32c(body)) + body
 
 
-def write_right_snapshots(log_dir: Path, *, set_aside: bool = False) -> int:
-    """What the command must do, by hand: missing snapshots are written; with ``set_aside`` wrong ones are replaced, else kept.
-
-    Returns the exit code: 1 where a wrong one was kept.
-    """
-    exit_code = 0
-    for segment in SEGMENTS:
-        file = log_dir / PARTITION / f"{segment['snapshot_offset']:020}.snapshot"
-        right = snapshot_bytes(segment["entries"])
-        if file.exists() and len(file.read_bytes()) != len(right):
-            if set_aside:
-                file.rename(file.with_suffix(".set-aside"))
-            else:
-                exit_code = 1
-        if not file.exists():
-            file.write_bytes(right)
-    return exit_code
-
-
-# The step that is tested. With the command it reads: rebuild = ours.rebuild_in_place
-rebuild = write_right_snapshots
+# The step that is tested.
+rebuild = ours.rebuild_in_place
 
 
 def snapshots_in(directory: Path) -> dict[str, bytes]:
@@ -115,6 +97,8 @@ def test_a_log_without_snapshots_is_uploaded_after_the_rebuild(tmp_path: Path) -
         before = node.start()
         node.wait_for_log(r'NullPointerException: Cannot invoke "java.io.File.toPath\(\)"', before, LOG_SECONDS, times=3)
         assert lock_holder(node.log_dir / ".lock") == node.pid
+        assert rebuild(node.log_dir) == 3  # a live broker holds the directory
+        assert snapshots_in(partition) == left_by_kafka_27
         node.stop()
         assert BROKEN.search(node.log_since(before))
         assert lock_holder(node.log_dir / ".lock") is None

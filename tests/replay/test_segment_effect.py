@@ -151,10 +151,10 @@ def end_of(batches: Sequence[DataBatch | Marker]) -> np.uint8:
 
 @st.composite
 def cases(draw: st.DrawFn, *, is_dense: bool = False) -> Case:
-    log = draw(logs(start=STATE_OFFSET, min_batches=4 if is_dense else 1, max_batches=10, is_dense=is_dense))
-    segments = log.segments(draw(cuts_of(log)))
-    # Nothing in front of half of the logs: the state is the identity then.
-    entries = draw(st.just(()) | incoming_entries(below=STATE_OFFSET))
+    log = draw(logs(start=STATE_OFFSET, min_batches=5 if is_dense else 1, max_batches=10, is_dense=is_dense))
+    segments = log.segments(draw(cuts_of(log, min_cuts=2 * is_dense)))
+    # Nothing in front of many logs: the state is the identity then.
+    entries = draw(incoming_entries(below=STATE_OFFSET, pool=(7, 8)) if is_dense else st.just(()) | incoming_entries(below=STATE_OFFSET))
     state = effect_of_entries(read_entries(build_snapshot(entries)))
     effects = tuple(effect_of_log(segment) for segment in segments)
     return Case(state, effects, draw(groupings), tuple(truths_of(entries, segments)))
@@ -164,12 +164,13 @@ def check(case: Case, join: Compose) -> None:
     """The property: joined in any order, effects are the fold, at every boundary."""
     for count, truth in enumerate(case.truths, start=1):
         grouping = case.grouping[count:] + case.grouping[:count]
-        whole = grouped((case.state, *case.segments[:count]), grouping, join)
-        assert whole.failure_offset == truth.failure
-        if truth.entries is not None:
-            assert {entry[0]: entry for entry in entries_of(whole).tolist()} == truth.entries
-        assert completed_of(whole, truth.failure) == truth.completed
-        check_evidence(grouped(case.segments[:count], grouping, join), truth)
+        evidence = grouped(case.segments[:count], grouping, join)
+        check_evidence(evidence, truth)
+        for whole in (grouped((case.state, *case.segments[:count]), grouping, join), join(case.state, evidence)):
+            assert whole.failure_offset == truth.failure
+            if truth.entries is not None:
+                assert {entry[0]: entry for entry in entries_of(whole).tolist()} == truth.entries
+            assert completed_of(whole, truth.failure) == truth.completed
 
 
 def completed_of(effect: SegmentEffect, failure: int | None) -> tuple[CompletedTransaction, ...]:

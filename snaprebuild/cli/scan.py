@@ -1,0 +1,221 @@
+"""The verb ``scan``."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from snaprebuild.cli.options import (
+    OutputFormat,
+    OutputOption,
+    Partition,
+    Paths,
+    Report,
+    ServerProperties,
+    Topic,
+    Verbose,
+    open_selected,
+    selection_of,
+)
+from snaprebuild.cli.result import document, print_findings, print_json, print_table, set_verbosity, write_report
+
+if TYPE_CHECKING:
+    from snaprebuild.operations.scan_result import Counts, PartitionScan, ScanResult
+
+__all__ = ["scan"]
+
+ROWS_MAX = 40
+"""Rows of a table without ``--details``: a broker has thousands of partitions, and the worst stand first."""
+
+LINES_MAX = 60
+"""Findings printed without ``-v`` or ``--details``; all of them are in the JSON."""
+
+RARE = ("corrupt", "suspect", "misnamed", "stuck after rebuild", "blocked by")
+
+COLUMNS = ("segments", "size", "boundaries", "missing", "corrupt", "suspect", "misnamed", "blocked", "stuck", "stuck after rebuild")
+
+EFFECT = (
+    "Effect: a snapshot that is written now counts from the next start of its broker on, when it loads the log; a running broker\n"
+    "does not see it. Segments go up in order: the first blocked one holds back every later one, and local retention with it.\n"
+)
+
+Details = Annotated[bool, typer.Option("--details", help="Print every boundary, all rows and all findings.")]
+
+
+def scan(
+    paths: Paths = None,
+    server_properties: ServerProperties = None,
+    topic: Topic = None,
+    partition: Partition = None,
+    details: Details = False,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Only reads: shows missing and suspect snapshots, and which closed segments would block the upload to tiered storage.
+
+    Reads names, sizes, checkpoints, small files and snapshots, no segment. Exit code 1 when something is missing or wrong.
+    """
+    from snaprebuild.operations.scan import scan as scan_source
+    from snaprebuild.operations.scan_json import SCAN_VERSION, scan_as_json
+    from snaprebuild.operations.source import log_dirs_of, read_server_properties
+
+    set_verbosity(verbose)
+    # Half a million small values and no cycle: collecting would cost as much as the work.
+    gc.disable()
+    source = open_selected(paths, server_properties, selection_of(topic, partition, None))
+    own = [] if server_properties is None else log_dirs_of(read_server_properties(server_properties))
+    result = scan_source(source, own)
+    if output is OutputFormat.JSON or report is not None:
+        inputs = {
+            "paths": paths or [],
+            "server_properties": server_properties,
+            "topics": topic or [],
+            "partitions": partition or [],
+        }
+        whole = document("scan", SCAN_VERSION, {"inputs": inputs, **scan_as_json(result)})
+        if report is not None:
+            write_report(report, whole)
+        if output is OutputFormat.JSON:
+            print_json(whole)
+    if output is OutputFormat.TABLE:
+        _print_tables(result, all_rows=details)
+        if details:
+            _print_boundaries(result)
+    _print_some_findings(result, everything=details or verbose > 0)
+    raise typer.Exit(result.exit_code)
+
+
+def _print_tables(result: ScanResult, *, all_rows: bool) -> None:
+    rows_max = sys.maxsize if all_rows else ROWS_MAX
+    numbers = {log_dir.state.path: number for number, log_dir in enumerate(result.log_dirs, start=1)}
+    log_dirs = ((log_dir.state.path, log_dir.shutdown.value, log_dir.counts) for log_dir in result.log_dirs)
+    rows = [(numbers[path], path, shutdown, counts.partitions, *_cells(counts)) for path, shutdown, counts in log_dirs]
+    _print_rows("Log directories", ("dir", "log directory", "stop", "partitions", *COLUMNS), rows, rows_max)
+    topics = sorted(result.topics.items(), key=lambda item: (-item[1].stuck_bytes, -item[1].missing, item[0]))
+    rows = [(topic, counts.partitions, *_cells(counts)) for topic, counts in topics]
+    _print_rows("Topics", ("topic", "partitions", *COLUMNS), rows, rows_max)
+    shown = result.partitions[:rows_max]
+    rows = [
+        (
+            numbers[each.source.log_dir.path],
+            each.source.topic_partition,
+            _kind(each),
+            *_cells(each.counts),
+            _end(each),
+            _because(each),
+        )
+        for each in shown
+    ]
+    columns = ("dir", "partition", "kind", *COLUMNS, "log end", "blocked by")
+    _print_rows("Partitions, the worst first", columns, rows, rows_max, of=len(result.partitions))
+    sys.stdout.write(_start_text(result) + EFFECT)
+
+
+def _print_rows(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]], rows_max: int, of: int | None = None) -> None:
+    shown = rows[:rows_max]
+    # What nobody has needs no column.
+    kept = [index for index, name in enumerate(columns) if name not in RARE or any(row[index] not in ("-", "") for row in shown)]
+    shown = [tuple(row[index] for index in kept) for row in shown]
+    print_table(title, [columns[index] for index in kept], shown, right=("dir", "partitions", *COLUMNS, "log end"))
+    left = (len(rows) if of is None else of) - rows_max
+    if left > 0:
+        sys.stdout.write(f"... and {left} more (--details shows all)\n\n")
+
+
+def _cells(counts: Counts) -> tuple[object, ...]:
+    """The columns ``COLUMNS``; zeros of what is wrong are left blank, so that the rest stands out."""
+    wrong = (counts.missing, counts.corrupt, counts.suspect, counts.misnamed, counts.blocked_segments)
+    stuck = (counts.stuck_bytes, counts.stuck_bytes_after_rebuild)
+    return (
+        counts.segments,
+        _size(counts.size_bytes),
+        counts.boundaries,
+        *(value or "-" for value in wrong),
+        *(_size(value) if value else "-" for value in stuck),
+    )
+
+
+def _size(size_bytes: int) -> str:
+    value, unit = float(size_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{size_bytes} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def _kind(partition: PartitionScan) -> str:
+    kinds = ["compacted" if partition.source.is_compacted else "", "tiered" if partition.is_tiered else ""]
+    if partition.source.topic_kind.value != "ordinary":
+        kinds.insert(0, partition.source.topic_kind.value.replace("_", " "))
+    return ", ".join(kind for kind in kinds if kind) or "ordinary"
+
+
+def _end(partition: PartitionScan) -> str:
+    end = partition.log_end
+    return f">= {end.at_least}" if end.offset is None else str(end.offset)
+
+
+def _because(partition: PartitionScan) -> str:
+    if not partition.can_be_tiered:
+        return "(never uploaded)"
+    return ", ".join(f"{blocker.value} {count}" for blocker, count in partition.blockers().items())
+
+
+def _start_text(result: ScanResult) -> str:
+    """What the next start of the brokers does to the files that are there now."""
+    from snaprebuild.operations.scan_result import AtNextStart
+
+    counts = dict.fromkeys(AtNextStart, 0)
+    for partition in result.partitions:
+        for boundary in partition.boundaries:
+            if boundary.at_next_start is not None:
+                counts[boundary.at_next_start] += 1
+        for _, fate in partition.other_snapshots:
+            if fate is AtNextStart.REMOVED:
+                counts[fate] += 1
+    parts = [
+        (counts[AtNextStart.REMOVED], "removes {} snapshots that are there now"),
+        (counts[AtNextStart.EMPTY], "writes {} EMPTY snapshots"),
+        (counts[AtNextStart.REBUILT], "makes {} snapshots by its own replay"),
+    ]
+    said = [text.format(count) for count, text in parts if count]
+    return f"Next start: a broker {', '.join(said)}.\n" if said else ""
+
+
+def _print_boundaries(result: ScanResult) -> None:
+    """Every boundary as plain lines: a table of hundred thousands of rows would take minutes to lay out."""
+    for partition in result.partitions:
+        lines = [f"\n{partition.source.directory.path}: log start {partition.log_start}, log end {_end(partition)}"]
+        for boundary in partition.boundaries:
+            facts = [boundary.state.value]
+            if boundary.is_log_end:
+                facts.append("log end")
+            if boundary.entries is not None:
+                facts.append(f"{boundary.entries} entries")
+            if boundary.at_next_start is not None:
+                facts.append(f"next start: {boundary.at_next_start.value}")
+            lines.append(f"  {boundary.offset:>20}  {', '.join([*facts, *boundary.why])}")
+        for offset, fate in partition.other_snapshots:
+            fate_text = "" if fate is None else f", next start: {fate.value}"
+            lines.append(f"  {offset:>20}  at no boundary{fate_text}")
+        for segment in partition.blocked:
+            reasons = ", ".join(f"{blocker.value} (freed by {blocker.freed_by.value})" for blocker in segment.blockers)
+            lines.append(f"  segment {segment.base_offset} to {segment.next_base_offset} is blocked: {reasons}")
+        sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _print_some_findings(result: ScanResult, *, everything: bool) -> None:
+    findings: Iterable[Any] = sorted(result.findings, key=lambda finding: -finding.severity)
+    shown = list(findings)
+    if not everything:
+        shown = shown[:LINES_MAX]
+    print_findings(shown)
+    left = len(result.findings) - len(shown)
+    if left > 0:
+        typer.echo(f"... and {left} more findings (-v shows all)", err=True)

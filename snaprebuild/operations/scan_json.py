@@ -1,0 +1,128 @@
+"""The JSON form of a scan, ``snaprebuild.scan/1`` (docs/json.md, docs/schema/scan.schema.json)."""
+
+from __future__ import annotations
+
+from snaprebuild.operations.scan_result import AtNextStart, LogDirScan, PartitionScan, ScanResult, Shutdown
+
+__all__ = ["SCAN_VERSION", "scan_as_json"]
+
+SCAN_VERSION = 1
+
+
+def scan_as_json(result: ScanResult) -> dict[str, object]:
+    """Plain values of everything that was found."""
+    shutdowns = {log_dir.state.path: log_dir.shutdown for log_dir in result.log_dirs}
+    return {
+        "exit_code": result.exit_code,
+        "total": result.counts.as_json(),
+        "log_dirs": [_log_dir(log_dir) for log_dir in result.log_dirs],
+        "topics": [{"topic": topic, **counts.as_json()} for topic, counts in sorted(result.topics.items())],
+        "partitions": [_partition(partition, shutdowns[partition.source.log_dir.path]) for partition in result.partitions],
+        "findings": [finding.as_json() for finding in result.findings],
+    }
+
+
+def _log_dir(log_dir: LogDirScan) -> dict[str, object]:
+    meta = log_dir.state.meta
+    return {
+        "path": log_dir.state.path,
+        "node_id": None if meta is None else meta.node_id,
+        "cluster_id": None if meta is None else meta.cluster_id,
+        "shutdown": log_dir.shutdown.value,
+        "held_by": log_dir.held_by,
+        **log_dir.counts.as_json(),
+    }
+
+
+def _partition(partition: PartitionScan, shutdown: Shutdown) -> dict[str, object]:
+    directory = partition.source.directory
+    return {
+        "path": directory.path,
+        "log_dir": partition.source.log_dir.path,
+        "topic": directory.name.topic,
+        "partition": directory.name.partition,
+        "form": directory.name.form.name.lower(),
+        "topic_kind": partition.source.topic_kind.value,
+        "is_compacted": partition.source.is_compacted,
+        "can_be_tiered": partition.can_be_tiered,
+        "is_tiered": partition.is_tiered,
+        "log_start_offset": partition.log_start,
+        "log_end": {
+            "offset": partition.log_end.offset,
+            "known_by": partition.log_end.known_by,
+            "at_least": partition.log_end.at_least,
+        },
+        "counts": partition.counts.as_json(),
+        "boundaries": [
+            {
+                "offset": boundary.offset,
+                "is_log_end": boundary.is_log_end,
+                "state": boundary.state.value,
+                "entries": boundary.entries,
+                "at_next_start": _fate(boundary.at_next_start),
+                "why": list(boundary.why),
+            }
+            for boundary in partition.boundaries
+        ],
+        "other_snapshots": [{"offset": offset, "at_next_start": _fate(fate)} for offset, fate in partition.other_snapshots],
+        "files": {
+            "misnamed": list(directory.misnamed),
+            "temporary": list(directory.temporary),
+            "irregular": list(directory.unreadable),
+            "index_without_segment": list(directory.lone_indexes),
+            "deleted": len(directory.deleted),
+            "unknown": directory.others,
+        },
+        "upload": _upload(partition),
+        "next_start": _next_start(partition, shutdown),
+    }
+
+
+def _upload(partition: PartitionScan) -> dict[str, object]:
+    return {
+        "stuck_bytes": partition.stuck_bytes,
+        "stuck_bytes_after_rebuild": partition.stuck_bytes_after_rebuild,
+        "last_stable_offset": partition.last_stable_offset,
+        "waiting_segments": partition.waiting_segments,
+        "blockers": {
+            blocker.value: {"segments": count, "freed_by": blocker.freed_by.value}
+            for blocker, count in partition.blockers().items()
+        },
+        "blocked_segments": [
+            {
+                "base_offset": segment.base_offset,
+                "next_base_offset": segment.next_base_offset,
+                "size_bytes": segment.size_bytes,
+                "blockers": [blocker.value for blocker in segment.blockers],
+            }
+            for segment in partition.blocked
+        ],
+    }
+
+
+def _next_start(partition: PartitionScan, shutdown: Shutdown) -> dict[str, object] | None:
+    """What the next start does. Where the log end is not known, offsets above the last segment's base are left out."""
+    start = partition.next_start
+    if start is None:
+        return None
+    bound = partition.log_end.offset
+    if bound is None:
+        bound = partition.log_end.at_least
+
+    def known(offsets: tuple[int, ...]) -> list[int]:
+        return [offset for offset in offsets if offset <= bound]
+
+    return {
+        "after": "a clean stop" if shutdown in (Shutdown.CLEAN, Shutdown.RUNNING) else "an unclean stop",
+        "loads": start.loaded if start.loaded is not None and start.loaded <= bound else None,
+        "replays_from": start.replayed_from,
+        "removes_stray": known(start.stray),
+        "removes_out_of_range": known(start.out_of_range),
+        "removes_corrupt": known(start.corrupt),
+        "writes_empty": known(start.written_empty),
+        "rebuilds": known(start.rebuilt),
+    }
+
+
+def _fate(fate: AtNextStart | None) -> str | None:
+    return None if fate is None else fate.value

@@ -1,0 +1,101 @@
+"""Runs the command as a user does, in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from manifests import REPOSITORY
+
+COMMAND = (sys.executable, "-m", "snaprebuild")
+SECONDS_MAX = 60
+"""A run of a test takes half a second: one that hangs is a defect."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run came to."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """The one JSON document that stdout is."""
+        value = json.loads(self.stdout)
+        assert isinstance(value, dict)
+        return value
+
+    @property
+    def codes(self) -> dict[str, int]:
+        """How many findings of each code, notes too."""
+        codes: dict[str, int] = {}
+        for finding in self.document["findings"]:
+            codes[finding["code"]] = codes.get(finding["code"], 0) + 1
+        return codes
+
+    def messages(self, code: str) -> str:
+        """Paths and messages of all findings of a code."""
+        return "\n".join(f"{each['path']}: {each['message']}" for each in self.document["findings"] if each["code"] == code)
+
+    def partition(self, topic_partition: str) -> dict[str, Any]:
+        """The one partition of this name."""
+        (found,) = [each for each in self.document["partitions"] if each["topic_partition"] == topic_partition]
+        assert isinstance(found, dict)
+        return found
+
+    def actions(self, topic_partition: str) -> dict[int, str]:
+        """What a rebuild did, by boundary."""
+        return {each["offset"]: each["action"] for each in self.partition(topic_partition)["boundaries"]}
+
+    def verdicts(self, topic_partition: str) -> dict[int, str]:
+        """What a verification said, by offset."""
+        return {each["offset"]: each["status"] for each in self.partition(topic_partition)["snapshots"]}
+
+
+def snaprebuild(*arguments: object) -> Run:
+    """Runs the command. No traceback, whatever the arguments: an error is one line."""
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, cwd=REPOSITORY, timeout=SECONDS_MAX, check=False
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return Run(done.returncode, done.stdout, done.stderr)
+
+
+def in_json(verb: str, *arguments: object) -> Run:
+    """Runs a verb with ``--output json``; the document says the same exit code as the process."""
+    run = snaprebuild(verb, *arguments, "--output", "json")
+    if run.stdout:
+        assert run.document["exit_code"] == run.exit_code
+        assert run.document["schema"] == f"snaprebuild.{verb}/1"
+    return run
+
+
+HOLDS = """
+import fcntl, sys
+file = open(sys.argv[1], "a+b")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def live_broker(log_dir: Path) -> Iterator[int]:
+    """Holds the lock of a log directory as a broker does (``F_SETLK``, from another process). Yields its process id."""
+    command = [sys.executable, "-c", HOLDS, str(log_dir / ".lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process.pid
+        finally:
+            process.communicate("\n")
