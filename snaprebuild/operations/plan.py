@@ -178,9 +178,9 @@ def make_plan(request: Request, *, measure_rate: bool = False) -> Plan:
     source = open_source(request.paths, request.server_properties, request.selection)
     expiration = request.expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS
     clock = Clock(request.as_of_ms, expiration)
-    if request.out is not None:
-        _check_output_directory(request.out, source.partitions)
     targets = _targets(request.out, source.partitions)
+    if request.out is not None:
+        _check_output(request.out, targets.values(), source.partitions)
     retention_ms, retention_source = _retention(request.server_properties)
     findings = list(source.findings)
     plans = []
@@ -199,14 +199,20 @@ def _nothing(partition: PartitionSource, target: str, fault: str | None, log_end
     return PartitionPlan(partition, target, (), (), log_end, 0, 0, "nothing to do", 0, 0, 0, None, fault)
 
 
-def _check_output_directory(out: str, partitions: Iterable[PartitionSource]) -> None:
-    """A directory that a broker does not know keeps it from starting, so nothing foreign is put into a log directory."""
-    real = os.path.realpath(out)
-    for log_dir in {os.path.realpath(partition.log_dir.path) for partition in partitions}:
-        if real == log_dir or real.startswith(log_dir + os.sep):
-            raise RefusedError(f"--out lies in the log directory {log_dir}: a broker would trip over it", path=out)
+def _check_output(out: str, targets: Iterable[str], partitions: Iterable[PartitionSource]) -> None:
+    """A directory that a broker does not know keeps it from starting, so nothing foreign is put where one may run."""
     if os.path.exists(out) and not os.path.isdir(out):
         raise UsageError("--out is no directory", path=out)
+    real = {os.path.realpath(target) for target in targets}
+    for partition in partitions:
+        directory, log_dir = os.path.realpath(partition.directory.path), os.path.realpath(partition.log_dir.path)
+        forbidden = log_dir if partition.log_dir.is_broker_directory else directory
+        if any(_lies_in(target, forbidden) for target in real):
+            raise RefusedError(f"--out leads into {forbidden}, where a broker would trip over it", path=out)
+
+
+def _lies_in(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)
 
 
 def _targets(out: str | None, partitions: tuple[PartitionSource, ...]) -> dict[str, str]:
