@@ -21,6 +21,7 @@ from formats.primitives import INT32, INT64
 
 __all__ = [
     "TIME_INDEX_ENTRY",
+    "TIME_INDEX_ENTRY_BYTES",
     "TimeIndexEntry",
     "last_timestamp_hint",
     "read_time_index",
@@ -30,6 +31,8 @@ __all__ = [
 
 TIME_INDEX_ENTRY = Struct("timestamp" / INT64, "relative_offset" / INT32)
 """12 bytes."""
+
+TIME_INDEX_ENTRY_BYTES = TIME_INDEX_ENTRY.sizeof()
 
 
 @dataclass(frozen=True, slots=True)

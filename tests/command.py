@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from documents import check
 from manifests import REPOSITORY
 
 COMMAND = (sys.executable, "-m", "snaprebuild")
@@ -71,11 +72,12 @@ def snaprebuild(*arguments: object) -> Run:
 
 
 def in_json(verb: str, *arguments: object) -> Run:
-    """Runs a verb with ``--output json``; the document says the same exit code as the process."""
+    """Runs a verb with ``--output json``: stdout is one document, follows the schema, and says the exit code of the process."""
     run = snaprebuild(verb, *arguments, "--output", "json")
     if run.stdout:
-        assert run.document["exit_code"] == run.exit_code
         assert run.document["schema"] == f"snaprebuild.{verb}/1"
+        check(run.document)
+        assert run.document["exit_code"] == run.exit_code
     return run
 
 

@@ -311,8 +311,8 @@ block_sizes: SearchStrategy[int] = st.sampled_from((1, 122, 128, 1 << 10, 8 << 2
 """Any split of a segment into blocks of the fast reader."""
 
 
-groupings: SearchStrategy[tuple[int, ...]] = st.tuples(*[st.integers(0, 11)] * 8)
-"""Any bracketing of up to nine values: which neighbours are joined first, and so on."""
+groupings: SearchStrategy[tuple[int, ...]] = st.tuples(*[st.integers(0, 11)] * 11)
+"""Any bracketing of up to twelve values: which neighbours are joined first, and so on."""
 
 
 def grouped(values: Sequence[T], grouping: Sequence[int], join: Callable[[T, T], T]) -> T:

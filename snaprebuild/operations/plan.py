@@ -13,11 +13,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from formats import limits
 from formats.batch_headers import HeaderReader, TailKind
 from formats.errors import FormatError
 from formats.file_names import offset_index_file_name, time_index_file_name
-from formats.time_index import last_timestamp_hint
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.replay_partition import Clock, PartitionReplay, ReplayFrom, read_snapshot_file
@@ -28,7 +26,7 @@ from snaprebuild.replay.segment_effect import effect_of_block
 from snaprebuild.replay.window import window_start
 from snaprebuild.storage.log_dir import read_small_file
 from snaprebuild.storage.partition_dir import FileIdentity, PartitionDir, SegmentFiles
-from snaprebuild.storage.segment_file import SegmentFile, read_positions_hint
+from snaprebuild.storage.segment_file import SegmentFile, read_last_timestamp_hint, read_positions_hint
 from snaprebuild.storage.small_file import write_text_file
 
 __all__ = ["BoundaryPlan", "PartitionPlan", "Plan", "Request", "load_plan", "make_plan", "partition_fingerprint", "save_plan"]
@@ -399,11 +397,7 @@ def _largest_timestamp_hint(directory: PartitionDir, segment: SegmentFiles) -> i
     """The greatest timestamp that the time index names. Of a closed segment its last entry is the segment's maximum."""
     if not segment.time_index:
         return None
-    try:
-        data = read_small_file(directory.file_path(time_index_file_name(segment.base_offset)), limits.INDEX_BYTES_MAX)
-    except ReadFailedError:
-        return None
-    return None if data is None else last_timestamp_hint(data)
+    return read_last_timestamp_hint(directory.file_path(time_index_file_name(segment.base_offset)))
 
 
 def _window_index(directory: PartitionDir, clock: Clock) -> int:

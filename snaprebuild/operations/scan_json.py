@@ -39,6 +39,7 @@ def _partition(partition: PartitionScan, shutdown: Shutdown) -> dict[str, object
     return {
         "path": directory.path,
         "log_dir": partition.source.log_dir.path,
+        "topic_partition": directory.topic_partition,
         "topic": directory.name.topic,
         "partition": directory.name.partition,
         "form": directory.name.form.name.lower(),

@@ -11,11 +11,16 @@ import numpy as np
 
 from formats import limits
 from formats.offset_index import positions_hint
+from formats.time_index import TIME_INDEX_ENTRY_BYTES, last_timestamp_hint
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage.log_dir import read_small_file
 from snaprebuild.storage.partition_dir import FileIdentity
 
-__all__ = ["SegmentFile", "read_positions_hint"]
+__all__ = ["SegmentFile", "read_last_timestamp_hint", "read_positions_hint"]
+
+
+TIME_INDEX_TAIL_ENTRIES = 64
+"""More than one entry, so that a fault at the very end does not hide the entries before it."""
 
 
 class SegmentFile:
@@ -85,3 +90,19 @@ def read_positions_hint(index_path: str, segment_bytes: int) -> np.ndarray | Non
     except ReadFailedError:
         return None  # a hint only: without it the segment is walked from its start
     return None if data is None else positions_hint(data, segment_bytes)
+
+
+def read_last_timestamp_hint(time_index_path: str) -> int | None:
+    """The timestamp of the last entry of a closed segment's time index, ms, as a hint; None when it is absent or tells nothing.
+
+    Only the end of the file is read: a broker may have hundreds of thousands of these.
+    """
+    try:
+        with SegmentFile(time_index_path) as source:
+            whole = source.size_bytes - source.size_bytes % TIME_INDEX_ENTRY_BYTES
+            start = max(whole - TIME_INDEX_TAIL_ENTRIES * TIME_INDEX_ENTRY_BYTES, 0)
+            buffer = bytearray(whole - start)
+            source.read_into(start, memoryview(buffer))
+    except ReadFailedError:
+        return None  # a hint only: the segment counts as young
+    return last_timestamp_hint(bytes(buffer))
