@@ -6,7 +6,9 @@ import contextlib
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,8 +19,8 @@ from formats.producer_snapshot import read_entries, write_entries
 from snaprebuild.errors import AlreadyExistsError, RefusedError, SnaprebuildError, WriteFailedError
 from snaprebuild.operations.crosscheck import CrossCheck
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
-from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, Request, not_due_in_place
-from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom
+from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, not_due_in_place
+from snaprebuild.operations.replay_partition import BoundaryState, PartitionReplay, ReplayFrom
 from snaprebuild.operations.schedule import ReadTask, Work, run
 from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.replay.classes import Judgement, SnapshotClass
@@ -32,6 +34,12 @@ from snaprebuild.storage.log_dir import read_small_file
 __all__ = ["BoundaryResult", "PartitionResult", "RebuildResult", "rebuild"]
 
 log = logging.getLogger(__name__)
+
+WRITERS = 8
+"""Files written at once. Each waits for two syncs, so that one after the other would leave the device idle most of the time."""
+
+PENDING_MAX = 4 * WRITERS
+"""Snapshots of one partition that wait to be written: states are large where producers are many."""
 
 ASIDE_NUMBERS_MAX = 100
 """Snapshots of one offset that are set aside side by side."""
@@ -119,6 +127,8 @@ def rebuild(plan: Plan, *, jobs: int | None = None, dry_run: bool = False, progr
     in_place = plan.request.out is None
     with contextlib.ExitStack() as stack:
         locks = _Locks(stack, needed=in_place and not dry_run)
+        writers = stack.enter_context(ThreadPoolExecutor(WRITERS, thread_name_prefix="writer"))
+        context = _Context(plan, writers, dry_run, progress)
         works = []
         for result in results:
             _note_left_out(result)
@@ -129,12 +139,23 @@ def rebuild(plan: Plan, *, jobs: int | None = None, dry_run: bool = False, progr
             except (RefusedError, WriteFailedError) as error:
                 _refuse(result, error)
                 continue
-            path = result.plan.source.directory.path
-            told = {each.offset for each in plan.findings if each.code == "corrupt-snapshot" and each.path == path}
-            work = _RebuildWork(result, plan.request, plan.clock, lock, told_corrupt=told, dry_run=dry_run, progress=progress)
-            works.append(work)
+            works.append(_RebuildWork(result, context, lock))
         run(works, jobs)
     return RebuildResult(plan, tuple(results), dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What all partitions of a run share."""
+
+    plan: Plan
+    writers: ThreadPoolExecutor
+    dry_run: bool
+    progress: Progress | None
+
+    def corrupt_in(self, path: str) -> set[int | None]:
+        """Offsets of the snapshots in a partition that the plan has already told to be corrupt."""
+        return {finding.offset for finding in self.plan.findings if finding.code == "corrupt-snapshot" and finding.path == path}
 
 
 class _Locks:
@@ -144,13 +165,14 @@ class _Locks:
         self._stack = stack
         self._needed = needed
         self._held: dict[str, HeldLock | RefusedError | WriteFailedError] = {}
+        self._asked: set[str] = set()
 
     def of(self, result: PartitionResult) -> HeldLock | None:
         log_dir = result.plan.source.log_dir
-        if not self._needed:
-            _note_live_broker(result)
-            return None
         if not log_dir.is_broker_directory:
+            return None
+        if not self._needed:
+            self._note_live_broker(result)
             return None
         if log_dir.path not in self._held:
             try:
@@ -162,15 +184,16 @@ class _Locks:
             return held
         raise held
 
-
-def _note_live_broker(result: PartitionResult) -> None:
-    log_dir = result.plan.source.log_dir
-    if not log_dir.is_broker_directory:
-        return
-    with contextlib.suppress(RefusedError):
-        if lock_holder(log_dir.path) is not None:
-            message = "a live broker holds this log directory: what was read is a moment of it"
-            result.findings.append(Finding("live-broker", Severity.NOTE, log_dir.path, message))
+    def _note_live_broker(self, result: PartitionResult) -> None:
+        """Once for each log directory."""
+        path = result.plan.source.log_dir.path
+        if path in self._asked:
+            return
+        self._asked.add(path)
+        with contextlib.suppress(RefusedError):
+            if lock_holder(path) is not None:
+                message = "a live broker holds this log directory: what was read is a moment of it"
+                result.findings.append(Finding("live-broker", Severity.NOTE, path, message))
 
 
 def _note_left_out(result: PartitionResult) -> None:
@@ -188,32 +211,24 @@ def _refuse(result: PartitionResult, error: SnaprebuildError) -> None:
 class _RebuildWork(Work):
     """One partition: its replay, its cross-checks, its files."""
 
-    def __init__(
-        self,
-        result: PartitionResult,
-        request: Request,
-        clock: Clock,
-        lock: HeldLock | None,
-        *,
-        told_corrupt: set[int | None],
-        dry_run: bool,
-        progress: Progress | None,
-    ) -> None:
+    def __init__(self, result: PartitionResult, context: _Context, lock: HeldLock | None) -> None:
         plan = result.plan
         self.device = plan.source.directory.device
         self._result = result
-        self._request = request
-        self._clock = clock
+        self._request = context.plan.request
+        self._clock = context.plan.clock
         self._lock = lock
-        self._dry_run = dry_run
-        self._progress = progress
+        self._dry_run = context.dry_run
+        self._progress = context.progress
+        self._writers = context.writers
         self._wanted = {boundary.offset: boundary for boundary in plan.boundaries}
-        self._told_corrupt = told_corrupt
-        self._cross = CrossCheck(plan.source, clock)
+        self._told_corrupt = context.corrupt_in(plan.source.directory.path)
+        self._pending: deque[Future[BoundaryResult]] = deque()
+        self._cross = CrossCheck(plan.source, self._clock)
         self._replay = PartitionReplay(
             plan.source.directory,
-            ReplayFrom(request.replay_from),
-            clock,
+            ReplayFrom(self._request.replay_from),
+            self._clock,
             plan.window_index,
             plan.stop_index,
             plan.boundaries[0].offset,
@@ -243,12 +258,21 @@ class _RebuildWork(Work):
         return self._replay.damage is None
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
-        self._result.findings.append(finding_of_error(error, self._result.plan.source.directory.path))
+        failures = [error]
+        while self._pending:
+            try:
+                self._collect()
+            except (SnaprebuildError, FormatError) as another:
+                failures.append(another)
+        path = self._result.plan.source.directory.path
+        self._result.findings += [finding_of_error(each, path) for each in failures]
         self._close(str(error))
 
     def finish(self) -> None:
         for state in self._replay.finish():
             self._boundary(state)
+        while self._pending:
+            self._collect()
         damage = self._replay.damage
         if damage is not None:
             self._finding("damaged-segment", Severity.DAMAGED, f"{damage.reason}: nothing above it can be rebuilt", damage.offset)
@@ -263,6 +287,8 @@ class _RebuildWork(Work):
                 result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, LEFT_OUT, None, (why,)))
                 self._finding("boundary-left-out", Severity.FINDING, why, wanted.offset)
         result.boundaries.sort(key=lambda boundary: boundary.offset)
+        # Written side by side, told in order.
+        result.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))
         result.replay_index, result.replay_reason = self._replay.start_index, self._replay.start_reason
         result.seconds = time.perf_counter() - (self._started or time.perf_counter())
 
@@ -288,7 +314,13 @@ class _RebuildWork(Work):
             message = f"the snapshot is {comparison.status.value}: {comparison.reason}; --set-aside replaces it"
             self._finding("wrong-snapshot", Severity.FINDING, message, state.offset)
         if wanted is not None:
-            self._result.boundaries.append(self._write(wanted, state, comparison))
+            if len(self._pending) >= PENDING_MAX:
+                self._collect()
+            self._pending.append(self._writers.submit(self._write, wanted, state, comparison))
+
+    def _collect(self) -> None:
+        """Takes the oldest file that is being written; an error of it is raised here."""
+        self._result.boundaries.append(self._pending.popleft().result())
 
     def _write(self, wanted: BoundaryPlan, state: BoundaryState, comparison: Comparison | None) -> BoundaryResult:
         entries, judgement = self._filtered(state)
