@@ -17,7 +17,9 @@ from manifests import REPOSITORY, partition_fixtures
 SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
 settings.register_profile("default", max_examples=100, deadline=None, suppress_health_check=SLOW_IS_FINE)
-settings.register_profile("CI", max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW_IS_FINE)
+settings.register_profile(
+    "CI", max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW_IS_FINE
+)
 settings.register_profile("thorough", max_examples=5000, deadline=None, suppress_health_check=SLOW_IS_FINE)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("CI" if os.environ.get("CI") == "true" else "default"))
 

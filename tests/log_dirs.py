@@ -101,7 +101,9 @@ def tree(root: Path) -> dict[str, tuple[object, ...]]:
     return found
 
 
-def changes(before: Mapping[str, tuple[object, ...]], after: Mapping[str, tuple[object, ...]]) -> tuple[set[str], set[str], set[str]]:
+def changes(
+    before: Mapping[str, tuple[object, ...]], after: Mapping[str, tuple[object, ...]]
+) -> tuple[set[str], set[str], set[str]]:
     """Names that appeared, vanished, and those of which anything differs."""
     changed = {name for name in before.keys() & after.keys() if before[name] != after[name]}
     return set(after.keys() - before.keys()), set(before.keys() - after.keys()), changed
@@ -145,7 +147,9 @@ def batch(
     if producer_id < 0:
         epoch = sequence = -1
     times = (timestamp, timestamp)
-    checked = struct.pack(">hiqqqhii", attributes, count - 1, *times, producer_id, epoch, sequence, len(records)) + b"".join(records)
+    checked = struct.pack(">hiqqqhii", attributes, count - 1, *times, producer_id, epoch, sequence, len(records)) + b"".join(
+        records
+    )
     return struct.pack(">qiibI", offset, 9 + len(checked), 0, 2, crc32c.crc32c(checked)) + checked
 
 

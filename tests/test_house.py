@@ -156,6 +156,17 @@ def test_the_project_speaks_of_itself_alone() -> None:
         assert match is None, f"{name} says {match.group(0)!r}"
 
 
+def test_every_finding_is_documented() -> None:
+    source = "\n".join(path.read_text() for _, path in MODULES)
+    codes = set(re.findall(r"""(?:Finding|_finding|_say)\(\s*["']([a-z-]+)["']""", source))
+    codes |= {f"{klass}-boundary" for klass in ("unproven", "unsound")} | {
+        f"{form}-directory" for form in ("delete", "stray", "future")
+    }
+    assert len(codes) > 35
+    documented = set(re.findall(r"`([a-z-]+)`", (ROOT / "docs" / "findings.md").read_text()))
+    assert codes <= documented, f"docs/findings.md does not tell of {sorted(codes - documented)}"
+
+
 def test_versions_agree() -> None:
     declared = re.search(r'^version = "([^"]+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert declared is not None

@@ -32,6 +32,12 @@ __all__ = [
 ]
 
 
+INT64_MAX = 2**63 - 1
+
+AS_OF_MAX_MS = 253_402_300_799_999
+"""The last moment of the year 9999: later ones have no date, and much later ones no place in an int64."""
+
+
 class OutputFormat(StrEnum):
     """What stdout carries."""
 
@@ -60,7 +66,9 @@ AsOf = Annotated[
 ]
 ExpirationMs = Annotated[
     int | None,
-    typer.Option("--expiration-ms", min=1, help="producer.id.expiration.ms (default 86400000, or from --server-properties)."),
+    typer.Option(
+        "--expiration-ms", min=1, max=INT64_MAX, help="Default 86400000, or producer.id.expiration.ms of --server-properties."
+    ),
 ]
 Verbose = Annotated[int, typer.Option("-v", "--verbose", count=True, help="Log decisions to stderr.")]
 Report = Annotated[
@@ -76,16 +84,21 @@ def as_of_ms(text: str | None) -> int:
     """The moment for expiry, ms since 1970.
 
     Raises:
-        UsageError: neither a number, nor a date, nor 'now'.
+        UsageError: neither a number, nor a date, nor 'now'; before 1970 or after 9999.
     """
     if text is None or text == "now":
         return int(time.time() * 1000)
-    if text.lstrip("-").isdigit():
-        return int(text)
     try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError as error:
+        moment_ms = int(text) if text.isdecimal() and len(text) < 20 else _moment_ms(text)
+    except (ValueError, OverflowError) as error:
         raise UsageError(f"--as-of: {error}") from error
+    if not 0 <= moment_ms <= AS_OF_MAX_MS:
+        raise UsageError(f"--as-of: {text} does not lie between 1970 and 9999")
+    return moment_ms
+
+
+def _moment_ms(text: str) -> int:
+    moment = datetime.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
     return int(moment.timestamp() * 1000)

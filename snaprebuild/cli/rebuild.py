@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +28,7 @@ from snaprebuild.cli.options import (
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from snaprebuild.operations.plan import Plan, Request
+    from snaprebuild.operations.plan import Request
 
 __all__ = ["plan", "rebuild"]
 
@@ -108,8 +109,7 @@ def plan(
 ) -> None:
     """Reads only: shows what `rebuild` would write, from where it would replay and why, and what that costs."""
     from snaprebuild.cli.rebuild_output import plan_document, print_plan
-    from snaprebuild.cli.result import print_json, set_verbosity, write_report
-    from snaprebuild.operations.findings import exit_code_of
+    from snaprebuild.cli.result import leave, set_verbosity
     from snaprebuild.operations.plan import make_plan, save_plan
 
     set_verbosity(verbose)
@@ -130,14 +130,14 @@ def plan(
     made = make_plan(request, measure_rate=True)
     if save is not None:
         save_plan(made, save)
-    result = plan_document(made)
-    if report is not None:
-        write_report(report, result)
-    if output is OutputFormat.JSON:
-        print_json(result)
-    else:
-        print_plan(made)
-    raise typer.Exit(exit_code_of(made.findings))
+    leave(
+        plan_document(made),
+        made.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: print_plan(made),
+        report=report,
+        notes=verbose > 0,
+    )
 
 
 def rebuild(
@@ -167,44 +167,40 @@ def rebuild(
     """WRITES snapshots that are missing, into the log directories or to --out; an existing file is never replaced."""
     from snaprebuild.cli.progress import progress_of
     from snaprebuild.cli.rebuild_output import print_rebuild, rebuild_document
-    from snaprebuild.cli.result import print_findings, print_json, set_verbosity, write_report
-    from snaprebuild.operations.findings import exit_code_of
-    from snaprebuild.operations.plan import load_plan, make_plan
+    from snaprebuild.cli.result import leave, set_verbosity
+    from snaprebuild.operations.plan import Request, load_plan, make_plan
     from snaprebuild.operations.rebuild import rebuild as carry_out
 
     set_verbosity(verbose)
-    made: Plan
-    if plan is not None:
-        if paths or server_properties is not None:
-            raise UsageError("--plan carries its own paths: name either a plan or paths")
-        made = load_plan(plan)
-    else:
-        request = _request(
-            paths,
-            server_properties,
-            out,
-            boundaries,
-            replay_from,
-            set_aside,
-            crc,
-            drop_expired,
-            allow_unproven,
-            as_of,
-            expiration_ms,
-            selection_of(topic, partition, offsets),
+    request = _request(
+        paths,
+        server_properties,
+        out,
+        boundaries,
+        replay_from,
+        set_aside,
+        crc,
+        drop_expired,
+        allow_unproven,
+        as_of,
+        expiration_ms,
+        selection_of(topic, partition, offsets),
+    )
+    if plan is not None and (as_of is not None or replace(request, as_of_ms=0) != Request(paths=())):
+        raise UsageError(
+            "--plan carries what was asked for when it was made: only --dry-run, --jobs and options of the output go with it"
         )
-        made = make_plan(request)
+    made = make_plan(request) if plan is None else load_plan(plan)
     with progress_of(made) as progress:
         result = carry_out(made, jobs=jobs, dry_run=dry_run, progress=progress)
-    body = rebuild_document(result)
-    if report is not None:
-        write_report(report, body)
-    if output is OutputFormat.JSON:
-        print_json(body)
-    else:
-        print_rebuild(result)
-    print_findings(result.findings, notes=verbose > 0)
-    raise typer.Exit(exit_code_of(result.findings))
+    leave(
+        rebuild_document(result),
+        result.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: print_rebuild(result),
+        report=report,
+        notes=verbose > 0,
+    )
 
 
 def _request(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from snaprebuild.cli.result import document, print_findings, print_table
+from snaprebuild.cli.result import document, print_table
 from snaprebuild.operations.findings import exit_code_of
 
 if TYPE_CHECKING:
@@ -106,9 +106,9 @@ def print_plan(plan: Plan) -> None:
         typer.echo(f"nothing to rebuild in {len(plan.partitions)} partitions")
     if plan.rate_bytes_per_second:
         seconds = plan.bytes_least / plan.rate_bytes_per_second
-        typer.echo(
-            f"to read: {_size(plan.bytes_least)}, at most {_size(plan.bytes_most)}; about {seconds:.1f} s at the measured {_size(int(plan.rate_bytes_per_second))}/s"
-        )
+        rate = _size(int(plan.rate_bytes_per_second))
+        amount = f"{_size(plan.bytes_least)}, at most {_size(plan.bytes_most)}"
+        typer.echo(f"to read: {amount}; about {seconds:.1f} s at the measured {rate}/s")
     if any(partition.retention_frees_ms is not None for partition in busy):
         typer.echo(
             f"retention: assumes {plan.retention_source}; waiting frees a partition only while tiered storage is off, because with it on "
@@ -117,7 +117,6 @@ def print_plan(plan: Plan) -> None:
     left_out = Counter(reason for partition in plan.partitions for _, reason in partition.left_out)
     for reason, number in left_out.items():
         typer.echo(f"not due: {number} boundaries: {reason}")
-    print_findings(plan.findings)
 
 
 def rebuild_document(result: RebuildResult) -> dict[str, object]:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
 from snaprebuild import __version__
+from snaprebuild.errors import WriteFailedError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from snaprebuild.operations.findings import Finding
 
-__all__ = ["console", "document", "print_findings", "print_json", "print_table", "set_verbosity", "write_report"]
+__all__ = ["console", "document", "leave", "print_findings", "print_json", "print_table", "set_verbosity", "write_report"]
 
 
 def document(verb: str, version: int, body: Mapping[str, object]) -> dict[str, object]:
@@ -27,8 +29,9 @@ def document(verb: str, version: int, body: Mapping[str, object]) -> dict[str, o
 
 def print_json(result: Mapping[str, object]) -> None:
     """Prints one JSON document to stdout."""
-    json.dump(result, sys.stdout, indent=2, default=str)
-    sys.stdout.write("\n")
+    # In one piece: json.dump writes token by token, each a system call where stdout is unbuffered.
+    sys.stdout.write(json.dumps(result, indent=2, default=str) + "\n")
+    sys.stdout.flush()  # a reader that went away is met here, where it is expected, and not when the interpreter ends
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -36,8 +39,12 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        # Names of files need be no text, and a terminal need not know every character of a table.
+        stream.reconfigure(errors="backslashreplace")
     width = None if stream.isatty() else 200
-    return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+    # Names of files are shown as they are: a bracket is no markup and a word between colons no emoji.
+    return Console(file=stream, width=width, highlight=False, soft_wrap=False, markup=False, emoji=False)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
@@ -59,6 +66,42 @@ def print_findings(findings: Iterable[Finding], *, notes: bool = True) -> None:
         if notes or finding.severity:
             place = f" [offset {finding.offset}]" if finding.offset is not None else ""
             typer.echo(f"{finding.severity.name.lower()}: {finding.path}{place}: {finding.message} ({finding.code})", err=True)
+
+
+def leave(
+    result: Mapping[str, object],
+    findings: Sequence[Finding],
+    *,
+    as_json: bool,
+    show: Callable[[], None],
+    report: str | None,
+    notes: bool,
+) -> NoReturn:
+    """Hands a result out, to the report file, stdout and stderr, and ends the command with its exit code.
+
+    The report comes first, because the reader of stdout may go away; that it cannot be written is told last, because the result must not
+    be lost with it.
+
+    Raises:
+        WriteFailedError: the report cannot be written.
+        Exit: always, else.
+    """
+    from snaprebuild.operations.findings import exit_code_of
+
+    failure: WriteFailedError | None = None
+    if report is not None:
+        try:
+            write_report(report, result)
+        except WriteFailedError as error:
+            failure = error
+    if as_json:
+        print_json(result)
+    else:
+        show()
+    print_findings(findings, notes=notes)
+    if failure is not None:
+        raise failure
+    raise typer.Exit(exit_code_of(findings))
 
 
 def set_verbosity(verbose: int) -> None:

@@ -53,8 +53,7 @@ def verify(
 ) -> None:
     """Reads only: replays each partition and compares every snapshot on disk with the truth."""
     from snaprebuild.cli.progress import bytes_progress
-    from snaprebuild.cli.result import print_findings, print_json, set_verbosity, write_report
-    from snaprebuild.operations.findings import exit_code_of
+    from snaprebuild.cli.result import leave, set_verbosity
     from snaprebuild.operations.replay_partition import Clock
     from snaprebuild.operations.verify import verify as judge
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
@@ -68,14 +67,14 @@ def verify(
     with bytes_progress("verifying", total) as progress:
         result = judge(source, clock, selection=selection, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     document = _document(result, time.perf_counter() - started)
-    if report is not None:
-        write_report(report, document)
-    if output is OutputFormat.JSON:
-        print_json(document)
-    else:
-        _print(result, details=details)
-    print_findings(result.findings, notes=verbose > 0)
-    raise typer.Exit(exit_code_of(result.findings))
+    leave(
+        document,
+        result.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(result, details=details),
+        report=report,
+        notes=verbose > 0,
+    )
 
 
 def _document(result: VerifyResult, seconds: float) -> dict[str, object]:
@@ -151,7 +150,9 @@ def _print_differences(result: VerifyResult) -> None:
             certain = [difference for difference in each.comparison.differences if difference.is_certain]
             for difference in certain[:DIFFERENCES_SHOWN_MAX]:
                 what = difference.kind.value if difference.field is None else difference.field
-                values = "no entry" if difference.kind.value == "missing" else f"{difference.found} instead of {difference.expected}"
+                values = (
+                    "no entry" if difference.kind.value == "missing" else f"{difference.found} instead of {difference.expected}"
+                )
                 place = (verdict.source.topic_partition, each.offset, difference.producer_id)
                 rows.append((*place, what, values, difference.consequence))
             if len(certain) > DIFFERENCES_SHOWN_MAX:

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from formats.batch_headers import HeaderReader, TailKind
 from formats.errors import FormatError
@@ -19,7 +19,15 @@ from formats.file_names import offset_index_file_name, time_index_file_name
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.replay_partition import Clock, PartitionReplay, ReplayFrom, read_snapshot_file
-from snaprebuild.operations.source import PartitionSource, Selection, TopicKind, open_source, read_server_properties
+from snaprebuild.operations.source import (
+    PartitionSource,
+    Selection,
+    TopicKind,
+    check_segments_are_files,
+    open_source,
+    read_server_properties,
+)
+from snaprebuild.replay.broker_start import LoadedLog, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.replay.segment_effect import effect_of_block
@@ -250,6 +258,7 @@ def _plan_partition(
     partition: PartitionSource, target: str, request: Request, clock: Clock, retention_ms: int, findings: list[Finding]
 ) -> PartitionPlan:
     directory = partition.directory
+    check_segments_are_files(directory)
     if not directory.segments:
         findings.append(Finding("no-segment", Severity.NOTE, directory.path, "has no segment: nothing to rebuild"))
         return _nothing(partition, target, None)
@@ -266,6 +275,8 @@ def _plan_partition(
     size_from = [segment.size_bytes for segment in directory.segments[:stop]]
     best = _best_class(replay.start_index, bases[0])
     wanted = tuple(BoundaryPlan(offset, is_end, exists, best) for offset, is_end, exists in boundaries)
+    if request.out is None and log_end is not None:
+        _check_next_start(partition, log_end, [boundary.offset for boundary in wanted], findings)
     return PartitionPlan(
         source=partition,
         target=target,
@@ -282,6 +293,30 @@ def _plan_partition(
     )
 
 
+def _check_next_start(partition: PartitionSource, log_end: int, offsets: list[int], findings: list[Finding]) -> None:
+    """Snapshots that the broker would remove again when it starts: it does so above a segment whose offset index is missing."""
+    directory = partition.directory
+    start = broker_start(
+        LoadedLog(
+            base_offsets=tuple(segment.base_offset for segment in directory.segments),
+            log_start=partition.log_start_offset,
+            log_end=log_end,
+            snapshots=dict.fromkeys({*offsets, *(offset for offset, _ in directory.snapshots)}, True),
+            is_clean=partition.log_dir.was_shut_down_cleanly,
+            recovery_point=partition.recovery_point,
+            without_index=frozenset(segment.base_offset for segment in directory.segments if segment.offset_index is None),
+            is_tiered=partition.log_start_offset < directory.segments[0].base_offset,
+        )
+    )
+    removed = sorted(set(offsets) - {offset for offset, _ in start.after})
+    if removed:
+        message = (
+            f"the broker would remove {len(removed)} of these snapshots at its next start, from {removed[0]} on, because an offset index is "
+            "missing below: start and stop it once, so that it makes the index, then run again"
+        )
+        findings.append(Finding("snapshot-removed-at-start", Severity.FINDING, directory.path, message, removed[0]))
+
+
 def _best_class(start_index: int, first_base: int) -> str:
     if start_index:
         return SnapshotClass.LOAD_EQUIVALENT.value
@@ -292,8 +327,8 @@ def _best_class(start_index: int, first_base: int) -> str:
 def _stop_index(directory: PartitionDir, request: Request, boundaries: list[tuple[int, bool, bool]], window: int) -> int:
     """The first segment that is not needed: behind what is wanted and behind what proves it.
 
-    ``auto`` reads on to the end of the log, unless a range of boundaries was asked for or a window may spare it: a wrong snapshot at the log
-    end is what the next broker starts from, and whoever rebuilds a partition wants to know.
+    ``auto`` reads on to the end of the log, unless a range of boundaries was asked for or a window may spare it: a wrong snapshot at the
+    log end is what the next broker starts from, and whoever rebuilds a partition wants to know.
     """
     bases = [segment.base_offset for segment in directory.segments]
     offset, is_log_end, _ = boundaries[-1]
@@ -496,14 +531,12 @@ def load_plan(path: str) -> Plan:
         saved = json.loads(data)
         if saved["schema"] != f"snaprebuild.saved-plan/{PLAN_VERSION}":
             raise UsageError(f"is a plan of another version: {saved['schema']}", path=path)
-        fields: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in saved["request"].items()
-        }
-        request = Request(**fields)
-        expected = {partition["path"]: partition for partition in saved["partitions"]}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        request = _request_of(saved["request"])
+        resolved = _request_of({**saved["request"], "expiration_ms": saved["expiration_ms"]})
+        expected = {partition["path"]: dict(partition) for partition in saved["partitions"]}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"is no saved plan: {error!r}", path=path) from error
-    plan = make_plan(replace(request, expiration_ms=saved.get("expiration_ms")))
+    plan = make_plan(resolved)
     plan = replace(plan, request=replace(plan.request, expiration_ms=request.expiration_ms))
     present = {partition.source.directory.path: partition_fingerprint(partition) for partition in plan.partitions}
     if present.keys() != expected.keys():
@@ -515,6 +548,30 @@ def load_plan(path: str) -> Plan:
             if now.get(key) != value:
                 raise RefusedError(f"the plan is stale: {key} {_first_difference(value, now.get(key))}", path=directory)
     return plan
+
+
+def _request_of(saved: dict[str, Any]) -> Request:
+    """A request from its JSON form. Raises TypeError or ValueError where a value is not of its kind: the file may have been edited."""
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in saved.items()}
+    request = Request(**fields)
+    for key, kind in get_type_hints(Request).items():
+        value = getattr(request, key)
+        if not _is_of(value, kind):
+            raise TypeError(f"{key}: {value!r}")
+    if request.boundaries not in ("missing", "all"):
+        raise ValueError(f"boundaries: {request.boundaries!r}")
+    ReplayFrom(request.replay_from)
+    return request
+
+
+def _is_of(value: object, kind: Any) -> bool:
+    if get_origin(kind) is tuple:
+        return type(value) is tuple and all(_is_of(each, get_args(kind)[0]) for each in value)
+    if get_args(kind):
+        return any(_is_of(value, each) for each in get_args(kind))
+    if type(value) is int:
+        return kind is int and 0 <= value < 2**63
+    return type(value) is kind and (type(value) is not str or "\0" not in value)
 
 
 def _first_difference(was: Any, now: Any) -> str:

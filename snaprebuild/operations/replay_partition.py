@@ -15,21 +15,28 @@ from enum import StrEnum
 import numpy as np
 
 from formats.batch_headers import Tail, TailKind
-from formats.errors import FormatError
-from formats.producer_snapshot import read_entries
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.operations.evidence import (
+    Clock,
+    WindowProof,
+    boundary_after,
+    prefixes_of,
+    prove_window,
+    read_snapshot_file,
+    trusted_base,
+)
 from snaprebuild.replay.classes import Damage, Judgement, ReplayRecord, SnapshotClass
-from snaprebuild.replay.difference import impossible_entries
-from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, TransactionCloses, compose, effect_of_entries, entries_of
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, TransactionCloses, compose, entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.transactions import completed_in
-from snaprebuild.replay.window import expired_mask, same_when_loaded, settle, witness_fault
-from snaprebuild.storage.log_dir import read_small_file
+from snaprebuild.replay.window import WindowState, expired_mask, settle
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 
 __all__ = ["BoundaryState", "Clock", "PartitionReplay", "ReplayFrom", "read_snapshot_file"]
 
 log = logging.getLogger(__name__)
+
+GAPS_NAMED_MAX = 10
+"""Gaps that a judgement names."""
 
 
 class ReplayFrom(StrEnum):
@@ -44,14 +51,6 @@ class ReplayFrom(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
-    """The moment for which expiry is judged, ms since 1970, and the expiration, ms."""
-
-    as_of_ms: int
-    expiration_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class BoundaryState:
     """The producer state at one boundary.
 
@@ -61,6 +60,7 @@ class BoundaryState:
         entries: of ``ENTRY_DTYPE``, sorted by producer id, nothing filtered.
         judgement: class and reasons.
         effect: the prefix from the first replayed segment (on a trusted base where there is one), without closes.
+        replayed_from: base offset of that segment: ``effect`` knows nothing of what lies below, unless ``is_complete``.
         is_complete: nothing before the replay is unknown: it began at offset 0 or on a trusted snapshot.
         segment: the segment that ends here.
         completed: transactions that this segment completed; None where the replay cannot tell (it began inside the log).
@@ -71,33 +71,10 @@ class BoundaryState:
     entries: np.ndarray
     judgement: Judgement
     effect: SegmentEffect
+    replayed_from: int
     is_complete: bool
     segment: SegmentSummary
     completed: TransactionCloses | None
-
-
-def read_snapshot_file(directory: PartitionDir, offset: int) -> np.ndarray | None:
-    """Entries of the snapshot at an offset, or None where there is none.
-
-    Raises:
-        FormatError: it does not parse.
-        ReadFailedError: it cannot be read.
-    """
-    listed = directory.snapshot_at(offset)
-    if listed is None:
-        return None
-    path = directory.file_path(listed.name)
-    data = read_small_file(path, bytes_max=listed.identity.size_bytes + 1)
-    return None if data is None else read_entries(data, file=path)
-
-
-def _readable_snapshot(directory: PartitionDir, offset: int) -> np.ndarray | None:
-    """The same for evidence: what cannot be read, or cannot be true, is no evidence."""
-    try:
-        entries = read_snapshot_file(directory, offset)
-    except (FormatError, ReadFailedError):
-        return None
-    return None if entries is None or impossible_entries(entries, offset) is not None else entries
 
 
 @dataclass(slots=True)
@@ -130,8 +107,6 @@ class PartitionReplay:
     _held: dict[int, SegmentSummary] = field(default_factory=dict)
     _holds: bool = False
     _base: SegmentEffect | None = None
-    _next: int = 0
-    _pending: list[int] = field(default_factory=list)
 
     def begin(self) -> list[int]:
         """Indices of the segments that are needed first, in order."""
@@ -140,7 +115,6 @@ class PartitionReplay:
             self._holds = self._has_first_snapshot()
         elif self.start_index > 0:
             self._holds = True
-        self._next = self.start_index
         log.info(
             "%s: replay begins at segment %d of %d: %s",
             self.directory.path,
@@ -157,12 +131,13 @@ class PartitionReplay:
     def _start(self) -> tuple[int, str]:
         if self.mode is ReplayFrom.LOG_START:
             return 0, "asked for: the first segment on disk"
-        window = min(self.window_index, self.stop_index)
+        # The last segment is always read where it is wanted: only it tells the log end.
+        window = min(self.window_index, self.stop_index, len(self._segments) - 1)
         if window == 0:
             return 0, "the window reaches to the first segment on disk"
         if self.mode is ReplayFrom.WINDOW:
             return window, "asked for: the first segment within the expiration"
-        if self.first_wanted <= self._segments[min(window, len(self._segments) - 1)].base_offset:
+        if self.first_wanted <= self._segments[window].base_offset:
             return 0, f"boundary {self.first_wanted} lies below the window: only the batches before it can prove it"
         if self._witness_offset(window) is None:
             return 0, "no surviving snapshot behind the window could prove it"
@@ -171,12 +146,10 @@ class PartitionReplay:
     def _witness_offset(self, start_index: int) -> int | None:
         """The least surviving snapshot at or behind everything that is wanted, which may speak for the window."""
         bases = [segment.base_offset for segment in self._segments]
-        wanted_end = bases[self.stop_index] if self.stop_index < len(bases) else None
-        for offset, _ in self.directory.snapshots:
-            at_boundary = offset in bases[start_index + 1 :] or offset > bases[-1]
-            if at_boundary and (offset >= wanted_end if wanted_end is not None else offset > bases[-1]):
-                return offset
-        return None
+        boundaries = set(bases[start_index + 1 :])
+        least = bases[self.stop_index] if self.stop_index < len(bases) else bases[-1] + 1
+        behind = (at for at, _ in self.directory.snapshots if at >= least and (at in boundaries or at > bases[-1]))
+        return next(behind, None)
 
     def _has_first_snapshot(self) -> bool:
         first = self._segments[0].base_offset
@@ -198,23 +171,24 @@ class PartitionReplay:
         fault = self._window_fault()
         if fault is None:
             return []
-        # Twice as far each time: a transaction usually began a segment or two earlier, and a bad case must not read one by one.
+        # Half as far again each time: a transaction usually began a segment or two earlier, and a bad case must not read one by one.
         taken = len(self._held)
         start = max(self.start_index - max(taken // 2, 1), 0)
         log.info("%s: replay extended back from segment %d to %d: %s", self.directory.path, self.start_index, start, fault)
         wanted = list(range(start, self.start_index))
         self.start_index, self.start_reason = start, f"extended back: {fault}"
         if start == 0:
+            # What follows can be handed out at once, and what was held back after it.
             self._holds = self._has_first_snapshot()
-            if not self._holds:
-                self._pending = sorted(self._held)
         return wanted
 
     def finish(self) -> Iterator[BoundaryState]:
         """The boundaries that were held back, once no more segments are needed."""
-        if self._pending or (self._holds and self.start_index == 0):
+        if self.start_index == 0:
             if self._holds:
-                self._base = self._trusted_base()
+                self._base, reason = trusted_base(self.directory, self._held, self.clock)
+                if self._base is None:
+                    self._record.notes.append(reason)
             self._holds = False
             for index in sorted(self._held):
                 yield from self._advance(index, self._held[index])
@@ -229,28 +203,32 @@ class PartitionReplay:
             return
         if self._base is not None and index == 0:
             self._prefix = self._base
-        is_last = index == len(self._segments) - 1
-        self._record.take(summary, is_last=is_last, path=self.directory.file_path(self._segments[index].log.name))
+        self._take_facts(index, summary)
         completed = completed_in(self._prefix, summary.effect.closes)
         self._prefix = compose(self._prefix, summary.effect).without_closes()
         if self._has_failed():
             return
-        offset, is_log_end = self._boundary_after(index, summary)
+        offset, is_log_end = boundary_after(self._segments, index, summary)
         if offset is None:
             return
-        judgement = self._record.judge(
-            self._prefix, starts_at_zero=self._segments[0].base_offset == 0, has_trusted_base=self._base is not None
-        )
+        first = self._segments[0].base_offset
+        judgement = self._record.judge(self._prefix, starts_at_zero=first == 0, has_trusted_base=self._base is not None)
         yield BoundaryState(
             offset=offset,
             is_log_end=is_log_end,
             entries=entries_of(self._prefix),
             judgement=judgement,
             effect=self._prefix,
-            is_complete=self._base is not None or self._segments[0].base_offset == 0,
+            replayed_from=first,
+            is_complete=self._base is not None or first == 0,
             segment=summary,
             completed=completed,
         )
+
+    def _take_facts(self, index: int, summary: SegmentSummary) -> None:
+        following = self._segments[index + 1].base_offset if index + 1 < len(self._segments) else None
+        path = self.directory.file_path(self._segments[index].log.name)
+        self._record.take(summary, is_last=following is None, following=following, path=path)
 
     def _has_failed(self) -> bool:
         self.damage = self._record.damage
@@ -260,141 +238,57 @@ class PartitionReplay:
             self.damage = Damage(failure, f"offset {failure}: {reason}")
         return self.damage is not None
 
-    def _boundary_after(self, index: int, summary: SegmentSummary) -> tuple[int | None, bool]:
-        """The base offset of the next segment, or the log end; None where that is no boundary of its own."""
-        if index + 1 < len(self._segments):
-            following = self._segments[index + 1].base_offset
-            # An empty last segment: its base offset is the log end.
-            return following, index + 2 == len(self._segments) and self._segments[index + 1].size_bytes == 0
-        if summary.batches == 0 and ((index > 0 and summary.size_bytes == 0) or summary.next_offset == 0):
-            return None, True
-        return summary.next_offset, True
-
-    # ---------------------------------------------------------------------------------------------------------- a trusted base
-
-    def _trusted_base(self) -> SegmentEffect | None:
-        """The snapshot at the first base offset, if at least one later snapshot exists and all of them are reproduced from it."""
-        first = self._segments[0].base_offset
-        entries = _readable_snapshot(self.directory, first)
-        if entries is None or not len(entries):
-            self._record.notes.append(f"the snapshot at the first offset {first} is empty or unreadable and adds nothing")
-            return None
-        base = effect_of_entries(entries)
-        prefix, confirmed = base, 0
-        for index in sorted(self._held):
-            prefix = compose(prefix, self._held[index].effect).without_closes()
-            offset, _ = self._boundary_after(index, self._held[index])
-            listed = None if offset is None else _readable_snapshot(self.directory, offset)
-            if listed is None:
-                continue
-            if not same_when_loaded(entries_of(prefix), listed, self.clock.as_of_ms, self.clock.expiration_ms):
-                self._record.notes.append(
-                    f"the snapshot at the first offset {first} does not lead to the one at {offset}: not used"
-                )
-                return None
-            confirmed += 1
-        if not confirmed:
-            self._record.notes.append(f"no later snapshot confirms the one at the first offset {first}: not used")
-            return None
-        return base
-
     # ---------------------------------------------------------------------------------------------------------- the window
 
-    def _window_states(self) -> tuple[list[tuple[int, SegmentEffect]], SegmentEffect]:
-        """(segment index, prefix from the window to its end) of each segment, and the total up to the witness."""
-        prefix = IDENTITY
-        states = []
-        for index in sorted(self._held):
-            prefix = compose(prefix, self._held[index].effect).without_closes()
-            states.append((index, prefix))
-        return states, prefix
-
-    def _witness(self) -> tuple[SegmentEffect | None, str | None]:
-        """The snapshot behind the window as an effect, or why there is none."""
-        offset = self._witness_offset(self.start_index)
-        entries = None if offset is None else _readable_snapshot(self.directory, offset)
-        if offset is None or entries is None:
-            return None, "no readable snapshot behind the window"
-        states, total = self._window_states()
-        last_index = states[-1][0]
-        end, _ = self._boundary_after(last_index, self._held[last_index])
-        if end != offset:
-            return None, f"the snapshot at {offset} lies behind what was replayed, which ends at {end}"
-        witness = effect_of_entries(entries)
-        fault = witness_fault(total, witness, self.clock.as_of_ms, self.clock.expiration_ms)
-        return (None, fault) if fault is not None else (witness, None)
+    def _proof(self) -> WindowProof:
+        return prove_window(self.directory, self._held, self._witness_offset(self.start_index), self.clock)
 
     def _window_fault(self) -> str | None:
         """What keeps the window from being proof, or None."""
-        if not self._held:
-            return "nothing lies inside the window"
-        damaged = self._window_damage()
-        if damaged is not None:
-            return damaged
-        witness, fault = self._witness()
-        if witness is None:
-            return fault
-        states, total = self._window_states()
-        for index, prefix in states:
-            offset, _ = self._boundary_after(index, self._held[index])
-            if offset is not None and offset >= self.first_wanted:
-                gaps = settle(prefix, total, witness).gaps
-                if gaps:
-                    return f"producer {gaps[0].producer_id}: {gaps[0].reason}"
-        return None
-
-    def _window_damage(self) -> str | None:
-        record = ReplayRecord()
-        for index in sorted(self._held):
-            record.take(self._held[index], is_last=index == len(self._segments) - 1, path=self._segments[index].log.name)
-        if record.damage is not None:
-            return record.damage.reason
-        return record.doubts[0] if record.doubts else None
+        proof = self._proof()
+        return proof.fault or proof.gap(self.directory, self._held, self.first_wanted, self.clock)
 
     def _window_boundaries(self) -> Iterator[BoundaryState]:
         """Boundaries of a replay that began inside the log, proven or not, and those below it, which are not."""
         yield from self._below_window()
-        if not self._held:
-            return
-        witness, fault = self._witness()
-        states, total = self._window_states()
-        for index, prefix in states:
+        proof = self._proof()
+        for index, prefix in prefixes_of(self._held):
             summary = self._held[index]
-            is_last = index == len(self._segments) - 1
-            self._record.take(summary, is_last=is_last, path=self.directory.file_path(self._segments[index].log.name))
+            self._take_facts(index, summary)
             self._prefix = prefix
             if self._has_failed():
                 return
-            offset, is_log_end = self._boundary_after(index, summary)
+            offset, is_log_end = boundary_after(self._segments, index, summary)
             if offset is None:
                 continue
-            entries, judgement = self._judge_window(prefix, total, witness, fault)
-            yield BoundaryState(offset, is_log_end, entries, judgement, prefix, False, summary, None)
+            settled = settle(
+                prefix, proof.total, proof.witness, as_of_ms=self.clock.as_of_ms, expiration_ms=self.clock.expiration_ms
+            )
+            judgement = self._judge_window(prefix, settled, proof.fault)
+            start = self._segments[self.start_index].base_offset
+            yield BoundaryState(offset, is_log_end, settled.entries, judgement, prefix, start, False, summary, None)
 
-    def _judge_window(
-        self, prefix: SegmentEffect, total: SegmentEffect, witness: SegmentEffect | None, fault: str | None
-    ) -> tuple[np.ndarray, Judgement]:
-        if witness is None:
-            settled = settle(prefix, total, IDENTITY)
-            reasons = [f"nothing proves what lies below the window: {fault}"]
-            klass = SnapshotClass.UNSOUND if settled.gaps else SnapshotClass.UNPROVEN
+    def _judge_window(self, prefix: SegmentEffect, settled: WindowState, fault: str | None) -> Judgement:
+        if any(gap.name != "G4" for gap in settled.gaps):
+            klass = SnapshotClass.UNSOUND
+        elif fault is not None or settled.gaps:
+            klass = SnapshotClass.UNPROVEN
         else:
-            settled = settle(prefix, total, witness)
-            reasons = [] if settled.gaps else ["the snapshot behind the window confirms the replay, and no gap is left below it"]
-            has_expired = bool(expired_mask(settled.entries, self.clock.as_of_ms, self.clock.expiration_ms).any())
+            has_expired = expired_mask(settled.entries, self.clock.as_of_ms, self.clock.expiration_ms).any()
             klass = SnapshotClass.SUPERSET_SAFE if has_expired else SnapshotClass.LOAD_EQUIVALENT
-            if settled.gaps:
-                klass = SnapshotClass.UNSOUND
-        reasons += [f"producer {gap.producer_id}: {gap.reason}" for gap in settled.gaps[:10]]
-        if len(settled.gaps) > 10:
-            reasons.append(f"and {len(settled.gaps) - 10} more")
+        reasons = [] if fault is None else [f"nothing proves what lies below the window: {fault}"]
+        if klass.may_go_in_place:
+            reasons.append("the snapshot behind the window confirms the replay, and no gap is left below it")
+        reasons += [f"producer {gap.producer_id}: {gap.reason} ({gap.name})" for gap in settled.gaps[:GAPS_NAMED_MAX]]
+        if settled.gap_count > GAPS_NAMED_MAX:
+            reasons.append(f"and {settled.gap_count - GAPS_NAMED_MAX} more")
         judged = self._record.judge(prefix, starts_at_zero=True, has_trusted_base=False)
-        if judged.snapshot_class in (SnapshotClass.UNPROVEN, SnapshotClass.UNSOUND):
+        if not judged.snapshot_class.may_go_in_place:
             klass = SnapshotClass.UNSOUND if SnapshotClass.UNSOUND in (klass, judged.snapshot_class) else SnapshotClass.UNPROVEN
-            reasons += judged.reasons
+            reasons = [*judged.reasons, *(reasons if fault is not None or settled.gaps else ())]
         else:
             reasons += self._record.notes
-        return settled.entries, Judgement(klass, tuple(reasons))
+        return Judgement(klass, tuple(reasons))
 
     def _below_window(self) -> Iterator[BoundaryState]:
         """Everything below is older than the expiration; whether a transaction is open there nobody has looked."""
@@ -403,7 +297,7 @@ class PartitionReplay:
         for index in range(1, min(self.start_index, len(self._segments) - 1) + 1):
             offset = self._segments[index].base_offset
             empty = _unread(self._segments[index - 1])
-            yield BoundaryState(offset, False, entries_of(IDENTITY), judgement, IDENTITY, False, empty, None)
+            yield BoundaryState(offset, False, entries_of(IDENTITY), judgement, IDENTITY, offset, False, empty, None)
 
 
 def _unread(segment: SegmentFiles) -> SegmentSummary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 
@@ -41,6 +42,7 @@ class _PartitionScanner:
         self.expiration_ms = expiration_ms
         self.segments = self.directory.segments
         self.bases = [segment.base_offset for segment in self.segments]
+        self.sizes = [segment.log.identity.size_bytes for segment in self.segments]
         self.known_bases = frozenset(self.bases)
         self.can_be_tiered = source.topic_kind is TopicKind.ORDINARY and not source.is_compacted
         self.findings: list[Finding] = []
@@ -298,11 +300,11 @@ class _PartitionScanner:
     def _blocked(self, boundaries: Sequence[BoundaryScan]) -> tuple[BlockedSegment, ...]:
         if not self.can_be_tiered:
             return ()
-        blockers: dict[int, Blocker] = {}
+        blockers: dict[int, tuple[Blocker, ...]] = {}
         for boundary in boundaries:
             blocker = _snapshot_blocker(boundary)
             if blocker is not None:
-                blockers[boundary.offset] = blocker
+                blockers[boundary.offset] = blocker.alone
         blocked = tuple(blocked_segments(self.segments, self.log_start, blockers, self._first_epoch_offset()))
         reasons = Counter(blocker for segment in blocked for blocker in segment.blockers)
         for blocker in Blocker:
@@ -329,14 +331,15 @@ class _PartitionScanner:
 
     def _stuck_bytes(self, blocked: tuple[BlockedSegment, ...]) -> tuple[int, int]:
         """Bytes from the first blocked segment to the last closed one: now, and once everything is rebuilt and the broker started."""
+        helpless = {blocker for blocker in Blocker if blocker.freed_by not in (FreedBy.REBUILD, FreedBy.BROKER_START)}
         first = blocked[0].base_offset if blocked else None
-        helps = (FreedBy.REBUILD, FreedBy.BROKER_START)
-        first_left = next((segment.base_offset for segment in blocked if not segment.freed_with(helps)), None)
-        closed = self.segments[:-1]
-        return tuple(  # type: ignore[return-value]
-            0 if begin is None else sum(segment.size_bytes for segment in closed if segment.base_offset >= begin)
-            for begin in (first, first_left)
-        )
+        first_left = next((segment.base_offset for segment in blocked if not helpless.isdisjoint(segment.blockers)), None)
+        return self._closed_bytes_from(first), self._closed_bytes_from(first_left)
+
+    def _closed_bytes_from(self, base_offset: int | None) -> int:
+        if base_offset is None:
+            return 0
+        return sum(self.sizes[bisect_left(self.bases, base_offset) : -1])
 
     def _last_stable_offset(self, checked: Sequence[CheckedSnapshot]) -> int | None:
         """Exact after a clean stop, where the snapshot at the log end names every open transaction."""
@@ -374,7 +377,7 @@ class _PartitionScanner:
         return Counts(
             partitions=1,
             segments=len(self.segments),
-            size_bytes=self.directory.size_bytes,
+            size_bytes=sum(self.sizes),
             boundaries=len(boundaries),
             missing=sum(1 for boundary in boundaries if boundary.state is BoundaryState.MISSING),
             corrupt=sum(1 for snapshot in checked if snapshot.outcome is ReadOutcome.CORRUPT),

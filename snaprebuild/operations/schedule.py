@@ -1,7 +1,7 @@
 """Reading segments side by side: worker processes, a limit for each device, results in order for each partition.
 
 Small work is done in this process. Otherwise workers are started once and fed so that every device is busy, a spinning disk with one
-reader at a time, and that no more results are waiting than there are readers.
+reader at a time, and that no partition is read further ahead of its first missing segment than twice the count of workers.
 """
 
 from __future__ import annotations
@@ -196,7 +196,11 @@ class _Pool:
         self.jobs = jobs
         self.limits = {device: 1 if is_rotational(device) else jobs for device in devices}
         self.on_device = dict.fromkeys(devices, 0)
+        self.queues: dict[int, deque[_State]] = {device: deque() for device in devices}
         self.owner: dict[Future[SegmentSummary], _State] = {}
+        for state in states:
+            if state.waiting:
+                self.queues[state.work.device].append(state)
 
     def run(self) -> None:
         context = multiprocessing.get_context("forkserver")
@@ -207,26 +211,53 @@ class _Pool:
                     done, _ = wait(self.owner, return_when=FIRST_COMPLETED)
                     self._collect(done)
             except BrokenProcessPool as error:
-                raise StorageError(f"a worker process died: {error}") from error
+                self._fail(StorageError(f"a worker process died, perhaps for want of memory: {error}"))
             finally:
                 pool.shutdown(cancel_futures=True)
 
     def _submit(self, pool: ProcessPoolExecutor) -> bool:
-        """Starts as many readers as the devices allow. The partition that stands first on a device goes first."""
+        """Starts as many readers as the devices allow. Returns whether it started one."""
         submitted = False
-        for state in self.states:
-            device = state.work.device
-            while state.waiting and self.on_device[device] < self.limits[device] and len(self.owner) < 2 * self.jobs:
-                future = pool.submit(read_segment, state.waiting.popleft())
-                state.reading.append(future)
-                self.owner[future] = state
-                self.on_device[device] += 1
-                submitted = True
+        while len(self.owner) < 2 * self.jobs and (state := self._next()) is not None:
+            future = pool.submit(read_segment, state.waiting.popleft())
+            state.reading.append(future)
+            self.owner[future] = state
+            self.on_device[state.work.device] += 1
+            if state.waiting:
+                self.queues[state.work.device].appendleft(state)
+            submitted = True
         return submitted
+
+    def _next(self) -> _State | None:
+        """Takes the next partition to read from out of its queue.
+
+        That is the first one of the device with the fewest readers, so that none is idle while another has many. A partition that waits for
+        an early segment, with many later ones read already, is passed over.
+        """
+        for device in sorted(self.queues, key=lambda each: self.on_device[each]):
+            queue = self.queues[device]
+            if self.on_device[device] >= self.limits[device]:
+                continue
+            while queue and not queue[0].waiting:
+                queue.popleft()  # it ended early
+            for state in queue:
+                if state.waiting and len(state.reading) < 2 * self.jobs:
+                    queue.remove(state)
+                    return state
+        return None
 
     def _collect(self, done: set[Future[SegmentSummary]]) -> None:
         for future in done:
             state = self.owner.pop(future)
             self.on_device[state.work.device] -= 1
+            had_more = bool(state.waiting)
             state.take_ready()
             state.refill()
+            if state.waiting and not had_more:
+                self.queues[state.work.device].appendleft(state)
+
+    def _fail(self, error: StorageError) -> None:
+        """No worker is left: every partition that is not finished fails, and what was finished stays so."""
+        for state in self.states:
+            if not state.is_over:
+                state.end(error)

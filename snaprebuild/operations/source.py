@@ -9,8 +9,8 @@ from enum import Enum
 
 from formats.broker_files import Properties, read_properties
 from formats.errors import FormatError
-from formats.file_names import DirectoryForm
-from snaprebuild.errors import UsageError
+from formats.file_names import DirectoryForm, FileKind, parse_file_name
+from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.log_dir import LogDirState, find_partitions, read_small_file
@@ -21,6 +21,7 @@ __all__ = [
     "Selection",
     "Source",
     "TopicKind",
+    "check_segments_are_files",
     "expiration_of",
     "log_dirs_of",
     "open_source",
@@ -185,6 +186,20 @@ def _why_skipped(directory: PartitionDir, is_named: bool) -> Finding | None:
     return None
 
 
+def check_segments_are_files(directory: PartitionDir) -> None:
+    """A link, pipe or directory under the name of a segment is not followed; without it the log has a hole that no listing shows.
+
+    Raises:
+        ReadFailedError: there is one.
+    """
+    for name in directory.unreadable:
+        parsed = parse_file_name(name)
+        if parsed is not None and parsed.kind is FileKind.LOG:
+            raise ReadFailedError(
+                "is named like a segment and is no regular file: nothing is done here", path=directory.file_path(name)
+            )
+
+
 def read_server_properties(path: str) -> Properties:
     """Reads a broker's configuration.
 
@@ -219,13 +234,20 @@ def expiration_of(properties: Properties) -> int:
     try:
         own = properties.get("producer.id.expiration.ms")
         if own is not None:
-            return int(own)
+            return _milliseconds(own)
         old = properties.get("transactional.id.expiration.ms")
         if old is not None:
-            return max(DEFAULT_EXPIRATION_MS, int(old))
+            return max(DEFAULT_EXPIRATION_MS, _milliseconds(old))
         protocol = properties.get("inter.broker.protocol.version")
         if protocol is not None and tuple(int(part) for part in protocol.split("-")[0].split(".")[:2]) < (3, 4):
             return EXPIRATION_BEFORE_3_4_MS
     except ValueError as error:
         raise UsageError(f"server.properties: {error}") from error
     return DEFAULT_EXPIRATION_MS
+
+
+def _milliseconds(text: str) -> int:
+    value = int(text)
+    if not 1 <= value < 2**63:
+        raise ValueError(f"expected 1 or more milliseconds, found {value}")
+    return value

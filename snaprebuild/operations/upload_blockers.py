@@ -6,7 +6,7 @@ fails holds back every later one of its partition, and local retention frees not
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -35,6 +35,9 @@ class FreedBy(Enum):
 class Blocker(Enum):
     """Why a closed segment does not go up."""
 
+    # There is one object for each member. The default hashes the name, in Python, and a large scan asks half a million times.
+    __hash__ = object.__hash__
+
     MISSING_SNAPSHOT = "missing-snapshot"
     """No snapshot at the next base offset: the upload ends with a NullPointerException (KAFKA-15195)."""
     SNAPSHOT_REMOVED_AT_START = "snapshot-removed-at-start"
@@ -55,6 +58,11 @@ class Blocker(Enum):
         """What helps."""
         return _FREED_BY[self]
 
+    @property
+    def alone(self) -> tuple[Blocker, ...]:
+        """This reason only; always the same object, because most blocked segments share it."""
+        return _ALONE[self]
+
 
 _FREED_BY = {
     Blocker.MISSING_SNAPSHOT: FreedBy.REBUILD,
@@ -65,6 +73,7 @@ _FREED_BY = {
     Blocker.NO_LEADER_EPOCHS: FreedBy.RETENTION,
     Blocker.SEGMENT_TOO_LARGE: FreedBy.RETENTION,
 }
+_ALONE = {blocker: (blocker,) for blocker in Blocker}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +91,11 @@ class BlockedSegment:
     size_bytes: int
     blockers: tuple[Blocker, ...]
 
-    def freed_with(self, helps: Collection[FreedBy]) -> bool:
-        """Whether these measures remove every reason."""
-        return all(blocker.freed_by in helps for blocker in self.blockers)
-
 
 def blocked_segments(
     segments: tuple[SegmentFiles, ...],
     log_start: int,
-    snapshot_blockers: dict[int, Blocker],
+    snapshot_blockers: dict[int, tuple[Blocker, ...]],
     first_epoch_offset: int | None,
 ) -> Iterator[BlockedSegment]:
     """The closed segments above the log start that something holds back.
@@ -105,17 +110,16 @@ def blocked_segments(
         next_base = following.base_offset
         if next_base <= log_start:
             continue
-        blockers = []
-        if next_base in snapshot_blockers:
-            blockers.append(snapshot_blockers[next_base])
+        blockers = snapshot_blockers.get(next_base, ())
         if segment.offset_index is None:
-            blockers.append(Blocker.MISSING_OFFSET_INDEX)
+            blockers += Blocker.MISSING_OFFSET_INDEX.alone
         if segment.time_index is None:
-            blockers.append(Blocker.MISSING_TIME_INDEX)
+            blockers += Blocker.MISSING_TIME_INDEX.alone
         # The epoch that began before the segment, or any that begins inside it.
         if first_epoch_offset is None or first_epoch_offset >= next_base:
-            blockers.append(Blocker.NO_LEADER_EPOCHS)
-        if segment.size_bytes > SEGMENT_BYTES_MAX:
-            blockers.append(Blocker.SEGMENT_TOO_LARGE)
+            blockers += Blocker.NO_LEADER_EPOCHS.alone
+        size_bytes = segment.log.identity.size_bytes
+        if size_bytes > SEGMENT_BYTES_MAX:
+            blockers += Blocker.SEGMENT_TOO_LARGE.alone
         if blockers:
-            yield BlockedSegment(segment.base_offset, next_base, segment.size_bytes, tuple(blockers))
+            yield BlockedSegment(segment.base_offset, next_base, size_bytes, blockers)

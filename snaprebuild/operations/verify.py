@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from formats.errors import FormatError
-from snaprebuild.errors import SnaprebuildError
+from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.operations.crosscheck import CrossCheck
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.replay_partition import (
@@ -18,7 +18,7 @@ from snaprebuild.operations.replay_partition import (
 )
 from snaprebuild.operations.schedule import ReadTask, Work, run
 from snaprebuild.operations.segment_tasks import read_tasks
-from snaprebuild.operations.source import PartitionSource, Selection, Source
+from snaprebuild.operations.source import PartitionSource, Selection, Source, check_segments_are_files
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -97,11 +97,16 @@ def verify(
         progress: told of every segment: partition and bytes.
     """
     verdicts = [PartitionVerdict(partition) for partition in source.partitions]
-    works = [
-        _VerifyWork(verdict, clock, selection or Selection(), check_crc=check_crc, progress=progress)
-        for verdict in verdicts
-        if verdict.source.directory.segments
-    ]
+    works = []
+    for verdict in verdicts:
+        work = _VerifyWork(verdict, clock, selection or Selection(), check_crc=check_crc, progress=progress)
+        try:
+            check_segments_are_files(verdict.source.directory)
+        except ReadFailedError as error:
+            work.fail(error)
+            continue
+        if verdict.source.directory.segments:
+            works.append(work)
     run(works, jobs)
     return VerifyResult(clock, tuple(verdicts), source.findings)
 
@@ -165,11 +170,19 @@ class _VerifyWork(Work):
             self._verdict.findings.append(differs)
         if not self._selection.takes_boundary(state.offset):
             return
-        comparison = self._cross.snapshot(state)
+        try:
+            comparison = self._cross.snapshot(state)
+        except ReadFailedError as error:
+            self._unreadable(error)
+            return
         if comparison is None:
             self._verdict.missing.append(state.offset)
         else:
             self._judge(SnapshotVerdict(state.offset, comparison, state.judgement.snapshot_class))
+
+    def _unreadable(self, error: ReadFailedError) -> None:
+        """That a snapshot cannot be read proves nothing about it, and the others are judged all the same."""
+        self._verdict.findings.append(finding_of_error(error, self._verdict.source.directory.path))
 
     def _others(self, reason: str) -> None:
         """Snapshots at offsets where the replay has no state to compare with: only what they say by themselves."""
@@ -177,10 +190,14 @@ class _VerifyWork(Work):
         for offset, _ in directory.snapshots:
             if offset in self._seen or not self._selection.takes_boundary(offset):
                 continue
-            why = "nothing before the first segment is on disk" if offset == directory.segments[0].base_offset else reason
+            is_first = bool(directory.segments) and offset == directory.segments[0].base_offset
+            why = "nothing before the first segment is on disk" if is_first else reason
             try:
                 entries = read_snapshot_file(directory, offset)
-            except (FormatError, SnaprebuildError) as error:
+            except ReadFailedError as error:
+                self._unreadable(error)
+                continue
+            except FormatError as error:
                 comparison = Comparison(SnapshotStatus.CORRUPT, True, 0, 0, 0, (), str(error))
             else:
                 if entries is None:

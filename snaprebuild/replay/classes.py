@@ -15,16 +15,21 @@ from snaprebuild.replay.segment_summary import SegmentSummary
 
 __all__ = ["Damage", "Judgement", "ReplayRecord", "SnapshotClass"]
 
+REASONS_LISTED_MAX = 10
+"""Doubts that a judgement names. A compacted log of 10,000 segments has one in each, and as many judgements."""
+
 
 class SnapshotClass(Enum):
     """What may be claimed of a rebuilt snapshot."""
 
     EXACT = "EXACT"
-    """Equals what a broker's own replay of the whole log gives."""
+    """Equals what a broker's own replay of the whole log gives, or, where the log begins above 0, its replay of the retained log on the
+    snapshot at the first offset, which all later snapshots confirm."""
     EXACT_FROM_LOG_START = "EXACT_FROM_LOG_START"
     """Equals what a broker's recovery from the first retained offset gives; producers whose batches were all deleted are absent."""
     LOAD_EQUIVALENT = "LOAD_EQUIVALENT"
-    """A broker that loads it now has the same state as from an EXACT one: only entries that it would drop are left out."""
+    """A broker that loads it now has the same state as from an EXACT one: only entries that it would drop are left out. Where the log
+    begins above 0, producers whose batches were deleted are known as far as the snapshot behind the window names them."""
     SUPERSET_SAFE = "SUPERSET_SAFE"
     """Load-equivalent, with true entries that have expired and that a broker drops when it loads them."""
     UNPROVEN = "UNPROVEN"
@@ -53,12 +58,10 @@ class Damage:
     Attributes:
         offset: boundaries above it are lost.
         reason: what is there.
-        is_tolerated: a torn or zero-filled end of the last segment, which is normal.
     """
 
     offset: int
     reason: str
-    is_tolerated: bool = False
 
 
 @dataclass(slots=True)
@@ -69,7 +72,6 @@ class ReplayRecord:
         next_offset: end of what was read.
         damage: what ended the replay, if anything did.
         doubts: reasons for UNSOUND, as they came up.
-        weaknesses: reasons for UNPROVEN.
         notes: what a reader should know and changes no class.
         bad_crc_count: batches with a wrong checksum so far.
         missing_offsets: offsets that no batch covers.
@@ -78,14 +80,20 @@ class ReplayRecord:
     next_offset: int | None = None
     damage: Damage | None = None
     doubts: list[str] = field(default_factory=list)
-    weaknesses: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     bad_crc_count: int = 0
     missing_offsets: int = 0
 
-    def take(self, summary: SegmentSummary, *, is_last: bool, path: str) -> None:
-        """Adds the next segment."""
-        self._take_order(summary)
+    def take(self, summary: SegmentSummary, *, is_last: bool, path: str, following: int | None = None) -> None:
+        """Adds the next segment.
+
+        Args:
+            summary: of the segment.
+            is_last: of the log.
+            path: of the segment, for messages.
+            following: base offset of the segment behind it, None for the last.
+        """
+        self._take_order(summary, following)
         if summary.bad_crc_count:
             self.bad_crc_count += summary.bad_crc_count
             position, offset = summary.bad_crc[0]
@@ -97,7 +105,7 @@ class ReplayRecord:
         self._take_tail(summary, is_last=is_last)
         self.next_offset = max(summary.next_offset, summary.base_offset)
 
-    def _take_order(self, summary: SegmentSummary) -> None:
+    def _take_order(self, summary: SegmentSummary, following: int | None) -> None:
         missing = summary.missing_offsets
         if self.next_offset is not None and summary.base_offset > self.next_offset:
             missing += summary.base_offset - self.next_offset
@@ -109,8 +117,11 @@ class ReplayRecord:
             )
         if summary.disorder_offset is not None:
             self.doubts.append(f"the batch at offset {summary.disorder_offset} does not lie behind the one before it")
-        if self.next_offset is not None and summary.base_offset < self.next_offset:
-            self.doubts.append(f"segment {summary.base_offset} begins before the one before it ends, at {self.next_offset}")
+        if following is not None and following < summary.next_offset:
+            # Told with the earlier one: the state at the boundary between them already has what lies behind it.
+            self.doubts.append(
+                f"segment {summary.base_offset} ends at {summary.next_offset}, behind the base {following} of the next one"
+            )
 
     def _take_tail(self, summary: SegmentSummary, *, is_last: bool) -> None:
         tail = summary.tail
@@ -123,16 +134,18 @@ class ReplayRecord:
         # In an earlier segment even a torn end means that batches below the next segment are gone.
         self.damage = self.damage or Damage(summary.next_offset, str(tail.error))
 
+    def _listed_doubts(self) -> list[str]:
+        more = len(self.doubts) - REASONS_LISTED_MAX
+        return [*self.doubts[:REASONS_LISTED_MAX], *([f"and {more} more"] if more > 0 else [])]
+
     def judge(self, state: SegmentEffect, *, starts_at_zero: bool, has_trusted_base: bool) -> Judgement:
         """The class of the state at the end of what was taken, replayed from the first segment on disk or a trusted snapshot."""
         if self.doubts:
-            return Judgement(SnapshotClass.UNSOUND, (*self.doubts, *self.notes))
-        reasons = [*self.weaknesses, *self.notes]
+            return Judgement(SnapshotClass.UNSOUND, (*self._listed_doubts(), *self.notes))
+        reasons = list(self.notes)
         if state.epoch_decreased.any():
             producers = state.producer_id[state.epoch_decreased]
             reasons.insert(0, f"the epoch of producer {int(producers[0])} went down: Kafka's two replay paths may differ there")
-            return Judgement(SnapshotClass.UNPROVEN, tuple(reasons))
-        if self.weaknesses:
             return Judgement(SnapshotClass.UNPROVEN, tuple(reasons))
         if starts_at_zero:
             return Judgement(SnapshotClass.EXACT, ("every batch from offset 0 was replayed", *reasons))

@@ -200,8 +200,9 @@ def _differences(truth: SegmentEffect, expected: np.ndarray, found: np.ndarray, 
 def _missing(truth: SegmentEffect, expected: np.ndarray, row: int, knowledge: Knowledge) -> Difference:
     entry = expected[row]
     last, first = int(entry["last_offset"]), int(entry["current_txn_first_offset"])
-    newest = max(last, first)
-    certain = bool(truth.assigned[row]) and newest >= knowledge.log_start_offset
+    # Where the newest marker lies is not known, so a producer without a batch counts only where all of the retained log does.
+    retained = knowledge.log_start_offset <= knowledge.first_offset or max(last, first) >= knowledge.log_start_offset
+    certain = bool(truth.assigned[row]) and retained
     if first >= 0:
         cost = f"its transaction, open from {first}, is forgotten: undecided data is read by consumers and uploaded"
     else:
@@ -245,7 +246,7 @@ def _field(truth: SegmentEffect, expected: np.ndarray, row: int, found: np.void,
 def _is_open(name: str, truth: SegmentEffect, row: int, found: np.void, knowledge: Knowledge) -> bool:
     """Whether a differing field is one that the retained log does not fix."""
     if not truth.assigned[row]:
-        return True
+        return not knowledge.is_complete
     if name in ("epoch", "timestamp"):
         return False
     if name == "coordinator_epoch":
@@ -254,16 +255,31 @@ def _is_open(name: str, truth: SegmentEffect, row: int, found: np.void, knowledg
         # A producer that expired and came back has lost it, until the next marker.
         return bool(found[name] == NONE and truth.end[row] == ENDS_WITH_DATA)
     if name == "current_txn_first_offset":
-        came_in_open = 0 <= found[name] < knowledge.first_offset
-        return bool(not truth.txn_is_set[row] and not knowledge.is_complete and came_in_open)
+        return _is_transaction_open(truth, row, found, knowledge)
     return _is_batch_open(truth, row, found, knowledge)
+
+
+def _is_transaction_open(truth: SegmentEffect, row: int, found: np.void, knowledge: Knowledge) -> bool:
+    first, claimed = int(truth.txn_first_offset[row]), int(found["current_txn_first_offset"])
+    if (
+        not truth.txn_is_set[row]
+        and truth.fail_open[row] == NONE
+        and not knowledge.is_complete
+        and 0 <= claimed < knowledge.first_offset
+    ):
+        return True  # it came in open
+    # A broker that recovered from its log start offset, in the middle of the transaction, lets it begin there.
+    return 0 <= first < knowledge.log_start_offset and first < claimed <= int(truth.last_offset[row])
 
 
 def _is_batch_open(truth: SegmentEffect, row: int, found: np.void, knowledge: Knowledge) -> bool:
     has_none = found["last_offset"] < 0
     if truth.batch[row] == SET:
         # An expired producer that came back with a marker alone has no batch; but one whose marker closed a transaction had not expired.
-        return bool(has_none and truth.end[row] not in (ENDS_WITH_DATA, ENDS_CLOSING))
+        # Neither has one whose batch lies below the log start offset from which a broker recovered, and whose marker does not.
+        came_back = truth.end[row] not in (ENDS_WITH_DATA, ENDS_CLOSING)
+        cut_off = truth.end[row] != ENDS_WITH_DATA and truth.last_offset[row] < knowledge.log_start_offset
+        return bool(has_none and (came_back or cut_off))
     if truth.batch[row] == IF and not knowledge.is_complete:
         return bool(has_none or found["last_offset"] < knowledge.first_offset)
     assert truth.batch[row] in (IF, CLEAR)

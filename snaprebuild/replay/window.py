@@ -2,8 +2,21 @@
 
 A producer whose newest batch is older than the expiration is dropped by any broker that loads the state, unless its transaction is open.
 So replay may begin at the earliest segment that holds a younger timestamp, IF nothing below it still matters: a transaction that was
-opened there, a batch that a marker keeps, a coordinator epoch. A snapshot that a live broker wrote behind the window settles most of
-that; what it leaves open is settled by going back, segment by segment.
+opened there, a batch that a marker keeps, a coordinator epoch. A snapshot that a live broker wrote behind the window (the *witness*)
+settles most of that; what it leaves open is settled by going back, segment by segment.
+
+Two facts about legal logs are used beside it: a producer id is transactional or not for its whole life (``InitProducerId`` decides it), so
+one that writes outside of transactions never met a marker; and a data batch of epoch 0 and sequence 0 is the first one of its producer.
+
+What no look at the window can tell, because no batch in it contradicts the witness:
+
+* an open transaction that the witness lacks (or invents), of a producer without any batch between the window and the witness;
+* a transaction that the witness lets begin too late, namely at the producer's first batch in the window (a witness that was derived from a
+  false empty snapshot at or below the window does this), or too early, anywhere below the window;
+* a coordinator epoch, where no marker of the producer lies between the window and the witness, unless the witness has none at all.
+
+So a witness that agrees with every batch of the window, but was written by a broker that had lost its state below it, is believed. A
+surviving empty snapshot below it is the trace that such a loss usually leaves, and keeps the witness from being believed.
 
 Source: KIP-854 for the expiration; the proof is this project's own (docs/evidence.md) and is tested against full replays.
 """
@@ -16,9 +29,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from formats.producer_snapshot import ENTRY_DTYPE
-from snaprebuild.replay.segment_effect import IF, NONE, SET, SegmentEffect, entries_of
+from snaprebuild.replay.segment_effect import CLEAR, IF, NONE, SET, SegmentEffect, entries_of
 
 __all__ = ["Gap", "WindowState", "expired_mask", "same_when_loaded", "settle", "window_start", "witness_fault"]
+
+GAPS_LISTED_MAX = 100
+"""Gaps of one kind that a state lists; all are counted."""
 
 
 def window_start(largest_timestamps: Sequence[int | None], as_of_ms: int, expiration_ms: int) -> int:
@@ -64,10 +80,12 @@ class Gap:
     """Something below the window that the window does not settle.
 
     Attributes:
+        name: ``G1`` to ``G4``, as docs/evidence.md names it.
         producer_id: int64.
-        reason: what is not known, with the name that docs/evidence.md gives it.
+        reason: what is not known.
     """
 
+    name: str
     producer_id: int
     reason: str
 
@@ -77,24 +95,55 @@ class WindowState:
     """The state at a boundary of the window.
 
     Attributes:
-        entries: of ``ENTRY_DTYPE``, sorted by producer id.
-        gaps: what is not settled; empty when the state is proven.
+        entries: of ``ENTRY_DTYPE``, sorted by producer id. Entries of which a field is not known, but which have expired for certain, are
+            left out.
+        gaps: what is not settled, at most ``GAPS_LISTED_MAX`` of a kind; empty when the state is proven.
+        gap_count: all of them.
     """
 
     entries: np.ndarray
     gaps: tuple[Gap, ...]
+    gap_count: int
 
 
-def witness_fault(total: SegmentEffect, witness: SegmentEffect, as_of_ms: int, expiration_ms: int) -> str | None:
+class _Gaps:
+    """Collects gaps; of each kind some are listed and all are counted."""
+
+    def __init__(self) -> None:
+        self.listed: list[Gap] = []
+        self.count = 0
+
+    def add(self, name: str, producers: np.ndarray, reason: str) -> None:
+        self.count += len(producers)
+        self.listed.extend(Gap(name, producer, reason) for producer in producers[:GAPS_LISTED_MAX].tolist())
+
+
+# ---------------------------------------------------------------------------------------------------------------- the witness
+
+
+def witness_fault(
+    total: SegmentEffect,
+    witness: SegmentEffect,
+    *,
+    window_offset: int,
+    first_offset: int,
+    as_of_ms: int,
+    expiration_ms: int,
+) -> str | None:
     """Whether a surviving snapshot may speak for what lies below the window.
 
-    It may if every producer with a batch between the window and the snapshot stands in it with exactly what the replay gives, and if it is
-    not empty for want of anything that it could be checked by.
+    It may if every producer with a batch between the window and the snapshot stands in it with exactly what the replay gives, if what it
+    says of the others can be true, and if it is not empty for want of anything that it could be checked by.
+
+    A right snapshot may be refused: one of a producer that expired, came back and lost its batch or coordinator epoch by that. This costs
+    reading further back, no more.
 
     Args:
         total: effect of everything from the window to the snapshot's offset.
         witness: the snapshot, from ``effect_of_entries``.
-        as_of_ms: entries that a load at this moment drops are not compared.
+        window_offset: base offset of the first segment of the window.
+        first_offset: base offset of the first segment on disk.
+        as_of_ms: entries that a load at this moment drops may be absent from the snapshot.
         expiration_ms: see there.
 
     Returns:
@@ -108,84 +157,131 @@ def witness_fault(total: SegmentEffect, witness: SegmentEffect, as_of_ms: int, e
     missing = live & ~found
     if missing.any():
         return f"the snapshot behind the window lacks producer {int(replayed.producer_id[missing][0])}"
-    differs = np.zeros(len(replayed), dtype=bool)
-    for name in ("epoch", "timestamp"):
-        differs |= getattr(replayed, name) != getattr(witness, name)[row]
-    differs |= replayed.marked & (replayed.coordinator_epoch != witness.coordinator_epoch[row])
-    kept = replayed.batch == SET
-    for name in ("last_sequence", "last_offset", "offset_delta"):
-        differs |= kept & (getattr(replayed, name) != getattr(witness, name)[row])
-    opened, claimed = replayed.txn_first_offset, witness.txn_first_offset[row]
-    differs |= replayed.txn_is_set & (opened != claimed)
-    # Without a marker the transaction may have been opened below the window, never later than its first batch inside.
-    differs |= ~replayed.txn_is_set & (opened != NONE) & ((claimed == NONE) | (claimed > opened))
-    wrong = differs & live & found
+    same = replayed.chosen(np.flatnonzero(found))
+    wrong = _contradicts(same, witness.chosen(row[found]), window_offset)
     if wrong.any():
-        return f"the snapshot behind the window contradicts the replay for producer {int(replayed.producer_id[wrong][0])}"
+        return f"the snapshot behind the window contradicts the replay for producer {int(same.producer_id[wrong][0])}"
+    silent = _absent_from(witness, total)
+    opened = silent.txn_first_offset
+    inside = (silent.last_offset >= window_offset) | (opened >= window_offset)
+    if inside.any():
+        producer = int(silent.producer_id[inside][0])
+        return f"the snapshot behind the window names an offset inside it at which producer {producer} has no batch"
+    # Below the window all is old; a young producer that is silent in it can only come from data that was deleted.
+    young = ~expired_mask(entries_of(silent), as_of_ms, expiration_ms) & (opened == NONE)
+    young &= (silent.last_offset >= first_offset) | (first_offset == 0)
+    if young.any():
+        return f"producer {int(silent.producer_id[young][0])} of the snapshot behind the window is young and has no batch in it"
     return None
 
 
-def settle(prefix: SegmentEffect, total: SegmentEffect, witness: SegmentEffect) -> WindowState:
+def _contradicts(replayed: SegmentEffect, witness: SegmentEffect, window_offset: int) -> np.ndarray:
+    """Which producers (the same in both, row by row) cannot be what the witness says, whatever came before the window."""
+    differs: np.ndarray = (replayed.epoch != witness.epoch) | (replayed.timestamp != witness.timestamp)
+    differs |= replayed.marked & (replayed.coordinator_epoch != witness.coordinator_epoch)
+    differs |= ~replayed.marked & _met_no_marker(replayed) & (witness.coordinator_epoch != NONE)
+    for name in ("last_sequence", "last_offset", "offset_delta"):
+        differs |= (replayed.batch == SET) & (getattr(replayed, name) != getattr(witness, name))
+    differs |= (replayed.batch == CLEAR) & (witness.last_offset != NONE)
+    differs |= (replayed.batch == IF) & (witness.last_offset >= window_offset)
+    opened, claimed = replayed.txn_first_offset, witness.txn_first_offset
+    # Without a marker the transaction may have begun below the window; inside it, nowhere else than at its first batch there.
+    began_below = ~replayed.txn_is_set & ~_began_closed(replayed) & (opened != NONE) & (claimed != NONE) & (claimed < window_offset)
+    differs |= (opened != claimed) & ~began_below
+    return differs
+
+
+def _met_no_marker(effect: SegmentEffect) -> np.ndarray:
+    """Producers that had met no marker before their first batch here: they write outside of transactions, so they never meet one.
+
+    A first batch of epoch 0 and sequence 0 is no proof: an empty transaction, of which only the marker came here, may lie before it.
+    """
+    never: np.ndarray = effect.assigned & (effect.fail_open != NONE)
+    return never
+
+
+def _began_closed(effect: SegmentEffect) -> np.ndarray:
+    """Producers that had no transaction open before their first batch here: Kafka throws at one outside of it, or they had no batch."""
+    closed: np.ndarray = effect.assigned & (effect.starts_fresh | (effect.fail_open != NONE))
+    return closed
+
+
+# ---------------------------------------------------------------------------------------------------------------- the state
+
+
+def settle(
+    prefix: SegmentEffect, total: SegmentEffect, witness: SegmentEffect, *, as_of_ms: int, expiration_ms: int
+) -> WindowState:
     """The state at a boundary inside the window, with what the witness adds, and what stays open.
 
     Args:
         prefix: effect of everything from the window to the boundary.
         total: effect of everything from the window to the witness.
-        witness: a snapshot at or behind the boundary for which ``witness_fault`` found nothing.
+        witness: a snapshot at or behind the boundary for which ``witness_fault`` found nothing; the identity for none.
+        as_of_ms: what is not known of an entry that a load at this moment drops is no gap.
+        expiration_ms: see there.
     """
     entries = entries_of(prefix)
-    in_total, _ = _lookup(total.producer_id, prefix.producer_id)
-    in_witness, witnessed = _lookup(witness.producer_id, prefix.producer_id)
-    fresh = prefix.starts_fresh & prefix.assigned
-    gaps: list[Gap] = []
+    gaps = _Gaps()
+    producers = prefix.producer_id
+    unmarked = prefix.assigned & ~prefix.marked & ~_met_no_marker(prefix)
+    # None at all may also mean that the producer expired below the window, came back, and lost it: the log would say more.
+    told = _column(witness, "coordinator_epoch", producers)
+    from_witness = unmarked & ~_column(total, "marked", producers) & (told != NONE)
+    entries["coordinator_epoch"][from_witness] = told[from_witness]
 
-    def gap(mask: np.ndarray, producers: np.ndarray, reason: str) -> None:
-        gaps.extend(Gap(int(producer), reason) for producer in producers[mask])
+    uncertain = prefix.assigned & ~prefix.txn_is_set & ~_began_closed(prefix)
+    first = _column(witness, "txn_first_offset", producers)
+    never_closed = uncertain & ~_column(total, "txn_is_set", producers) & (first != NONE)
+    entries["current_txn_first_offset"][never_closed] = first[never_closed]
 
-    gap(~prefix.assigned, prefix.producer_id, "only empty control batches in the window (G1)")
-    gap(
-        prefix.batch == IF,
-        prefix.producer_id,
-        "a marker is the first batch in the window: the batch before it may still count (G1)",
+    gone = prefix.assigned & ~uncertain & expired_mask(entries, as_of_ms, expiration_ms)
+    unknown_batch = prefix.batch == IF
+    unknown_epoch = unmarked & ~from_witness
+    gaps.add("G1", producers[~prefix.assigned], "only empty control batches in the window")
+    gaps.add(
+        "G1", producers[unknown_batch & ~gone], "a marker is its first batch in the window: the batch before it may still count"
     )
-
-    # Coordinator epoch: that of the witness, where no marker came since.
-    unmarked = prefix.assigned & ~prefix.marked & ~fresh
-    from_witness = unmarked & ~total.marked[in_total] & witnessed
-    if len(witness):
-        entries["coordinator_epoch"][from_witness] = witness.coordinator_epoch[in_witness[from_witness]]
-    gap(unmarked & ~from_witness, prefix.producer_id, "no marker before the boundary: the coordinator epoch is not known (G4)")
-
-    # Open transaction: certain behind a marker, a fresh start or data outside of any transaction; else that of the witness.
-    uncertain = prefix.assigned & ~prefix.txn_is_set & ~fresh & (prefix.fail_open == NONE)
-    never_closed = uncertain & ~total.txn_is_set[in_total] & witnessed
-    if len(witness):
-        entries["current_txn_first_offset"][never_closed] = witness.txn_first_offset[in_witness[never_closed]]
-    gap(uncertain & ~never_closed, prefix.producer_id, "its transaction may have begun below the window (G2)")
+    gaps.add("G2", producers[uncertain & ~never_closed], "its transaction may have begun below the window")
+    gaps.add("G4", producers[unknown_epoch & ~gone], "no marker before the boundary: its coordinator epoch is not known")
 
     later = _absent_from(total, prefix)
-    gap(*_later_gaps(later, witness), "a transaction may have been open across the boundary (G3)")
-    untouched = _absent_from(witness, total)
-    both = np.concatenate((entries, entries_of(untouched)))
-    return WindowState(both[np.argsort(both["producer_id"].astype(np.int64), kind="stable")].astype(ENTRY_DTYPE), tuple(gaps))
+    gaps.add("G3", later.producer_id[_may_cross(later, witness)], "a transaction may have been open across the boundary")
+    silent = _absent_from(witness, total)
+    forgotten = (silent.txn_first_offset != NONE) & (silent.coordinator_epoch == NONE)
+    gaps.add("G4", silent.producer_id[forgotten], "its coordinator epoch was not known to the snapshot behind the window either")
+
+    known = entries[~(gone & (unknown_batch | unknown_epoch))]
+    both = np.concatenate((known, entries_of(silent)))
+    order = np.argsort(both["producer_id"].astype(np.int64), kind="stable")
+    return WindowState(both[order].astype(ENTRY_DTYPE), tuple(gaps.listed), gaps.count)
 
 
-def _later_gaps(later: SegmentEffect, witness: SegmentEffect) -> tuple[np.ndarray, np.ndarray]:
-    """Producers that appear only behind the boundary, and may have had a transaction open at it all the same."""
-    row, witnessed = _lookup(witness.producer_id, later.producer_id)
-    # Opened behind the boundary for certain: the witness names a first offset that is one of the batches seen.
-    opened_later = np.zeros(len(later), dtype=bool)
-    if len(witness):
-        opened_later = ~later.txn_is_set & witnessed & (later.txn_first_offset != NONE)
-        opened_later &= witness.txn_first_offset[row] == later.txn_first_offset
-    certain = later.starts_fresh | (later.fail_open != NONE) | opened_later
-    return ~certain, later.producer_id
+def _may_cross(later: SegmentEffect, witness: SegmentEffect) -> np.ndarray:
+    """Of producers that appear only behind the boundary, those that may have had a transaction open at it all the same."""
+    # Opened behind the boundary for certain: it is open still, and the witness names one of the batches seen as its first.
+    opened = later.txn_first_offset
+    opened_later = ~later.txn_is_set & (opened != NONE) & (_column(witness, "txn_first_offset", later.producer_id) == opened)
+    crossing: np.ndarray = ~(_began_closed(later) | opened_later)
+    return crossing
+
+
+# ---------------------------------------------------------------------------------------------------------------- rows
 
 
 def _absent_from(effect: SegmentEffect, other: SegmentEffect) -> SegmentEffect:
     """The rows of ``effect`` whose producers ``other`` does not touch."""
     _, found = _lookup(other.producer_id, effect.producer_id)
     return effect.chosen(np.flatnonzero(~found))
+
+
+def _column(effect: SegmentEffect, name: str, producers: np.ndarray) -> np.ndarray:
+    """A column of ``effect`` for each of ``producers``; -1 or False where it does not touch the producer."""
+    column: np.ndarray = getattr(effect, name)
+    row, found = _lookup(effect.producer_id, producers)
+    values = np.full(len(producers), False if column.dtype == np.bool_ else NONE, dtype=column.dtype)
+    values[found] = column[row[found]]
+    return values
 
 
 def _lookup(sorted_ids: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

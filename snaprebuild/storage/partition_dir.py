@@ -163,10 +163,12 @@ def partition_dir_of_entries(path: str, name: PartitionDirectoryName, entries: I
 
 
 _STEM_CHARACTERS = 20
-_OFFSET_MAX_DIGITS = str(INT64_MAX).rjust(_STEM_CHARACTERS, "0")
 _LOG, _SNAPSHOT, _TRANSACTION_INDEX = FileKind.LOG.value, FileKind.PRODUCER_SNAPSHOT.value, FileKind.TRANSACTION_INDEX.value
 _OFFSET_INDEX, _TIME_INDEX = FileKind.OFFSET_INDEX.value, FileKind.TIME_INDEX.value
-_FREQUENT = (_LOG, _OFFSET_INDEX, _TIME_INDEX, _TRANSACTION_INDEX, _SNAPSHOT)
+_INDEXES = (_OFFSET_INDEX, _TIME_INDEX, _TRANSACTION_INDEX)
+_FREQUENT = (_LOG, *_INDEXES, _SNAPSHOT)
+_LAST_NAME = f"{INT64_MAX:0{_STEM_CHARACTERS}d}~"
+"""Behind every name that begins with an offset."""
 
 _Entry: TypeAlias = "os.DirEntry[str]"
 
@@ -195,14 +197,17 @@ class _Sorter:
         for entry in entries:
             name = entry.name
             of_ending = frequent.get(name[_STEM_CHARACTERS:])
-            stem = name[:_STEM_CHARACTERS]
-            # isdecimal alone knows the digits of other scripts.
-            if of_ending is not None and stem.isdecimal() and stem.isascii() and stem <= _OFFSET_MAX_DIGITS:
-                of_ending[stem] = entry
-            else:
+            if of_ending is None:
                 self._rare(entry)
+            else:
+                of_ending[name] = entry
+        # An index needs no look of its own as long as its segment has a genuine name.
+        for ending in (_LOG, _SNAPSHOT):
+            self._only_genuine(frequent[ending])
         segments = tuple(self._segments())
-        lone = [entry.name for ending in _FREQUENT[1:4] for entry in frequent[ending].values()]
+        for ending in _INDEXES:
+            self._only_genuine(frequent[ending])
+        lone = [name for ending in _INDEXES for name in frequent[ending]]
         return PartitionDir(
             path=self.path,
             name=self.name,
@@ -216,6 +221,14 @@ class _Sorter:
             inode=self.status.st_ino,
             **{key: tuple(sorted(names)) for key, names in self.lists.items()},
         )
+
+    def _only_genuine(self, entries: dict[str, _Entry]) -> None:
+        """Takes out what has a frequent ending and no offset before it."""
+        # isdecimal alone knows the digits of other scripts. Equal lengths compare as numbers do.
+        for name in [
+            name for name in entries if not (name[:_STEM_CHARACTERS].isdecimal() and name.isascii() and name <= _LAST_NAME)
+        ]:
+            self._rare(entries.pop(name))
 
     def _rare(self, entry: _Entry) -> None:
         known = parse_file_name(entry.name)
@@ -241,8 +254,8 @@ class _Sorter:
         transaction_indexes = self.frequent[_TRANSACTION_INDEX]
         for base_offset, log in self._listed(_LOG):
             stem = log.name[:_STEM_CHARACTERS]
-            offset_index, time_index = offset_indexes.pop(stem, None), time_indexes.pop(stem, None)
-            transaction_index = transaction_indexes.pop(stem, None)
+            offset_index, time_index = offset_indexes.pop(stem + _OFFSET_INDEX, None), time_indexes.pop(stem + _TIME_INDEX, None)
+            transaction_index = transaction_indexes.pop(stem + _TRANSACTION_INDEX, None) if transaction_indexes else None
             yield SegmentFiles(
                 base_offset,
                 log,
@@ -253,11 +266,11 @@ class _Sorter:
 
     def _listed(self, ending: str) -> Iterator[tuple[int, ListedFile]]:
         """Files of one kind by offset, with identity and owner. Equal digits are equally long, so their order is that of the offsets."""
-        for stem, entry in sorted(self.frequent[ending].items()):
+        for name, entry in sorted(self.frequent[ending].items()):
             status = self._status(entry)
             if status is not None:
                 identity = FileIdentity(status.st_size, status.st_mtime_ns, status.st_ino)
-                yield int(stem), ListedFile(entry.name, identity, self._owner(status))
+                yield int(name[:_STEM_CHARACTERS]), ListedFile(name, identity, self._owner(status))
 
     def _owner(self, status: os.stat_result) -> Ownership:
         # One value for all files: nearly every file of a partition has the same owner and mode.

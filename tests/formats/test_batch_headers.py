@@ -299,7 +299,10 @@ def test_random_hints(chosen: list[int], block_bytes: int) -> None:
     assert read_fast(segment(HINTED.data), hint=hints(chosen), block_bytes=block_bytes) == TRUE_ANSWER
 
 
-@given(wrong=st.dictionaries(st.integers(0, 399), st.integers(-70, 70), min_size=1, max_size=5), block_bytes=st.sampled_from((5000, 1 << 20)))
+@given(
+    wrong=st.dictionaries(st.integers(0, 399), st.integers(-70, 70), min_size=1, max_size=5),
+    block_bytes=st.sampled_from((5000, 1 << 20)),
+)
 def test_nearly_true_hints(wrong: dict[int, int], block_bytes: int) -> None:
     chosen = [position + wrong.get(row, 0) for row, position in enumerate(HINTED.positions)]
     for lying in (sorted(chosen), chosen):
@@ -342,6 +345,30 @@ def test_lying_hints(lying: list[int]) -> None:
         assert reader.bad_crc_positions == []
 
 
+def test_one_hint_beside_its_batch() -> None:
+    """Also the last one of a block, whose chain no further hint checks."""
+    for row in (0, 17, 200, 398, 399):
+        for count in (row + 1, 400):
+            for step in range(-70, 71):
+                lying = HINTED.positions[:count]
+                lying[row] += step
+                assert read_fast(segment(HINTED.data), hint=hints(sorted(set(lying)))) == TRUE_ANSWER
+
+
+@pytest.mark.parametrize("length", [0, 1, 13])
+def test_hints_do_not_lead_over_a_length_that_is_too_small(length: int) -> None:
+    """Twelve bytes and a length of nearly nothing, then the chain goes on where a hint says so."""
+    scrap = (1).to_bytes(8, "big") + length.to_bytes(4, "big") + b"\x09" * length
+    follows = data_batch(BASE).data
+    data = HINTED.data + scrap + follows
+    end = len(HINTED.data)
+    positions = [*HINTED.positions, end, end + len(scrap)]
+    for chosen in (positions, positions[:-2], positions[::3], [*positions[:-2], positions[-1]]):
+        reading = read_fast(segment(data), hint=hints(chosen))
+        assert reading.headers == HINTED.headers
+        assert reading.end == read_reference(segment(data)).end == (CORRUPT, end, BadLengthError)
+
+
 def test_hints_as_an_offset_index_holds_them() -> None:
     """int32, big-endian: positions in a file."""
     for dtype in (">i4", "<i4", "<u4", ">i8"):
@@ -375,7 +402,12 @@ def test_hints_in_a_log_of_every_magic(log: GeneratedLog, block_bytes: int) -> N
 # ---------------------------------------------------------------------------------------------------------------- checksums
 
 
-@given(log=logs(min_batches=1, max_batches=12), flips=st.sets(st.integers(0, 11), max_size=4), bit=st.integers(0, 7), block_bytes=block_sizes)
+@given(
+    log=logs(min_batches=1, max_batches=12),
+    flips=st.sets(st.integers(0, 11), max_size=4),
+    bit=st.integers(0, 7),
+    block_bytes=block_sizes,
+)
 def test_bad_checksums_are_told_where_they_stand(log: GeneratedLog, flips: set[int], bit: int, block_bytes: int) -> None:
     data = bytearray(log.data)
     expected = []

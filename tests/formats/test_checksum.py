@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 import zlib
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,9 @@ Checksum = Callable[..., int]
 
 CASTAGNOLI = pytest.mark.parametrize("checksum", [crc32c, crc32c_reference])
 IEEE = pytest.mark.parametrize("checksum", [crc32, crc32_reference])
-PAIRS = pytest.mark.parametrize(("fast", "reference"), [(crc32c, crc32c_reference), (crc32, crc32_reference)], ids=["crc32c", "crc32"])
+PAIRS = pytest.mark.parametrize(
+    ("fast", "reference"), [(crc32c, crc32c_reference), (crc32, crc32_reference)], ids=["crc32c", "crc32"]
+)
 
 
 @CASTAGNOLI
@@ -55,14 +58,18 @@ def test_both_implementations_agree(fast: Checksum, reference: Checksum, data: b
 
 
 @PAIRS
-@given(data=st.binary(max_size=300), cuts=st.lists(st.integers(0, 300), max_size=4), kind=st.sampled_from((bytes, bytearray, memoryview)))
+@given(
+    data=st.binary(max_size=300),
+    cuts=st.lists(st.integers(0, 300), max_size=4),
+    kind=st.sampled_from((bytes, bytearray, memoryview)),
+)
 def test_a_value_continues(
     fast: Checksum, reference: Checksum, data: bytes, cuts: list[int], kind: Callable[[bytes], object]
 ) -> None:
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     for checksum in (fast, reference):
         value = 0
-        for low, high in zip(edges, edges[1:], strict=False):
+        for low, high in pairwise(edges):
             value = checksum(kind(data[low:high]), value)
         assert value == fast(data)
 

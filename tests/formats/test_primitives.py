@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from strategies import INT32, INT64
 
 from formats.errors import BadLengthError, BadValueError, FormatError, TruncatedError
-from formats.primitives import INT8, INT16, INT32 as INT32_GRAMMAR, INT64 as INT64_GRAMMAR, UINT16, UINT32
-from formats.primitives import UNSIGNED_VARINT, VARINT, VARLONG, parse_whole
+from formats.primitives import INT8, INT16, UINT16, UINT32, UNSIGNED_VARINT, VARINT, VARLONG, parse_whole
+from formats.primitives import INT32 as INT32_GRAMMAR
+from formats.primitives import INT64 as INT64_GRAMMAR
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,8 @@ def test_a_varint_that_is_cut_off_is_truncated(grammar: Construct, data: str) ->
 
 
 @pytest.mark.parametrize(
-    ("grammar", "value"), [(VARINT, 2**31), (VARINT, -(2**31) - 1), (UNSIGNED_VARINT, -1), (UNSIGNED_VARINT, 2**32), (VARLONG, 2**63)]
+    ("grammar", "value"),
+    [(VARINT, 2**31), (VARINT, -(2**31) - 1), (UNSIGNED_VARINT, -1), (UNSIGNED_VARINT, 2**32), (VARLONG, 2**63)],
 )
 def test_a_number_that_does_not_fit_is_not_written(grammar: Construct, value: int) -> None:
     with pytest.raises(BadValueError):

@@ -203,7 +203,10 @@ def test_both_writers_write_what_both_readers_read(rows: list[tuple[int, ...]]) 
         assert read(written["grammar"]) == rows
 
 
-@given(data=st.binary(max_size=120) | st.builds(lambda count, body: snapshot_of(body, count=count), st.integers(-2, 3), st.binary(max_size=140)))
+@given(
+    data=st.binary(max_size=120)
+    | st.builds(lambda count, body: snapshot_of(body, count=count), st.integers(-2, 3), st.binary(max_size=140))
+)
 @example(data=GOOD)
 def test_both_readers_give_one_answer_to_any_bytes(data: bytes) -> None:
     answers = []

@@ -137,6 +137,12 @@ def test_whole_clean_start_without_an_index_in_the_middle_loses_the_snapshots_ab
     assert start.kept == (687, 1231, 1805, 2430, 3017, 3586)
 
 
+def test_whole_clean_start_without_an_index_writes_at_the_two_bases_below_it() -> None:
+    start = started(BASES, {1231: True, 8334: True}, clean=True, recovery_point=8334, without_index=frozenset({5737}))
+    assert [offset for offset, _ in start.after] == [1231, 4710, 5223, 5737, 6261, 7350, 7875, 8334]
+    assert start.kept == (1231,)
+
+
 def test_whole_clean_start_keeps_a_corrupt_file_that_it_does_not_load() -> None:
     start = started(BASES[9:], {7350: False, 8334: True}, clean=True, log_start=0)
     assert start.after == ((7350, KEPT), (8334, KEPT))

@@ -1,4 +1,4 @@
-"""Every boundary of every bundled partition, against the entries that Kafka's own classes gave there, in every way that we can compute it."""
+"""Every boundary of every bundled partition, computed in every way, against the entries that Kafka's own classes gave there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from manifests import PartitionFixture, SegmentFixture
 
 from formats.batch_headers import HeaderBlock, HeaderReader, TailKind
 from formats.producer_snapshot import build_snapshot, parse_snapshot, read_entries, write_entries
-from snaprebuild.replay.producer_state import CompletedTransaction, DataBatch, EmptyControlBatch, Marker, ProducerBatch, ProducerState
+from snaprebuild.replay.producer_state import (
+    CompletedTransaction,
+    DataBatch,
+    EmptyControlBatch,
+    Marker,
+    ProducerBatch,
+    ProducerState,
+)
 from snaprebuild.replay.segment_batches import producer_batches
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, effect_of_block, entries_of
 
@@ -80,7 +87,9 @@ def batches_by_grammar(reading: Reading) -> list[ProducerBatch]:
         elif row in markers:
             marker = markers[row]
             found.append(
-                Marker(it.producer_id, it.producer_epoch, it.base_offset, marker.timestamp, marker.coordinator_epoch, marker.is_commit)
+                Marker(
+                    it.producer_id, it.producer_epoch, it.base_offset, marker.timestamp, marker.coordinator_epoch, marker.is_commit
+                )
             )
         else:
             found.append(EmptyControlBatch(it.producer_id))

@@ -14,7 +14,10 @@ from itertools import groupby
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from manifests import FIXTURES
+from strategies import GeneratedLog, cuts_of, incoming_entries, logs
 
 from formats.batch_headers import BytesSegment, HeaderBlock, HeaderReader, TailKind
 from formats.errors import BadValueError, FormatError
@@ -181,6 +184,18 @@ def or_minus_one(offset: int | None) -> int:
     return -1 if offset is None else offset
 
 
+def test_the_high_watermark_must_pass_the_marker() -> None:
+    """``removeUnreplicatedTransactions``: a marker at the high watermark itself is not replicated yet."""
+    (vector,) = (vector for vector in VECTORS if vector["name"] == "txn_commit_then_hw")
+    for high_watermark, unstable in ((11, 10), (12, 10), (13, None)):
+        state = ProducerState()
+        for chunk in chunks_of(vector):
+            for block in chunk.blocks:
+                list(state.append(producer_batches(block)))
+        state.on_high_watermark_updated(high_watermark)
+        assert (state.first_unstable_offset, state.first_undecided_offset) == (unstable, None)
+
+
 @vectors
 def test_effects(vector: dict[str, Any]) -> None:
     """The loaded state as an effect, then one effect for each segment, joined from the left and from the right."""
@@ -225,6 +240,26 @@ def chunk_form(effect: SegmentEffect) -> SegmentEffect:
     columns["batch"][perhaps] = IF
     columns["batch_epoch"][perhaps] = effect.epoch[perhaps]
     return SegmentEffect(**columns, closes=effect.closes)
+
+
+@given(log=logs(start=1000), entries=incoming_entries(below=1000), data=st.data())
+def test_chunks_of_any_log(log: GeneratedLog, entries: tuple[ProducerEntry, ...], data: st.DataObject) -> None:
+    """The fold that ends a chunk and the chunk form of an effect say the same; without a decrease of an epoch both are the plain fold."""
+    by_chunk, by_batch = ProducerState(), ProducerState()
+    for state in (by_chunk, by_batch):
+        state.load(entries, 0, 1 << 62)
+    effect = effect_of_entries(read_entries(build_snapshot(entries)))
+    for segment in log.segments(data.draw(cuts_of(log))):
+        try:
+            by_chunk.append_chunk(segment.meanings)
+        except InvalidTransactionStateError:
+            return
+        list(by_batch.append(segment.meanings))
+        blocks = list(HeaderReader(BytesSegment(segment.data)))
+        effect = compose(effect, chunk_form(functools.reduce(compose, map(effect_of_block, blocks), IDENTITY)))
+        assert entries_of_effect(effect) == entries_of_state(by_chunk)
+        if not effect.epoch_decreased.any():
+            assert by_chunk.entries == by_batch.entries
 
 
 def test_the_two_ways_differ_where_kafka_differs() -> None:
@@ -283,7 +318,9 @@ def test_files_are_accepted_and_rejected_as_kafka_does(vector: dict[str, Any]) -
 # ---------------------------------------------------------------------------------------------------------------- rebuild scenarios
 
 
-def states_at_boundaries(scenario: dict[str, Any], first: int, entries: Iterable[ProducerEntry], *, chunked: bool) -> dict[int, Entries]:
+def states_at_boundaries(
+    scenario: dict[str, Any], first: int, entries: Iterable[ProducerEntry], *, chunked: bool
+) -> dict[int, Entries]:
     """The state at each boundary above ``first``, by the fold, and checked against the composed effects."""
     state = ProducerState()
     state.load(entries, scenario["nowMs"], scenario["producerIdExpirationMs"])

@@ -1,0 +1,242 @@
+"""What surviving snapshots prove about data that is not replayed: deleted before the first segment, or below a window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from formats.batch_headers import TailKind
+from formats.errors import FormatError
+from formats.producer_snapshot import ENTRY_DTYPE, HEADER_BYTES, read_entries
+from snaprebuild.errors import ReadFailedError
+from snaprebuild.replay.classes import ReplayRecord
+from snaprebuild.replay.difference import Knowledge, compare, impossible_entries
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, effect_of_entries, entries_of
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.window import same_when_loaded, settle, witness_fault
+from snaprebuild.storage.log_dir import read_small_file
+from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
+
+__all__ = ["Clock", "WindowProof", "boundary_after", "prefixes_of", "prove_window", "read_snapshot_file", "trusted_base"]
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The moment for which expiry is judged, ms since 1970, and the expiration, ms."""
+
+    as_of_ms: int
+    expiration_ms: int
+
+
+def read_snapshot_file(directory: PartitionDir, offset: int) -> np.ndarray | None:
+    """Entries of the snapshot at an offset, or None where there is none.
+
+    Raises:
+        FormatError: it does not parse.
+        ReadFailedError: it cannot be read.
+    """
+    listed = directory.snapshot_at(offset)
+    if listed is None:
+        return None
+    path = directory.file_path(listed.name)
+    data = read_small_file(path, bytes_max=listed.identity.size_bytes + 1)
+    return None if data is None else read_entries(data, file=path)
+
+
+def _readable_snapshot(directory: PartitionDir, offset: int) -> np.ndarray | None:
+    """The same for evidence: what cannot be read, or cannot be true, is no evidence."""
+    try:
+        entries = read_snapshot_file(directory, offset)
+    except (FormatError, ReadFailedError):
+        return None
+    return None if entries is None or impossible_entries(entries, offset) is not None else entries
+
+
+def boundary_after(segments: tuple[SegmentFiles, ...], index: int, summary: SegmentSummary) -> tuple[int | None, bool]:
+    """The boundary behind a segment, and whether it is the log end for all that its name and size tell.
+
+    Returns:
+        The base offset of the next segment, or the log end. None where that is no boundary of its own: the base of a last segment without
+        batches is the boundary behind the one before it, and 0 is none.
+    """
+    if index + 1 < len(segments):
+        following = segments[index + 1]
+        return following.base_offset, index + 2 == len(segments) and following.size_bytes == 0
+    least = segments[index].base_offset + 1 if index else 1
+    return (summary.next_offset if summary.next_offset >= least else None), True
+
+
+def prefixes_of(held: Mapping[int, SegmentSummary]) -> Iterator[tuple[int, SegmentEffect]]:
+    """(segment index, effect of everything held up to its end) of each segment, in order."""
+    prefix = IDENTITY
+    for index in sorted(held):
+        prefix = compose(prefix, held[index].effect).without_closes()
+        yield index, prefix
+
+
+# ---------------------------------------------------------------------------------------------------------------- the first offset
+
+
+def trusted_base(directory: PartitionDir, held: Mapping[int, SegmentSummary], clock: Clock) -> tuple[SegmentEffect | None, str]:
+    """The snapshot at the first base offset, if at least one later snapshot exists and all of them are reproduced from it.
+
+    Args:
+        directory: the listing; its first segment is among ``held``.
+        held: summaries of its segments.
+        clock: entries that a load at its moment drops may be absent from a later snapshot.
+
+    Returns:
+        The state as an effect, or None with the reason.
+    """
+    segments = directory.segments
+    first = segments[0].base_offset
+    entries = _readable_snapshot(directory, first)
+    if entries is None or not len(entries):
+        return None, f"the snapshot at the first offset {first} is empty or unreadable and adds nothing"
+    base = effect_of_entries(entries)
+    prefix, confirmed = base, 0
+    for index, plain in prefixes_of(held):
+        prefix = compose(prefix, held[index].effect).without_closes()
+        if prefix.failure_offset != plain.failure_offset:
+            return None, f"from the snapshot at the first offset {first} no broker could go on at {prefix.failure_offset}: not used"
+        is_whole = held[index].tail.kind is TailKind.CLEAN or index == len(segments) - 1
+        if prefix.failure_offset is not None or not is_whole:
+            break
+        offset, _ = boundary_after(segments, index, held[index])
+        listed = None if offset is None or offset == first else _readable_snapshot(directory, offset)
+        if listed is None:
+            continue
+        common = _common_if_equal(entries_of(prefix), listed, clock)
+        if common is None:
+            return None, f"the snapshot at the first offset {first} does not lead to the one at {offset}: not used"
+        confirmed += common
+    if not confirmed:
+        return None, f"no later snapshot confirms the one at the first offset {first}: not used"
+    return base, "all later snapshots confirm the one at the first offset"
+
+
+def _common_if_equal(replayed: np.ndarray, listed: np.ndarray, clock: Clock) -> int | None:
+    """How many producers stand in both; None if one stands there otherwise, or a live one in only one of them."""
+    if not same_when_loaded(replayed, listed, clock.as_of_ms, clock.expiration_ms):
+        return None
+    _, one, other = np.intersect1d(
+        replayed["producer_id"].astype(np.int64), listed["producer_id"].astype(np.int64), return_indices=True
+    )
+    same = replayed[one].astype(ENTRY_DTYPE).tobytes() == listed[other].astype(ENTRY_DTYPE).tobytes()
+    return len(one) if same else None
+
+
+# ---------------------------------------------------------------------------------------------------------------- the window
+
+
+@dataclass(frozen=True, slots=True)
+class WindowProof:
+    """What a snapshot behind the window proves.
+
+    Attributes:
+        total: effect of everything from the window to its end.
+        witness: the snapshot at that end, as an effect; the identity where it proves nothing.
+        fault: why it proves nothing, or None.
+    """
+
+    total: SegmentEffect
+    witness: SegmentEffect
+    fault: str | None
+
+    def gap(self, directory: PartitionDir, held: Mapping[int, SegmentSummary], first_wanted: int, clock: Clock) -> str | None:
+        """The first thing that is not settled at a boundary from ``first_wanted`` on, or None."""
+        for index, prefix in prefixes_of(held):
+            offset, _ = boundary_after(directory.segments, index, held[index])
+            if offset is None or offset < first_wanted:
+                continue
+            settled = settle(prefix, self.total, self.witness, as_of_ms=clock.as_of_ms, expiration_ms=clock.expiration_ms)
+            if settled.gap_count:
+                gap = settled.gaps[0]
+                return f"producer {gap.producer_id}: {gap.reason} ({gap.name})"
+        return None
+
+
+def prove_window(
+    directory: PartitionDir, held: Mapping[int, SegmentSummary], witness_offset: int | None, clock: Clock
+) -> WindowProof:
+    """Holds a window beside the snapshot behind it and the ones inside it.
+
+    Args:
+        directory: the listing.
+        held: summaries of consecutive segments, the window.
+        witness_offset: of the snapshot that ends the window, or None where there is none.
+        clock: for expiry.
+    """
+    total = IDENTITY
+    for _, prefix in prefixes_of(held):
+        total = prefix
+    witness, fault = IDENTITY, _damage_in(directory, held)
+    if fault is None:
+        witness, fault = _witness_of(directory, held, total, witness_offset, clock)
+    return WindowProof(total, IDENTITY if fault is not None else witness, fault)
+
+
+def _damage_in(directory: PartitionDir, held: Mapping[int, SegmentSummary]) -> str | None:
+    record = ReplayRecord()
+    segments = directory.segments
+    for index in sorted(held):
+        following = segments[index + 1].base_offset if index + 1 < len(segments) else None
+        record.take(held[index], is_last=following is None, following=following, path=segments[index].log.name)
+    if record.damage is not None:
+        return record.damage.reason
+    return record.doubts[0] if record.doubts else None
+
+
+def _witness_of(
+    directory: PartitionDir, held: Mapping[int, SegmentSummary], total: SegmentEffect, offset: int | None, clock: Clock
+) -> tuple[SegmentEffect, str | None]:
+    if not held:
+        return IDENTITY, "nothing lies inside the window"
+    entries = None if offset is None else _readable_snapshot(directory, offset)
+    if offset is None or entries is None:
+        return IDENTITY, "no readable snapshot behind the window"
+    last = max(held)
+    end, _ = boundary_after(directory.segments, last, held[last])
+    if end != offset:
+        return IDENTITY, f"the snapshot at {offset} lies behind what was replayed, which ends at {end}"
+    empty = next((at for at, file in directory.snapshots if at < offset and file.identity.size_bytes <= HEADER_BYTES), None)
+    if empty is not None:
+        return (
+            IDENTITY,
+            f"the snapshot at {empty} is empty: the one behind the window may come from a broker that had lost its state",
+        )
+    witness = effect_of_entries(entries)
+    fault = witness_fault(
+        total,
+        witness,
+        window_offset=directory.segments[min(held)].base_offset,
+        first_offset=directory.segments[0].base_offset,
+        as_of_ms=clock.as_of_ms,
+        expiration_ms=clock.expiration_ms,
+    )
+    return witness, fault or _contradiction_inside(directory, held, clock)
+
+
+def _contradiction_inside(directory: PartitionDir, held: Mapping[int, SegmentSummary], clock: Clock) -> str | None:
+    """A wrong snapshot inside the window: what the same broker wrote later may come from it."""
+    window_offset = directory.segments[min(held)].base_offset
+    knowledge = Knowledge(
+        is_complete=False,
+        doubt=None,
+        first_offset=window_offset,
+        log_start_offset=window_offset,
+        as_of_ms=clock.as_of_ms,
+        expiration_ms=clock.expiration_ms,
+    )
+    surviving = {offset for offset, _ in directory.snapshots}
+    for index, prefix in prefixes_of(held):
+        offset, _ = boundary_after(directory.segments, index, held[index])
+        entries = _readable_snapshot(directory, offset) if offset in surviving else None
+        if offset is None or entries is None:
+            continue  # one that does not parse is deleted by a broker, which goes back to an older one: nothing comes from it
+        comparison = compare(prefix, entries, offset, knowledge)
+        if comparison.proven_wrong:
+            return f"the snapshot at {offset} is wrong ({comparison.reason}), and the one behind the window may come from it"
+    return None

@@ -1,0 +1,292 @@
+"""``plan`` as a user runs it, and plans that are saved, carried out, and refused when the disk has moved on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command import in_json, live_broker, snaprebuild
+from log_dirs import (
+    EMPTY_SNAPSHOT,
+    batch,
+    changes,
+    copy_of,
+    make_log_dir,
+    remove_snapshots,
+    snapshot_name,
+    snapshots_in,
+    tree,
+    truth,
+    write_partition,
+)
+from manifests import FIXTURES
+
+BUNDLED = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
+MISSING = {"mixed-0": 12, "logappend-0": 2, "deleted-0": 0, "plain-0": 0}
+
+
+@pytest.mark.parametrize("fixture", BUNDLED)
+def test_a_plan_of_a_bundled_directory(fixture: str) -> None:
+    before = tree(FIXTURES / fixture)
+    run = in_json("plan", f"fixtures/{fixture}")
+    assert run.exit_code == 0, run.stderr
+    assert tree(FIXTURES / fixture) == before
+    for partition in run.document["partitions"]:
+        planned = {each["offset"] for each in partition["boundaries"]} | {each["offset"] for each in partition["left_out"]}
+        present = {int(path.stem) for path in Path(partition["path"]).glob("*.snapshot")}
+        assert not planned & present, "what is there is not missing"
+
+
+def test_what_a_plan_says() -> None:
+    run = in_json("plan", "fixtures/kafka27-mixed", "--as-of", "1795270000000")
+    document = run.document
+    counts = {each["topic_partition"]: len(each["boundaries"]) for each in document["partitions"]}
+    assert counts == MISSING
+    mixed = run.partition("mixed-0")
+    segments = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
+    assert mixed["log_end_offset"] == 8231
+    assert mixed["segments"] == 15
+    assert mixed["replay_from_offset"] == 0
+    assert mixed["replay_reason"]
+    assert mixed["bytes_to_read"] == sum(path.stat().st_size for path in segments.glob("*.log"))
+    assert {each["expected_class"] for each in mixed["boundaries"]} == {"EXACT"}
+    assert document["bytes_to_read"] == sum(each["bytes_to_read"] for each in document["partitions"])
+    assert document["rate_bytes_per_second"] > 0
+    assert document["seconds_estimated"] == pytest.approx(document["bytes_to_read"] / document["rate_bytes_per_second"], abs=0.01)
+
+
+def test_when_mere_waiting_would_free_a_partition(tmp_path: Path) -> None:
+    """The newest closed segment that lacks its snapshot, and the retention: 168 hours by default."""
+    run = in_json("plan", "fixtures/kafka27-mixed")
+    assert run.document["retention_ms"] == 168 * 3_600_000
+    # The one that ends at 1015: its greatest timestamp stands in the manifest.
+    manifest = json.loads((FIXTURES / "kafka27-mixed" / "manifest.json").read_text())
+    newest = next(
+        each["max_timestamp"] for each in manifest["partitions"]["logappend-0"]["segments"] if each["next_offset"] == 1015
+    )
+    assert run.partition("logappend-0")["retention_frees_ms"] == newest + 168 * 3_600_000
+    assert run.partition("plain-0")["retention_frees_ms"] is None
+
+    logs = copy_of("kafka27-mixed", tmp_path)
+    for text, retention in (
+        ("log.retention.minutes=7", 420_000),
+        ("log.retention.ms=5\nlog.retention.hours=9", 5),
+        ("log.retention.ms=-1", -1),
+    ):
+        (tmp_path / "server.properties").write_text(f"log.dirs={logs}\n{text}\n")
+        run = in_json("plan", "--server-properties", tmp_path / "server.properties")
+        assert run.document["retention_ms"] == retention
+        assert run.partition("logappend-0")["retention_frees_ms"] == (None if retention < 0 else newest + retention)
+
+
+def test_the_table(tmp_path: Path) -> None:
+    run = snaprebuild("plan", "fixtures/kafka27-mixed")
+    assert run.exit_code == 0
+    assert "14 snapshots in 2 of 4 partitions" in run.stdout
+    assert re.search(r"mixed-0 +12 +0 ", run.stdout)
+    assert re.search(r"to read: .* at the measured .*/s", run.stdout)
+    assert "with it on nothing is deleted before it was uploaded" in run.stdout
+    assert run.stderr == ""
+    assert "nothing to rebuild in 1 partitions" in snaprebuild("plan", "fixtures/kafka27-mixed", "--topic", "plain").stdout
+    logs = copy_of("txn-state", tmp_path)
+    remove_snapshots(logs / "__consumer_offsets-0")
+    assert "not due: 1 boundaries: an internal topic is never uploaded" in snaprebuild("plan", logs).stdout
+
+
+# --- saved -----------------------------------------------------------------------------------------------------------------
+
+
+def saved_plan(logs: Path, tmp_path: Path, *options: object) -> Path:
+    plan = tmp_path / "plan.json"
+    run = in_json("plan", logs, "--save", plan, *options)
+    assert run.exit_code == 0
+    return plan
+
+
+def test_a_saved_plan_is_carried_out(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    plan = saved_plan(logs, tmp_path, "--topic", "mixed", "--as-of", "1795270000000", "--expiration-ms", 7000)
+    before = tree(logs)
+    dry = in_json("rebuild", "--plan", plan, "--dry-run")
+    assert dry.document["totals"] == {"would_write": 12}
+    assert tree(logs) == before
+    run = in_json("rebuild", "--plan", plan)
+    assert run.exit_code == 0
+    assert run.document["totals"] == {"written": 12}
+    assert (run.document["as_of_ms"], run.document["expiration_ms"]) == (1795270000000, 7000)
+    assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
+    assert sorted(snapshots_in(logs / "logappend-0")) == [1617, 2280, 2315], "not in the selection"
+    again = snaprebuild("rebuild", "--plan", plan)
+    assert again.exit_code == 3, "what it planned is done: the disk has moved on"
+    assert "the plan is stale" in again.stderr
+
+
+def test_a_saved_plan_into_a_directory(tmp_path: Path) -> None:
+    logs, out = copy_of("kafka4-mixed", tmp_path), tmp_path / "out"
+    plan = saved_plan(logs, tmp_path, "--out", out, "--boundaries", "all", "--replay-from", "log-start")
+    before = tree(logs)
+    assert in_json("rebuild", "--plan", plan).document["totals"] == {"written": 24}
+    assert in_json("rebuild", "--plan", plan).document["totals"] == {"equal": 24}, "the same plan: its inputs are what they were"
+    assert snapshots_in(out / "mixed-0") == truth("kafka4-mixed", "mixed-0")
+    assert tree(logs) == before
+
+
+def grown(logs: Path) -> None:
+    with (logs / "mixed-0" / f"{7637:020d}.log").open("ab") as file:
+        file.write(batch(8231))
+
+
+def touched(logs: Path) -> None:
+    os.utime(logs / "mixed-0" / f"{1151:020d}.log", ns=(1, 1))
+
+
+def snapshot_appeared(logs: Path) -> None:
+    (logs / "mixed-0" / snapshot_name(583)).write_bytes(EMPTY_SNAPSHOT)
+
+
+def snapshot_vanished(logs: Path) -> None:
+    (logs / "plain-0" / snapshot_name(559)).unlink()
+
+
+def segment_vanished(logs: Path) -> None:
+    (logs / "mixed-0" / f"{0:020d}.log").unlink()
+
+
+def segment_replaced(logs: Path) -> None:
+    """By a copy of the same size and time."""
+    path = logs / "mixed-0" / f"{1151:020d}.log"
+    shutil.copy2(path, path.with_suffix(".copy"))
+    path.unlink()
+    path.with_suffix(".copy").rename(path)
+
+
+def partition_appeared(logs: Path) -> None:
+    write_partition(logs / "new-0", {0: batch(0)})
+
+
+def partition_vanished(logs: Path) -> None:
+    shutil.rmtree(logs / "plain-0")
+
+
+def broker_was_killed(logs: Path) -> None:
+    (logs / ".kafka_cleanshutdown").unlink()
+
+
+def log_start_moved(logs: Path) -> None:
+    (logs / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 600\n")
+
+
+MOVES = [
+    grown,
+    touched,
+    snapshot_appeared,
+    snapshot_vanished,
+    segment_vanished,
+    segment_replaced,
+    partition_appeared,
+    partition_vanished,
+    broker_was_killed,
+    log_start_moved,
+]
+
+
+@pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__)
+def test_a_stale_plan_is_refused(move: Callable[[Path], None], tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    plan = saved_plan(logs, tmp_path)
+    move(logs)
+    before = tree(logs)
+    run = snaprebuild("rebuild", "--plan", plan, "--output", "json")
+    assert (run.exit_code, run.stdout) == (3, "")
+    assert "the plan is stale" in run.stderr
+    assert changes(before, tree(logs)) == (set(), set(), set())
+
+
+def test_a_plan_for_a_live_broker_is_refused_when_it_is_carried_out(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    plan = saved_plan(logs, tmp_path)
+    with live_broker(logs):
+        assert in_json("rebuild", "--plan", plan).exit_code == 3
+    assert len(list(logs.rglob("*.snapshot"))) == 9
+    assert in_json("rebuild", "--plan", plan).document["totals"] == {"written": 14}
+
+
+EDITS: dict[str, Callable[[dict[str, object]], object]] = {
+    "another schema": lambda saved: {**saved, "schema": "snaprebuild.saved-plan/2"},
+    "no request": lambda saved: {key: value for key, value in saved.items() if key != "request"},
+    "no expiration": lambda saved: {key: value for key, value in saved.items() if key != "expiration_ms"},
+    "an unknown option": lambda saved: {**saved, "request": {**saved["request"], "force": True}},
+    "a path that is a text": lambda saved: {**saved, "request": {**saved["request"], "paths": "/tmp"}},
+    "a path that is a number": lambda saved: {**saved, "request": {**saved["request"], "paths": [1]}},
+    "a path that ends early": lambda saved: {**saved, "request": {**saved["request"], "paths": ["/tmp\0"]}},
+    "a clock that is a text": lambda saved: {**saved, "request": {**saved["request"], "as_of_ms": "now"}},
+    "a clock without end": lambda saved: {**saved, "request": {**saved["request"], "as_of_ms": 10**30}},
+    "a flag that is a number": lambda saved: {**saved, "request": {**saved["request"], "set_aside": 1}},
+    "boundaries of its own": lambda saved: {**saved, "request": {**saved["request"], "boundaries": "some"}},
+    "a start of its own": lambda saved: {**saved, "request": {**saved["request"], "replay_from": "middle"}},
+    "partitions that are none": lambda saved: {**saved, "partitions": [7]},
+    "a list": lambda saved: [saved],
+    "a number": lambda _saved: 7,
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_plan_that_was_edited(edit: str, tmp_path: Path) -> None:
+    logs = copy_of("magicup", tmp_path)
+    plan = saved_plan(logs, tmp_path)
+    plan.write_text(json.dumps(EDITS[edit](json.loads(plan.read_text()))))
+    run = snaprebuild("rebuild", "--plan", plan)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert str(plan) in run.stderr
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"null"], ids=["empty", "torn", "no text", "nested", "null"]
+)
+def test_a_plan_that_is_no_plan(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_bytes(data)
+    run = snaprebuild("rebuild", "--plan", tmp_path / "plan.json")
+    assert (run.exit_code, run.stdout) == (2, "")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--out", "DIR"),
+        ("--set-aside",),
+        ("--boundaries", "all"),
+        ("--crc", "skip"),
+        ("--as-of", "0"),
+        ("--topic", "x"),
+        ("--offsets", "1"),
+        ("--allow-unproven",),
+        ("fixtures/magic0",),
+    ],
+    ids=" ".join,
+)
+def test_a_plan_carries_what_was_asked_for(options: tuple[str, ...], tmp_path: Path) -> None:
+    """An option beside it would be lost, and ``--out`` would write in place."""
+    logs = copy_of("magicup", tmp_path)
+    remove_snapshots(logs / "magicup-0")
+    plan = saved_plan(logs, tmp_path)
+    before = tree(tmp_path)
+    run = snaprebuild("rebuild", "--plan", plan, *(str(tmp_path / "out") if option == "DIR" else option for option in options))
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert "--plan carries" in run.stderr
+    assert tree(tmp_path) == before
+
+
+def test_a_plan_that_cannot_be_saved(tmp_path: Path) -> None:
+    run = snaprebuild("plan", "fixtures/magicup", "--save", tmp_path / "no" / "plan.json")
+    assert run.exit_code == 5
+    assert "cannot be written" in run.stderr
+
+
+def test_an_empty_log_directory(tmp_path: Path) -> None:
+    run = in_json("plan", make_log_dir(tmp_path / "logs"))
+    assert (run.exit_code, run.document["partitions"]) == (0, [])

@@ -1,0 +1,294 @@
+"""``rebuild`` on damaged logs, on full disks, and killed in the middle: nothing false is written, and a later run finishes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from command import COMMAND, Run, in_json
+from log_dirs import (
+    Entries,
+    batch,
+    changes,
+    copy_of,
+    cut,
+    flip,
+    make_log_dir,
+    remove_snapshots,
+    snapshot_name,
+    snapshots_in,
+    tree,
+    truth,
+    write_partition,
+)
+from manifests import FIXTURES, REPOSITORY
+
+from formats.producer_snapshot import ProducerEntry
+
+LINE = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
+
+
+def files_below(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
+
+
+# --- damage ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_torn_tail_in_the_last_segment(tmp_path: Path) -> None:
+    run = in_json("rebuild", "fixtures/damaged/logs/torn-tail-0", "--out", tmp_path, *LINE)
+    assert run.exit_code == 0
+    assert snapshots_in(tmp_path / "torn-tail-0") == truth("damaged", "torn-tail-0")
+    last = run.partition("torn-tail-0")["boundaries"][-1]
+    assert (last["offset"], last["is_log_end"], last["class"]) == (2236, True, "EXACT")
+    assert any("the last segment ends with torn bytes" in reason for reason in last["reasons"])
+
+
+def below(expected: dict[int, Entries], offset: int) -> dict[int, Entries]:
+    return {at: entries for at, entries in expected.items() if at <= offset}
+
+
+def rebuild_damaged(tmp_path: Path, logs: Path, good_up_to: int, *options: object, code: int = 4) -> Run:
+    """Into ``--out`` and in place: what lies below the damage is right, and nothing above it is written."""
+    expected = truth("kafka27-mixed", "mixed-0")
+    remove_snapshots(logs / "mixed-0")
+    out = in_json("rebuild", logs, "--out", tmp_path / "out", *LINE, *options)
+    assert out.exit_code == code, out.stderr
+    assert snapshots_in(tmp_path / "out" / "mixed-0") == below(expected, good_up_to)
+    # The others are not affected.
+    for other in ("logappend-0", "plain-0", "deleted-0"):
+        assert snapshots_in(tmp_path / "out" / other) == truth("kafka27-mixed", other)
+    here = in_json("rebuild", logs, *options)
+    assert here.exit_code == code
+    assert snapshots_in(logs / "mixed-0") == below(expected, good_up_to)
+    assert snapshots_in(logs / "logappend-0") == truth("kafka27-mixed", "logappend-0")
+    assert not list(tmp_path.rglob("*.tmp"))
+    return out
+
+
+def test_a_torn_tail_in_an_earlier_segment(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    cut(logs / "mixed-0" / f"{2181:020d}.log", -37)
+    run = rebuild_damaged(tmp_path, logs, 2181)
+    assert "nothing above it can be rebuilt" in run.messages("damaged-segment")
+
+
+def test_an_earlier_segment_without_a_byte(tmp_path: Path) -> None:
+    """Its batches are gone and no byte says so: the offsets are missing, which compaction does too. UNSOUND, not in place."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    remove_snapshots(logs / "mixed-0")
+    cut(logs / "mixed-0" / f"{2181:020d}.log", 0)
+    out = in_json("rebuild", logs, "--out", tmp_path / "out", *LINE)
+    assert out.exit_code in (1, 4)
+    here = in_json("rebuild", logs)
+    assert here.exit_code in (1, 4)
+    assert snapshots_in(logs / "mixed-0") == below(truth("kafka27-mixed", "mixed-0"), 2181)
+    assert {each["class"] for each in out.partition("mixed-0")["boundaries"] if each["offset"] > 2181} <= {"UNSOUND", None}
+
+
+@pytest.mark.parametrize(
+    ("field", "mask"),
+    [(8, 0x80), (8, 0x01), (11, 0x01), (16, 0x40), (16, 0x80)],
+    ids=["negative length", "huge length", "odd length", "magic 66", "negative magic"],
+)
+def test_a_flipped_bit_in_a_header(field: int, mask: int, tmp_path: Path) -> None:
+    """In the first batch of the segment at 2181: the walk ends there, or goes astray and ends soon."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    flip(logs / "mixed-0" / f"{2181:020d}.log", field, mask)
+    rebuild_damaged(tmp_path, logs, 2181)
+
+
+def test_a_flipped_bit_in_a_payload(tmp_path: Path) -> None:
+    """The headers are whole, so the state is that of the header replay; above it everything is UNSOUND."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    remove_snapshots(logs / "mixed-0")
+    flip(logs / "mixed-0" / f"{2181:020d}.log", 61 + 20)
+    out = in_json("rebuild", logs, "--out", tmp_path / "out", *LINE)
+    assert out.exit_code == 4
+    assert out.codes["bad-checksum"] == 1
+    assert "byte 0" in out.messages("bad-checksum")
+    assert snapshots_in(tmp_path / "out" / "mixed-0") == truth("kafka27-mixed", "mixed-0")
+    classes = {each["offset"]: each["class"] for each in out.partition("mixed-0")["boundaries"]}
+    assert all(klass == ("EXACT" if offset <= 2181 else "UNSOUND") for offset, klass in classes.items())
+    here = in_json("rebuild", logs)
+    assert here.exit_code == 4
+    assert snapshots_in(logs / "mixed-0") == below(truth("kafka27-mixed", "mixed-0"), 2181)
+    skipped = in_json("rebuild", logs, "--crc", "skip")
+    assert skipped.exit_code == 0, "asked not to look"
+    assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
+
+
+def test_a_batch_on_which_every_broker_throws(tmp_path: Path) -> None:
+    """A batch outside of the transaction that its producer has open (``InvalidTxnStateException``)."""
+    logs = make_log_dir(tmp_path / "logs")
+    poison = batch(1, producer_id=7, sequence=1)
+    segments = {0: batch(0, producer_id=7, attributes=0x10), 1: poison, 2: batch(2, producer_id=8), 3: batch(3)}
+    write_partition(logs / "t-0", segments)
+    for where, target in ((("--out", tmp_path / "out"), tmp_path / "out" / "t-0"), ((), logs / "t-0")):
+        run = in_json("rebuild", logs, "--boundaries", "all", *where)
+        assert run.exit_code == 4
+        assert snapshots_in(target) == {1: {ProducerEntry(7, 0, 0, 0, 0, 1000, -1, 0)}}
+        assert "InvalidTxnStateException" in run.messages("damaged-segment")
+
+
+def as_nobody(tmp_path: Path, *arguments: object) -> Run:
+    """Runs the command as a user who owns nothing; only root can become one."""
+    if os.getuid() != 0:
+        pytest.skip("only root can become somebody else")
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent.is_relative_to(Path(tempfile.gettempdir()) / "pytest-of-root"):
+            parent.chmod(0o755)
+    command = [sys.executable, "-c", AS_NOBODY, str(REPOSITORY), *map(str, arguments)]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False, timeout=60)
+    assert "Traceback" not in done.stderr, done.stderr
+    return Run(done.returncode, done.stdout, done.stderr)
+
+
+# Everything is imported as root, because the checkout may stand where nobody else comes.
+AS_NOBODY = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import numpy, snaprebuild.cli.main, snaprebuild.cli.rebuild_output, snaprebuild.operations.rebuild
+os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
+sys.argv = ["snaprebuild", *sys.argv[2:]]
+snaprebuild.cli.main.main()
+"""
+
+IRREGULAR = {
+    "directory": lambda path: path.mkdir(),
+    "pipe": os.mkfifo,
+    "link": lambda path: path.symlink_to(FIXTURES / "kafka4-mixed" / "logs" / "mixed-0" / f"{687:020d}.log"),
+    "dangling link": lambda path: path.symlink_to("nowhere"),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "base"), [("directory", 2181), ("pipe", 7637), ("pipe", 0), ("link", 2181), ("link", 7637), ("dangling link", 0)]
+)
+def test_a_segment_that_is_no_file(kind: str, base: int, tmp_path: Path) -> None:
+    """It neither hangs the run nor is it followed, and the log is not taken for one that has no such segment."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    path = logs / "mixed-0" / f"{base:020d}.log"
+    path.unlink()
+    IRREGULAR[kind](path)
+    run = rebuild_damaged(tmp_path, logs, -1, code=5)
+    assert f"{path}: is named like a segment and is no regular file" in run.messages("storage-failed")
+    before = tree(logs)
+    assert in_json("verify", logs).exit_code == 5
+    assert in_json("plan", logs).exit_code == 5
+    assert tree(logs) == before
+
+
+def test_a_segment_that_we_may_not_read(tmp_path: Path) -> None:
+    """What lies below it is right, the rest of this partition fails, and the others do not."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    remove_snapshots(logs / "mixed-0")
+    (logs / "mixed-0" / f"{2181:020d}.log").chmod(0)
+    out = tmp_path / "out"
+    out.mkdir(mode=0o777)
+    out.chmod(0o777)
+    run = as_nobody(tmp_path, "rebuild", logs, "--out", out, *LINE, "--output", "json")
+    assert run.exit_code == 5, run.stderr
+    assert "Permission denied" in run.messages("storage-failed")
+    assert snapshots_in(out / "mixed-0") == below(truth("kafka27-mixed", "mixed-0"), 2181)
+    for other in ("logappend-0", "plain-0", "deleted-0"):
+        assert snapshots_in(out / other) == truth("kafka27-mixed", other)
+
+
+def test_a_snapshot_name_that_is_taken_by_something_else(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / "mixed-0" / snapshot_name(583)).mkdir()
+    run = in_json("rebuild", logs)
+    assert run.exit_code in (3, 5)
+    assert (logs / "mixed-0" / snapshot_name(583)).is_dir()
+    assert snapshots_in(logs / "logappend-0") == truth("kafka27-mixed", "logappend-0")
+
+
+# --- storage that fails, runs that are killed --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Path:
+    """64 KiB of memory as a disk."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(disk)]
+    if os.getuid() != 0 or shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a file system can be mounted by root only")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * (40 << 10))
+    out = small_disk / "out"
+    full = in_json("rebuild", "fixtures/kafka4-mixed", "--out", out, *LINE)
+    assert full.exit_code == 5
+    assert "No space left on device" in full.messages("storage-failed")
+    written = {path: snapshots_in(out / path) for path in ("mixed-0", "logappend-0", "deleted-0", "plain-0")}
+    assert 0 < sum(map(len, written.values())) < 24
+    for partition, snapshots in written.items():
+        expected = truth("kafka4-mixed", partition)
+        assert snapshots == {offset: expected[offset] for offset in snapshots}
+    assert not list(out.rglob("*.tmp"))
+    ballast.unlink()
+    subprocess.run(["mount", "-o", "remount,size=1m", str(small_disk)], check=True)
+    again = in_json("rebuild", "fixtures/kafka4-mixed", "--out", out, *LINE)
+    assert again.exit_code == 0
+    for partition in written:
+        assert snapshots_in(out / partition) == truth("kafka4-mixed", partition)
+
+
+@pytest.mark.parametrize("written_before", [1, 4, 9])
+def test_a_run_that_is_killed_between_files(written_before: int, tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    before = tree(logs)
+    killed = subprocess.Popen(
+        [*COMMAND, "rebuild", str(logs), "--jobs", "1"], cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 30
+    while len(list(logs.rglob("*.snapshot"))) < 9 + written_before and killed.poll() is None and time.monotonic() < deadline:
+        pass
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    appeared, vanished, changed = changes(before, tree(logs))
+    assert (vanished, changed) == (set(), set())
+    assert len(appeared) >= written_before
+    for partition in ("mixed-0", "logappend-0"):
+        expected = truth("kafka27-mixed", partition)
+        assert all(entries == expected[offset] for offset, entries in snapshots_in(logs / partition).items()), "no half file"
+    again = in_json("rebuild", logs)
+    assert again.exit_code == 0
+    for partition in ("mixed-0", "logappend-0"):
+        assert snapshots_in(logs / partition) == truth("kafka27-mixed", partition)
+    assert not list(logs.rglob("*.tmp")), "what the killed run left over is gone"
+
+
+def test_left_over_temporary_files_are_no_obstacle(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / "mixed-0" / f"{snapshot_name(583)}.tmp").write_bytes(b"half a fi")
+    assert in_json("rebuild", logs).exit_code == 0
+    assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
+    assert not list(logs.rglob("*.tmp"))
+
+
+def test_an_owner_that_cannot_be_kept(tmp_path: Path) -> None:
+    """Somebody who may write into the directory, but may not give files to the owner of the segments."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    for path in (logs, *logs.rglob("*")):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    (logs / ".lock").write_bytes(b"")
+    (logs / ".lock").chmod(0o666)
+    before = tree(logs)
+    run = as_nobody(tmp_path, "rebuild", logs, "--output", "json")
+    assert run.exit_code == 3, run.stderr
+    assert "cannot be given the segment's owner 0" in run.messages("refused")
+    assert changes(before, tree(logs)) == (set(), set(), set())

@@ -1,0 +1,377 @@
+"""From where ``rebuild`` reads and to where it writes: live brokers, ``--out``, selections, forms of directories."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from command import in_json, live_broker, snaprebuild
+from log_dirs import (
+    EMPTY_SNAPSHOT,
+    Entries,
+    batch,
+    changes,
+    copy_of,
+    make_log_dir,
+    remove_snapshots,
+    snapshot_bytes,
+    snapshot_name,
+    snapshots_in,
+    tree,
+    truth,
+    write_partition,
+)
+from manifests import FIXTURES, partition_fixtures
+
+from formats.producer_snapshot import ProducerEntry
+
+LINE = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
+
+
+def files_below(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
+
+
+# --- live brokers ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_live_broker_is_refused(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / ".lock").write_bytes(b"")
+    before = tree(logs)
+    with live_broker(logs) as process_id:
+        run = in_json("rebuild", logs)
+    assert run.exit_code == 3
+    assert f"is held by process {process_id}" in run.messages("refused")
+    assert run.document["totals"] == {"left_out": 14}
+    assert tree(logs) == before
+
+
+def test_readers_run_beside_a_live_broker(tmp_path: Path) -> None:
+    logs, out = copy_of("kafka27-mixed", tmp_path), tmp_path / "out"
+    (logs / ".lock").write_bytes(b"")
+    before = tree(logs)
+    with live_broker(logs):
+        dry = in_json("rebuild", logs, "--dry-run")
+        elsewhere = in_json("rebuild", logs, "--out", out)
+        verified = in_json("verify", logs)
+        planned = in_json("plan", logs)
+        told = snaprebuild("rebuild", logs, "--dry-run", "-v")
+    assert [run.exit_code for run in (dry, elsewhere, verified, planned, told)] == [0] * 5
+    for run in (dry, elsewhere):
+        assert "a live broker holds this log directory" in run.messages("live-broker")
+    assert "note: " in told.stderr
+    assert "a live broker holds" in told.stderr
+    assert len(files_below(out)) == 14
+    assert tree(logs) == before
+
+
+def test_a_lock_file_alone_means_nothing(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / ".lock").write_bytes(b"")
+    run = in_json("rebuild", logs)
+    assert (run.exit_code, run.document["totals"]) == (0, {"written": 14})
+
+
+def test_a_live_broker_on_one_disk_does_not_stop_the_other(tmp_path: Path) -> None:
+    one, other = copy_of("kafka27-mixed", tmp_path), copy_of("kafka4-mixed", tmp_path)
+    for partition in other.iterdir():
+        if partition.is_dir():
+            remove_snapshots(partition)
+    with live_broker(one):
+        run = in_json("rebuild", tmp_path)
+    assert run.exit_code == 3
+    assert snapshots_in(other / "mixed-0") == truth("kafka4-mixed", "mixed-0")
+    assert sorted(snapshots_in(one / "mixed-0")) == [7045, 7637, 8231]
+
+
+# --- where it goes -----------------------------------------------------------------------------------------------------------
+
+
+def test_out_inside_a_log_directory_is_refused(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (tmp_path / "link").symlink_to(logs)
+    before = tree(logs)
+    for out in (logs, logs / "out", logs / "mixed-0", logs / "a" / "b", tmp_path / "link" / "out"):
+        run = snaprebuild("rebuild", logs, "--out", out)
+        assert (run.exit_code, run.stdout) == (3, "")
+        assert "--out leads into" in run.stderr
+    assert tree(logs) == before
+
+
+def test_out_beside_a_bare_partition(tmp_path: Path) -> None:
+    """Without the files of a broker the directory around is no log directory."""
+    partition = Path(shutil.copytree(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0", tmp_path / "mixed-0"))
+    run = in_json("rebuild", partition, "--out", tmp_path / "out", "--boundaries", "all")
+    assert run.exit_code == 0
+    assert snapshots_in(tmp_path / "out" / "mixed-0") == truth("kafka27-mixed", "mixed-0")
+    assert snaprebuild("rebuild", partition, "--out", partition / "out").exit_code == 3
+
+
+def test_out_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("text")
+    run = snaprebuild("rebuild", "fixtures/magic0", "--out", tmp_path / "out")
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert (tmp_path / "out").read_text() == "text"
+
+
+def test_existing_files_in_out(tmp_path: Path) -> None:
+    target = tmp_path / "mixed-0"
+    target.mkdir()
+    right, wrong = truth("kafka27-mixed", "mixed-0")[583], truth("kafka27-mixed", "mixed-0")[1151]
+    # Equal as a map, in an order of its own; and one producer less; and no snapshot at all.
+    (target / snapshot_name(583)).write_bytes(snapshot_bytes(sorted(right, key=lambda entry: -entry.producer_id)))
+    (target / snapshot_name(1151)).write_bytes(snapshot_bytes(sorted(wrong, key=lambda entry: entry.timestamp)[:-1]))
+    (target / snapshot_name(1662)).write_bytes(b"garbage")
+    before = tree(tmp_path)
+    run = in_json("rebuild", "fixtures/kafka27-mixed/logs/mixed-0", "--out", tmp_path, *LINE, "--as-of", "1795261244275")
+    assert run.exit_code == 1
+    assert {offset: action for offset, action in run.actions("mixed-0").items() if offset <= 1662} == {
+        583: "equal",
+        1151: "kept",
+        1662: "kept",
+    }
+    assert run.codes == {"different-file": 2}
+    assert changes(before, tree(tmp_path))[1:] == (set(), set())
+    again = in_json("rebuild", "fixtures/kafka27-mixed/logs/mixed-0", "--out", tmp_path, *LINE, "--as-of", "1795261244275")
+    assert again.document["totals"] == {"equal": 13, "kept": 2}
+
+
+def test_the_second_run_into_out_finds_everything_done(tmp_path: Path) -> None:
+    first = in_json("rebuild", "fixtures/kafka27-mixed", "--out", tmp_path, *LINE)
+    before = tree(tmp_path)
+    second = in_json("rebuild", "fixtures/kafka27-mixed", "--out", tmp_path, *LINE)
+    assert (first.exit_code, first.document["totals"]) == (0, {"written": 23})
+    assert (second.exit_code, second.document["totals"]) == (0, {"equal": 23})
+    assert tree(tmp_path) == before
+
+
+def test_one_topic_partition_in_two_log_directories(tmp_path: Path) -> None:
+    for disk in ("disk1", "disk2"):
+        (tmp_path / "host" / disk).mkdir(parents=True)
+        shutil.copytree(FIXTURES / "kafka27-mixed" / "logs", tmp_path / "host" / disk / "logs")
+    out = tmp_path / "out"
+    run = in_json("rebuild", tmp_path / "host", "--out", out, *LINE)
+    assert run.exit_code == 0
+    for disk in ("disk1", "disk2"):
+        assert snapshots_in(out / disk / "logs" / "mixed-0") == truth("kafka27-mixed", "mixed-0")
+        # For all, not only for those that collide.
+        assert snapshots_in(out / disk / "logs" / "plain-0") == truth("kafka27-mixed", "plain-0")
+
+
+def test_two_roots_that_would_collide(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for root in (one, other):
+        write_partition(make_log_dir(root) / "t-0", {0: batch(0)})
+    run = snaprebuild("rebuild", one, other, "--out", tmp_path / "out")
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert "would be written to the same place" in run.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_same_partition_twice(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (tmp_path / "link").symlink_to(logs)
+    run = in_json("rebuild", logs, logs / "mixed-0", tmp_path / "link", "--out", tmp_path / "out", "--boundaries", "all")
+    assert run.exit_code == 0
+    assert run.document["totals"] == {"written": 23}
+    assert run.codes == {"duplicate-path": 5}
+    assert snapshots_in(tmp_path / "out" / "mixed-0") == truth("kafka27-mixed", "mixed-0")
+
+
+def test_several_log_directories(tmp_path: Path) -> None:
+    run = in_json(
+        "rebuild", "fixtures/kafka27-mixed/logs", "fixtures/magic0/logs", "fixtures/magicup/logs", "--out", tmp_path, *LINE
+    )
+    assert run.exit_code == 0
+    for fixture, partition in (("kafka27-mixed", "mixed-0"), ("magic0", "magic0-0"), ("magicup", "magicup-0")):
+        assert snapshots_in(tmp_path / partition) == truth(fixture, partition)
+
+
+# --- selection and configuration ---------------------------------------------------------------------------------------------
+
+
+def test_selection(tmp_path: Path) -> None:
+    def rebuilt(*options: object) -> set[tuple[str, int]]:
+        run = in_json("rebuild", "fixtures/kafka27-mixed", "--dry-run", "--out", tmp_path, "--boundaries", "all", *options)
+        assert run.exit_code == 0
+        return {(each["topic_partition"], at["offset"]) for each in run.document["partitions"] for at in each["boundaries"]}
+
+    everything = {
+        (each.partition, s.snapshot_offset)
+        for each in partition_fixtures()
+        if each.fixture == "kafka27-mixed"
+        for s in each.segments
+    }
+    assert rebuilt() == everything
+    assert rebuilt("--topic", "m*") == {(name, at) for name, at in everything if name == "mixed-0"}
+    assert rebuilt("--topic", "plain", "--topic", "del*") == {
+        (name, at) for name, at in everything if name in ("plain-0", "deleted-0")
+    }
+    assert rebuilt("--partition", 0) == everything
+    assert rebuilt("--partition", 1) == set()
+    assert rebuilt("--offsets", "583:1151") == {("mixed-0", 583), ("mixed-0", 1151), ("logappend-0", 1015), ("deleted-0", 997)}
+    assert rebuilt("--offsets", "7045") == {("mixed-0", 7045)}
+    assert rebuilt("--offsets", ":542") == {("logappend-0", 542), ("deleted-0", 477)}
+    assert rebuilt("--offsets", "8000:") == {("mixed-0", 8231)}
+
+
+@pytest.mark.parametrize("offset", [583, 4168, 7637, 8231])
+@pytest.mark.parametrize("replay_from", ["auto", "log-start"])
+def test_one_boundary_alone(offset: int, replay_from: str, tmp_path: Path) -> None:
+    options = ("--offsets", offset, "--boundaries", "all", "--replay-from", replay_from)
+    in_json("rebuild", "fixtures/kafka27-mixed", "--topic", "mixed", "--out", tmp_path, *options)
+    assert snapshots_in(tmp_path / "mixed-0") == {offset: truth("kafka27-mixed", "mixed-0")[offset]}
+
+
+def test_server_properties(tmp_path: Path) -> None:
+    one, other = copy_of("kafka27-mixed", tmp_path), copy_of("magic0", tmp_path)
+    remove_snapshots(other / "magic0-0")
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"broker.id=1\nlog.dirs={one}, \\\n   {other}\nproducer.id.expiration.ms=3600000\n")
+    run = in_json("rebuild", "--server-properties", properties)
+    assert run.exit_code == 0
+    assert run.document["expiration_ms"] == 3_600_000
+    assert snapshots_in(one / "mixed-0") == truth("kafka27-mixed", "mixed-0")
+    assert snapshots_in(other / "magic0-0") == truth("magic0", "magic0-0")
+    overruled = in_json("rebuild", "--server-properties", properties, "--expiration-ms", 5000, "--dry-run")
+    assert overruled.document["expiration_ms"] == 5000
+
+
+def live_at(entries: Entries, as_of_ms: int, expiration_ms: int) -> Entries:
+    """What a broker keeps when it loads them (``ProducerStateManager.isProducerExpired``): equality expires, open transactions never."""
+    return frozenset(e for e in entries if e.current_txn_first_offset >= 0 or as_of_ms - e.timestamp < expiration_ms)
+
+
+def test_drop_expired(tmp_path: Path) -> None:
+    expected = truth("kafka27-mixed", "mixed-0")
+    newest = sorted(entry.timestamp for entry in expected[8231])
+    as_of = newest[len(newest) // 2] + 3_600_000
+    options = ("--drop-expired", "--as-of", as_of, "--expiration-ms", 3_600_000)
+    run = in_json("rebuild", "fixtures/kafka27-mixed/logs/mixed-0", "--out", tmp_path, "--boundaries", "all", *options)
+    assert run.exit_code == 0
+    assert snapshots_in(tmp_path / "mixed-0") == {at: live_at(entries, as_of, 3_600_000) for at, entries in expected.items()}
+    last = run.partition("mixed-0")["boundaries"][-1]
+    dropped = len(expected[8231]) - last["entries"]
+    assert 0 < dropped < len(expected[8231])
+    assert last["class"] == "LOAD_EQUIVALENT"
+    assert last["reasons"][0] == f"{dropped} expired entries were left out as asked"
+    assert run.document["request"]["drop_expired"] is True
+    # By the same filter the full ones are equal to these.
+    again = in_json("rebuild", "fixtures/kafka27-mixed/logs/mixed-0", "--out", tmp_path, "--boundaries", "all", *options[1:])
+    assert again.document["totals"] == {"equal": 15}
+
+
+def test_drop_expired_in_the_far_future(tmp_path: Path) -> None:
+    """Nothing but the two hanging transactions is left."""
+    run = in_json(
+        "rebuild",
+        "fixtures/kafka27-mixed/logs/mixed-0",
+        "--out",
+        tmp_path,
+        "--boundaries",
+        "all",
+        "--drop-expired",
+        "--as-of",
+        "2200-01-01",
+    )
+    assert run.exit_code == 0
+    last = snapshots_in(tmp_path / "mixed-0")[8231]
+    assert {entry.current_txn_first_offset for entry in last} == {6913, 8226}
+    assert last == {entry for entry in truth("kafka27-mixed", "mixed-0")[8231] if entry.current_txn_first_offset >= 0}
+
+
+# --- forms of directories ----------------------------------------------------------------------------------------------------
+
+
+UNIQUE = "0123456789abcdef0123456789abcdef"
+FORMS = {"delete": f"mixed-0.{UNIQUE}-delete", "stray": f"mixed-0.{UNIQUE}-stray", "future": f"mixed-0.{UNIQUE}-future"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_directory_that_a_broker_gave_up(form: str, tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    odd = Path(shutil.copytree(logs / "mixed-0", logs / FORMS[form]))
+    before = tree(odd)
+    run = in_json("rebuild", logs)
+    assert run.exit_code == 1
+    assert str(odd) in run.messages(f"{form}-directory")
+    assert run.document["totals"] == {"written": 14}
+    named = in_json("rebuild", odd, "--out", tmp_path / "out")
+    assert named.exit_code == 3
+    assert named.document["partitions"] == []
+    assert tree(odd) == before
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", [f"{583:020d}.log.swap", f"{583:020d}.log.cleaned", f"{583:020d}.index.cleaned"])
+def test_an_interrupted_compaction(name: str, tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / "mixed-0" / name).write_bytes(b"")
+    run = in_json("rebuild", logs)
+    assert run.exit_code == 1
+    assert name in run.messages("interrupted-compaction")
+    assert run.document["totals"] == {"written": 2}
+    assert sorted(snapshots_in(logs / "mixed-0")) == [7045, 7637, 8231]
+    assert in_json("rebuild", logs / "mixed-0").exit_code == 3
+    assert sorted(snapshots_in(logs / "mixed-0")) == [7045, 7637, 8231]
+
+
+def test_partitions_without_anything_to_say(tmp_path: Path) -> None:
+    """No segment; log end 0; an empty segment that is the only one; an empty last segment."""
+    logs = make_log_dir(tmp_path / "logs")
+    (logs / "none-0").mkdir()
+    write_partition(logs / "zero-0", {0: b""})
+    write_partition(logs / "moved-0", {100: b""})
+    write_partition(logs / "rolled-0", {0: batch(0, producer_id=7), 1: b""})
+    out = tmp_path / "out"
+    run = in_json("rebuild", logs, "--out", out, *LINE)
+    assert run.exit_code == 0
+    assert {each["topic_partition"] for each in run.document["partitions"]} == {"none-0", "zero-0", "moved-0", "rolled-0"}
+    assert run.codes == {"no-segment": 1}
+    assert files_below(out) == {f"moved-0/{snapshot_name(100)}", f"rolled-0/{snapshot_name(1)}"}
+    assert (out / "moved-0" / snapshot_name(100)).read_bytes() == EMPTY_SNAPSHOT
+    assert snapshots_in(out / "rolled-0") == {1: {ProducerEntry(7, 0, 0, 0, 0, 1000)}}
+    here = in_json("rebuild", logs)
+    assert here.exit_code == 0
+    assert files_below(logs / "rolled-0") == {f"{0:020d}.log", f"{1:020d}.log", snapshot_name(1)}
+    # 100 is its log start, too: a broker deletes a snapshot there.
+    assert files_below(logs / "moved-0") == {f"{100:020d}.log"}
+
+
+@pytest.mark.parametrize(
+    "rest", [b"\0" * 5000, batch(2)[:30], batch(2)[:-1], b"\0" * 3], ids=["preallocated", "torn header", "torn batch", "zeros"]
+)
+@pytest.mark.parametrize("where", ["in place", "elsewhere"])
+def test_a_last_segment_without_a_whole_batch(rest: bytes, where: str, tmp_path: Path) -> None:
+    """Its base offset is the log end, once."""
+    logs = make_log_dir(tmp_path / "logs")
+    write_partition(logs / "t-0", {0: batch(0, producer_id=7), 1: batch(1, producer_id=7, sequence=1), 2: rest})
+    out = () if where == "in place" else ("--out", tmp_path / "out")
+    run = in_json("rebuild", logs, *out)
+    assert run.exit_code == 0, run.stderr
+    expected = {1: {ProducerEntry(7, 0, 0, 0, 0, 1000)}, 2: {ProducerEntry(7, 0, 1, 1, 0, 1000)}}
+    assert snapshots_in(logs / "t-0" if where == "in place" else tmp_path / "out" / "t-0") == expected
+    assert run.actions("t-0") == {1: "written", 2: "written"}
+    assert [each["offset"] for each in run.partition("t-0")["boundaries"]] == [1, 2]
+
+
+def test_a_gap_in_the_middle(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    remove_snapshots(logs / "mixed-0")
+    for suffix in ("log", "index", "timeindex", "txnindex"):
+        (logs / "mixed-0" / f"{2181:020d}.{suffix}").unlink()
+    out = tmp_path / "out"
+    run = in_json("rebuild", logs, "--topic", "mixed", "--out", out, *LINE)
+    assert run.exit_code == 1
+    classes = {each["offset"]: each["class"] for each in run.partition("mixed-0")["boundaries"]}
+    assert {klass for offset, klass in classes.items() if offset <= 1662} == {"EXACT"}
+    assert {klass for offset, klass in classes.items() if offset > 1662} == {"UNSOUND"}
+    assert 2181 not in classes
+    assert {at: entries for at, entries in snapshots_in(out / "mixed-0").items() if at <= 1662} == {
+        at: entries for at, entries in truth("kafka27-mixed", "mixed-0").items() if at <= 1662
+    }
+    here = in_json("rebuild", logs, "--topic", "mixed")
+    assert here.exit_code == 1
+    assert sorted(snapshots_in(logs / "mixed-0")) == [583, 1151, 1662]

@@ -1,0 +1,173 @@
+"""``snaprebuild scan`` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from command import in_json, live_broker, snaprebuild
+from jsonschema import Draft202012Validator
+from log_dirs import copy_of, remove_snapshots, snapshot_name, tree
+from manifests import FIXTURES, REPOSITORY
+
+SCHEMA = Draft202012Validator(json.loads((REPOSITORY / "docs/schema/scan.schema.json").read_text()))
+FIXTURE_NAMES = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
+
+
+def test_first_line_of_the_help_says_that_it_only_reads() -> None:
+    run = snaprebuild("scan", "--help")
+    lines = [line.strip() for line in run.stdout.splitlines() if line.strip()]
+    assert (run.exit_code, lines[1].split()[:2]) == (0, ["Only", "reads:"])
+
+
+@pytest.mark.parametrize("fixture", FIXTURE_NAMES)
+def test_document_follows_its_schema(fixture: str) -> None:
+    run = in_json("scan", FIXTURES / fixture)
+    SCHEMA.validate(run.document)
+    assert run.document["inputs"]["paths"] == [str(FIXTURES / fixture)]
+
+
+def test_two_seven_in_json() -> None:
+    run = in_json("scan", FIXTURES / "kafka27-mixed", "--topic", "mixed")
+    partition = run.partition("mixed-0")
+    assert run.exit_code == 1
+    assert partition["counts"]["missing"] == 12
+    assert [each["offset"] for each in partition["boundaries"] if each["state"] == "present"] == [7045, 7637, 8231]
+    assert partition["upload"]["blockers"] == {"missing-snapshot": {"segments": 12, "freed_by": "rebuild"}}
+    assert partition["upload"]["blocked_segments"][0] == {
+        "base_offset": 0,
+        "next_base_offset": 583,
+        "size_bytes": 65512,
+        "blockers": ["missing-snapshot"],
+    }
+    assert partition["next_start"]["loads"] == 8231
+    assert run.codes == {"missing-snapshots": 1, "above-last-stable-offset": 1}
+
+
+def test_healthy_directory_exits_with_0() -> None:
+    run = snaprebuild("scan", FIXTURES / "kafka4-mixed")
+    assert run.exit_code == 0
+    assert "finding:" not in run.stderr
+
+
+def test_table_has_sums_first_then_the_worst_partition() -> None:
+    run = snaprebuild("scan", FIXTURES / "kafka27-mixed")
+    at = [run.stdout.index(title) for title in ("Log directories", "Topics", "Partitions, the worst first", "Effect:")]
+    assert at == sorted(at)
+    rows = [line.split() for line in run.stdout[at[2] : at[3]].splitlines()]
+    assert [row[1] for row in rows if len(row) > 1 and row[1].endswith("-0")] == ["mixed-0", "logappend-0", "deleted-0", "plain-0"]
+    (mixed,) = [row for row in rows if len(row) > 1 and row[1] == "mixed-0"]
+    assert mixed == [
+        "1",
+        "mixed-0",
+        "ordinary",
+        "15",
+        "955.4",
+        "KiB",
+        "15",
+        "12",
+        "12",
+        "893.3",
+        "KiB",
+        "8231",
+        "missing-snapshot",
+        "12",
+    ]
+    assert "12 of 15 snapshots are missing: 583, 1151, 1662 ... 6390" in run.stderr
+
+
+def test_details_print_every_boundary() -> None:
+    short = snaprebuild("scan", FIXTURES / "kafka27-mixed", "--topic", "mixed").stdout
+    long = snaprebuild("scan", FIXTURES / "kafka27-mixed", "--topic", "mixed", "--details").stdout
+    lines = {line.split()[0]: line for line in long.splitlines() if line[:22].strip().isdigit()}
+    assert len(lines) == 15
+    assert "missing" in lines["583"]
+    assert "present, log end, 35 entries, next start: kept" in lines["8231"]
+    assert "segment 5821 to 6390 is blocked: missing-snapshot (freed by rebuild)" in long
+    assert "5821 to 6390" not in short
+
+
+def test_selection_by_partition_number() -> None:
+    run = in_json("scan", FIXTURES / "txn-state", "--partition", "1")
+    assert {each["topic_partition"] for each in run.document["partitions"]} == {"__consumer_offsets-1", "__transaction_state-1"}
+
+
+def test_running_broker_is_a_note_and_changes_what_the_next_start_means(tmp_path: Path) -> None:
+    root = copy_of("kafka27-killed", tmp_path)
+    shutil.rmtree(root / "k-compacted-0")
+    (root / "k-mixed-0" / snapshot_name(1123)).unlink()
+    assert in_json("scan", root, "--topic", "k-mixed").exit_code == 0  # the broker regenerates it: its recovery point is 0
+    with live_broker(root) as process_id:
+        run = in_json("scan", root, "--topic", "k-mixed")
+    (log_dir,) = run.document["log_dirs"]
+    assert (log_dir["shutdown"], log_dir["held_by"]) == ("running", process_id)
+    assert run.codes == {"running-broker": 1, "missing-snapshots": 1}
+    # A running broker that stops cleanly recovers nothing.
+    assert run.partition("k-mixed-0")["next_start"]["after"] == "a clean stop"
+    assert [each["offset"] for each in run.partition("k-mixed-0")["boundaries"] if each["at_next_start"] == "absent"] == [1123]
+    assert run.exit_code == 1
+
+
+def test_running_broker_writes_a_snapshot_when_it_stops_so_none_is_empty(tmp_path: Path) -> None:
+    root = copy_of("kafka27-mixed", tmp_path)
+    remove_snapshots(root / "mixed-0")
+    (root / ".kafka_cleanshutdown").unlink()
+    with live_broker(root):
+        run = in_json("scan", root, "--topic", "mixed")
+    assert run.partition("mixed-0")["next_start"]["writes_empty"] == []
+    assert run.codes == {"running-broker": 1, "missing-snapshots": 1}
+    assert run.partition("mixed-0")["upload"]["blockers"]["missing-snapshot"]["segments"] == 14
+
+
+def test_all_log_dirs_of_a_server_properties(tmp_path: Path) -> None:
+    one, two = copy_of("kafka4-mixed", tmp_path), copy_of("kafka27-mixed", tmp_path)
+    for name in ("mixed-0", "deleted-0", "logappend-0"):
+        shutil.rmtree(two / name)
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={one}, {two}\n")
+    run = in_json("scan", "--server-properties", properties)
+    assert [each["path"] for each in run.document["log_dirs"]] == sorted([str(one), str(two)])
+    assert run.messages("partition-in-two-log-dirs").startswith(f"{one / 'plain-0'}: is also in {two / 'plain-0'}")
+    assert run.exit_code == 1
+
+
+def test_report_is_the_document(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    run = snaprebuild("scan", FIXTURES / "kafka27-mixed", "--report", report)
+    document = json.loads(report.read_text())
+    SCHEMA.validate(document)
+    assert run.stdout.startswith("Log directories")
+    assert document == in_json("scan", FIXTURES / "kafka27-mixed").document
+
+
+def test_nothing_is_written(tmp_path: Path) -> None:
+    root = copy_of("kafka27-mixed", tmp_path)
+    before = tree(root)
+    snaprebuild("scan", root)
+    assert tree(root) == before
+
+
+def test_no_segment_is_opened(tmp_path: Path) -> None:
+    root = copy_of("kafka27-mixed", tmp_path)
+    for path in root.rglob("*.log"):
+        size = path.stat().st_size
+        path.write_bytes(b"")
+        with path.open("r+b") as file:
+            file.truncate(size)  # zeros: whoever reads them finds no batch
+    run, original = in_json("scan", root), in_json("scan", FIXTURES / "kafka27-mixed")
+    assert run.document["total"] == original.document["total"]
+
+
+@pytest.mark.parametrize("arguments", [("/nowhere",), (), ("--output", "yaml", ".")])
+def test_usage_errors_exit_with_2(arguments: tuple[str, ...]) -> None:
+    run = snaprebuild("scan", *arguments)
+    assert (run.exit_code, run.stdout) == (2, "")
+
+
+def test_every_code_of_a_finding_is_documented() -> None:
+    documented = (REPOSITORY / "docs/findings.md").read_text()
+    codes = set(in_json("scan", FIXTURES).codes)
+    assert codes
+    assert {code for code in codes if f"`{code}`" not in documented} == set()

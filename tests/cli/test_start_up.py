@@ -1,0 +1,131 @@
+"""What is loaded when: help and version at once, the library without the command, and schemas that belong to their verbs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import in_json
+from documents import VERBS, check, validator_of
+from jsonschema import Draft202012Validator
+from log_dirs import EMPTY_SNAPSHOT, copy_of, snapshot_name
+from manifests import REPOSITORY
+
+import snaprebuild
+
+HEAVY = ("pyspark", "boto3", "pandas", "numpy", "construct", "rich", "crcmod")
+LISTS = "import json, sys; {}; sys.stderr.write(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))"
+
+
+def loaded_after(statement: str) -> set[str]:
+    command = [sys.executable, "-c", LISTS.format(statement)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    return set(json.loads(done.stderr))
+
+
+RUNS = """import atexit, runpy
+def tell():
+    sys.stderr.write(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))
+atexit.register(tell)
+runpy.run_module("snaprebuild", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--version"], ["--help"], ["rebuild", "--help"], ["plan", "--help"], ["verify", "--help"], ["scan", "--help"]],
+    ids=" ".join,
+)
+def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:
+    script = f"import json, sys\nsys.argv[1:] = {arguments!r}\n{RUNS}"
+    done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    loaded = set(json.loads(done.stderr))
+    assert "typer" in loaded
+    assert not loaded & set(HEAVY)
+    assert done.stdout
+
+
+def test_importing_the_library_loads_nothing() -> None:
+    assert not loaded_after("import snaprebuild") & {"typer", "rich", "numpy", "boto3", "pyspark", "construct", "pandas"}
+
+
+def test_a_run_loads_neither_spark_nor_storage_clients(tmp_path: Path) -> None:
+    script = (
+        f"import json, sys\nsys.argv[1:] = ['rebuild', 'fixtures/magic0', '--out', {str(tmp_path)!r}, '--output', 'json']\n{RUNS}"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    loaded = set(json.loads(done.stderr))
+    assert "numpy" in loaded
+    assert not loaded & {"pyspark", "boto3", "pandas", "rich"}
+
+
+def test_the_version() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "snaprebuild", "--version"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == (f"snaprebuild {snaprebuild.__version__}\n", "")
+
+
+def test_the_contract_is_printed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "snaprebuild", "--help"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    for words in (
+        "Reading is the default",
+        "Exit codes: 0 clean or done",
+        "A snapshot takes effect when the broker next loads the log",
+    ):
+        assert words in done.stdout
+    for verb in ("scan", *VERBS):
+        assert verb in done.stdout
+
+
+# --- schemas ---------------------------------------------------------------------------------------------------------------
+
+
+def objects(schema: object) -> list[dict[str, object]]:
+    """Every description of an object with named fields inside a schema."""
+    found = []
+    if isinstance(schema, dict):
+        if schema.get("type") == "object" and "properties" in schema:
+            found.append(schema)
+        for value in schema.values():
+            found += objects(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            found += objects(value)
+    return found
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_schemas_are_strict(verb: str) -> None:
+    schema = validator_of(verb).schema
+    described = objects(schema)
+    assert len(described) >= 4
+    for each in described:
+        assert each["additionalProperties"] is False
+        assert each["required"] == list(each["properties"])  # type: ignore[call-overload]
+    assert schema["properties"]["schema"] == {"const": f"snaprebuild.{verb}/1"}
+
+
+def test_the_schema_notices_what_it_must(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / "mixed-0" / snapshot_name(7045)).write_bytes(EMPTY_SNAPSHOT)
+    document = in_json("rebuild", logs, "--set-aside", "--dry-run").document
+    assert document["partitions"][2]["boundaries"][12]["comparison"]["differences"]
+    check(document)
+    for spoil in (
+        lambda it: it.update(more=1),
+        lambda it: it.pop("findings"),
+        lambda it: it.update(exit_code=2),
+        lambda it: it["partitions"][0].update(more=1),
+        lambda it: it["partitions"][2]["boundaries"][0].update({"class": "GOOD"}),
+        lambda it: it["partitions"][2]["boundaries"][12]["comparison"]["differences"][0].pop("consequence"),
+        lambda it: it["totals"].update(lost=1),
+    ):
+        spoiled = json.loads(json.dumps(document))
+        spoil(spoiled)
+        assert not Draft202012Validator(validator_of("rebuild").schema).is_valid(spoiled)

@@ -1,0 +1,327 @@
+"""``verify`` as a user runs it: healthy directories raise no alarm, and each kind of wrong snapshot is told for what it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from command import in_json, snaprebuild
+from log_dirs import (
+    EMPTY_SNAPSHOT,
+    Entries,
+    batch,
+    batch_positions,
+    copy_of,
+    cut,
+    flip,
+    make_log_dir,
+    marker,
+    remove_snapshots,
+    snapshot_bytes,
+    snapshot_name,
+    tree,
+    truth,
+    write_partition,
+)
+from manifests import FIXTURES, partition_fixtures
+
+from formats.producer_snapshot import ProducerEntry
+
+CLOCKS = ["0", "now", "2200-01-01"]
+
+HEALTHY = {
+    (each.fixture, each.partition): each.manifest["broker_snapshots"]
+    for each in partition_fixtures()
+    if each.fixture != "damaged" and "broker_snapshots" in each.manifest
+}
+
+
+@pytest.mark.parametrize("fixture", sorted({fixture for fixture, _ in HEALTHY} | {"follower-lost-state", "tiered-local"}))
+@pytest.mark.parametrize("as_of", ["0", "2200-01-01"])
+def test_healthy_directories_raise_no_alarm(fixture: str, as_of: str) -> None:
+    """Every snapshot that equals what Kafka's own code replays is equal here, whatever the clock says."""
+    before = tree(FIXTURES / fixture)
+    run = in_json("verify", f"fixtures/{fixture}", "--as-of", as_of)
+    assert run.exit_code == 0, run.stderr
+    assert tree(FIXTURES / fixture) == before
+    for (of, partition), snapshots in HEALTHY.items():
+        if of != fixture:
+            continue
+        verdicts = run.verdicts(partition)
+        assert sorted(verdicts) == sorted(int(name[:20]) for name in snapshots)
+        for name, about in snapshots.items():
+            if about["equals_oracle"]:
+                assert verdicts[int(name[:20])] == "equal"
+            else:
+                assert verdicts[int(name[:20])] in ("unverifiable", "equal_after_expiry")
+    if fixture == "tiered-local":
+        assert set(run.verdicts("mixed-0").values()) == {"equal"}
+
+
+def test_missing_boundaries_are_listed_and_no_finding() -> None:
+    run = in_json("verify", "fixtures/kafka27-mixed")
+    assert run.partition("logappend-0")["missing"] == [542, 1015]
+    assert len(run.partition("mixed-0")["missing"]) == 12
+    assert run.document["totals"] == {"equal": 9}
+    assert run.document["findings"] == []
+
+
+def test_a_follower_that_lost_its_producers_cannot_be_told_from_its_own_log() -> None:
+    """They wrote below its first segment: nothing on this disk contradicts the snapshots, and nothing proves them."""
+    run = in_json("verify", "fixtures/follower-lost-state/node2", "--as-of", "1795266440000")
+    verdicts = run.verdicts("payments-0")
+    assert set(verdicts.values()) <= {"unverifiable", "equal"}
+    assert verdicts[561] == "unverifiable"
+
+
+# --- wrong ones ------------------------------------------------------------------------------------------------------------
+
+OFFSET = 7045
+RIGHT = truth("kafka27-mixed", "mixed-0")[OFFSET]
+AS_OF = "1795261244275"
+"""The greatest timestamp of the log: nothing that was written within the day before has expired."""
+
+
+def wrong_at(tmp_path: Path, data: bytes, as_of: str = AS_OF, *, code: int = 1) -> tuple[str, dict[int, dict[str, object]], str]:
+    """Verdict on ``data`` at 7045, its differences by producer id, and what stderr and the tables said."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / "mixed-0" / snapshot_name(OFFSET)).write_bytes(data)
+    before = tree(logs)
+    run = in_json("verify", logs, "--as-of", as_of)
+    assert run.exit_code == code, run.stderr
+    assert tree(logs) == before
+    verdicts = run.verdicts("mixed-0")
+    assert {verdicts[7637], verdicts[8231]} == {"equal"}
+    (snapshot,) = [each for each in run.partition("mixed-0")["snapshots"] if each["offset"] == OFFSET]
+    table = snaprebuild("verify", logs, "--as-of", as_of)
+    assert table.exit_code == code
+    return verdicts[OFFSET], {each["producer_id"]: each for each in snapshot["differences"]}, table.stdout + table.stderr
+
+
+def without(entries: Iterable[ProducerEntry], *gone: ProducerEntry) -> bytes:
+    return snapshot_bytes(entry for entry in entries if entry not in gone)
+
+
+def instead(entries: Entries, old: ProducerEntry, **fields: int) -> bytes:
+    return snapshot_bytes({*(entries - {old}), replace(old, **fields)})
+
+
+def idempotent() -> ProducerEntry:
+    """The producer with the newest batch that has no open transaction and wrote without transactions."""
+    return max((e for e in RIGHT if e.current_txn_first_offset < 0 and e.coordinator_epoch < 0), key=lambda e: e.timestamp)
+
+
+def in_transaction() -> ProducerEntry:
+    """The one that hangs, from 6913."""
+    (found,) = [entry for entry in RIGHT if entry.current_txn_first_offset == 6913]
+    return found
+
+
+@pytest.mark.parametrize("as_of", [AS_OF, "now", "2200-01-01"])
+def test_a_false_empty(as_of: str, tmp_path: Path) -> None:
+    verdict, differences, told = wrong_at(tmp_path, EMPTY_SNAPSHOT, as_of)
+    assert verdict == "false_empty"
+    hanging = differences[in_transaction().producer_id]
+    assert hanging["kind"] == "missing"
+    assert hanging["is_certain"]
+    assert (
+        hanging["consequence"] == "its transaction, open from 6913, is forgotten: undecided data is read by consumers and uploaded"
+    )
+    assert "false_empty" in told
+    if as_of == "2200-01-01":
+        assert set(differences) == {in_transaction().producer_id}, "everything else has expired"
+        assert "open from 6913, is forgotten" in " ".join(told.split())
+
+
+def test_a_missing_producer(tmp_path: Path) -> None:
+    gone = idempotent()
+    verdict, differences, _ = wrong_at(tmp_path, without(RIGHT, gone))
+    assert verdict == "missing_entries"
+    assert set(differences) == {gone.producer_id}
+    consequence = str(differences[gone.producer_id]["consequence"])
+    assert (
+        consequence
+        == f"a retry of sequence {gone.last_sequence} or older is accepted as new (duplicate), and older epochs are not fenced"
+    )
+
+
+def test_a_missing_producer_that_has_expired(tmp_path: Path) -> None:
+    """A broker drops it when it loads the file: as good as equal."""
+    gone = idempotent()
+    verdict, differences, _ = wrong_at(tmp_path, without(RIGHT, gone), str(gone.timestamp + 86_400_000), code=0)
+    assert (verdict, differences) == ("equal_after_expiry", {})
+    verdict, _, _ = wrong_at(tmp_path / "a ms before", without(RIGHT, gone), str(gone.timestamp + 86_399_999))
+    assert verdict == "missing_entries"
+
+
+def test_a_forgotten_transaction(tmp_path: Path) -> None:
+    hanging = in_transaction()
+    verdict, differences, _ = wrong_at(tmp_path, instead(RIGHT, hanging, current_txn_first_offset=-1), "2200-01-01")
+    assert verdict == "stale"
+    assert differences[hanging.producer_id]["field"] == "current_txn_first_offset"
+    assert (differences[hanging.producer_id]["expected"], differences[hanging.producer_id]["found"]) == (6913, -1)
+    assert "is forgotten" in str(differences[hanging.producer_id]["consequence"])
+
+
+def test_a_transaction_that_never_was(tmp_path: Path) -> None:
+    other = idempotent()
+    verdict, differences, _ = wrong_at(tmp_path, instead(RIGHT, other, current_txn_first_offset=6000))
+    assert verdict == "stale"
+    assert "a closed transaction stays open from 6000" in str(differences[other.producer_id]["consequence"])
+
+
+def test_a_stale_producer(tmp_path: Path) -> None:
+    """The state of the boundary before: a healthy producer is refused."""
+    verdict, differences, _ = wrong_at(tmp_path, snapshot_bytes(truth("kafka27-mixed", "mixed-0")[6390]))
+    assert verdict == "stale"
+    older = {entry.producer_id: entry for entry in truth("kafka27-mixed", "mixed-0")[6390]}
+    expected = {entry.producer_id for entry in RIGHT if older.get(entry.producer_id) != entry}
+    assert set(differences) == expected
+    assert any("OutOfOrderSequence" in str(each["consequence"]) for each in differences.values())
+
+
+@pytest.mark.parametrize(
+    ("field", "change", "says"),
+    [("epoch", 1, "epoch"), ("last_sequence", -1, "is refused"), ("timestamp", -5, "expires too early")],
+)
+def test_one_wrong_field(field: str, change: int, says: str, tmp_path: Path) -> None:
+    other = idempotent()
+    verdict, differences, _ = wrong_at(tmp_path, instead(RIGHT, other, **{field: getattr(other, field) + change}))
+    assert verdict == "stale"
+    difference = differences[other.producer_id]
+    assert difference["field"] == field
+    assert (difference["expected"], difference["found"]) == (getattr(other, field), getattr(other, field) + change)
+    assert says in str(difference["consequence"])
+
+
+def test_a_producer_that_never_was(tmp_path: Path) -> None:
+    stranger = ProducerEntry(999_999, 3, 5, 7000, 0, int(AS_OF) - 1000)
+    verdict, differences, _ = wrong_at(tmp_path, snapshot_bytes({*RIGHT, stranger}))
+    assert verdict == "extra_entries"
+    assert differences[999_999]["kind"] == "extra"
+
+
+CORRUPT = {
+    "torn": snapshot_bytes(RIGHT)[:-20],
+    "no bytes": b"",
+    "bad checksum": snapshot_bytes(RIGHT)[:-1] + b"\x07",
+    "version 2": b"\0\2" + snapshot_bytes(RIGHT)[2:],
+    "an offset above its name": instead(RIGHT, idempotent(), last_offset=OFFSET),
+    "a producer twice": snapshot_bytes([*RIGHT, idempotent()]),
+}
+
+
+@pytest.mark.parametrize("kind", CORRUPT)
+def test_a_corrupt_one(kind: str, tmp_path: Path) -> None:
+    verdict, _, told = wrong_at(tmp_path, CORRUPT[kind])
+    assert verdict in (("corrupt",) if kind != "an offset above its name" and kind != "a producer twice" else ("corrupt", "stale"))
+    assert "wrong-snapshot" in told
+
+
+def test_another_order_is_equal(tmp_path: Path) -> None:
+    verdict, differences, _ = wrong_at(tmp_path, snapshot_bytes(sorted(RIGHT, key=lambda entry: -entry.last_offset)), code=0)
+    assert (verdict, differences) == ("equal", {})
+
+
+def test_snapshots_at_offsets_that_are_no_boundary(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / "mixed-0" / snapshot_name(600)).write_bytes(snapshot_bytes(truth("kafka27-mixed", "mixed-0")[583]))
+    (logs / "mixed-0" / snapshot_name(601)).write_bytes(b"torn")
+    run = in_json("verify", logs)
+    assert run.exit_code == 1
+    verdicts = run.verdicts("mixed-0")
+    assert (verdicts[600], verdicts[601]) == ("unverifiable", "corrupt")
+
+
+def test_without_its_first_segments_nothing_is_certain_but_what_is_retained(tmp_path: Path) -> None:
+    """Retention took the first segments: a snapshot that knows more than the log is healthy, one that knows less than the rest is not."""
+    logs = copy_of("kafka4-mixed", tmp_path)
+    for base in (0, 687, 1231):
+        for path in (logs / "mixed-0").glob(f"{base:020d}.*"):
+            path.unlink()
+    run = in_json("verify", logs, "--topic", "mixed", "--as-of", AS_OF)
+    assert run.exit_code == 0
+    assert set(run.verdicts("mixed-0").values()) <= {"equal", "unverifiable"}
+    (logs / "mixed-0" / snapshot_name(5223)).write_bytes(EMPTY_SNAPSHOT)
+    run = in_json("verify", logs, "--topic", "mixed", "--as-of", AS_OF)
+    assert run.exit_code == 1
+    assert run.verdicts("mixed-0")[5223] == "false_empty"
+
+
+# --- damage, selection, report ---------------------------------------------------------------------------------------------
+
+
+def test_a_flipped_bit_proves_nothing_above_it(tmp_path: Path) -> None:
+    logs = copy_of("kafka4-mixed", tmp_path)
+    path = logs / "mixed-0" / f"{2430:020d}.log"
+    flip(path, batch_positions(path)[3] + 61 + 2)
+    run = in_json("verify", logs, "--topic", "mixed")
+    assert run.exit_code == 4
+    assert run.codes == {"bad-checksum": 1}
+    verdicts = run.verdicts("mixed-0")
+    assert {verdict for offset, verdict in verdicts.items() if offset <= 2430} == {"equal"}
+    assert in_json("verify", logs, "--topic", "mixed", "--crc", "skip").exit_code == 0
+    # Above it even a false empty is not proven.
+    (logs / "mixed-0" / snapshot_name(3017)).write_bytes(EMPTY_SNAPSHOT)
+    assert in_json("verify", logs, "--topic", "mixed").verdicts("mixed-0")[3017] == "unverifiable"
+
+
+def test_a_torn_segment_in_the_middle(tmp_path: Path) -> None:
+    logs = copy_of("kafka4-mixed", tmp_path)
+    cut(logs / "mixed-0" / f"{2430:020d}.log", -37)
+    run = in_json("verify", logs)
+    assert run.exit_code == 4
+    verdicts = run.verdicts("mixed-0")
+    assert all(verdict == ("equal" if offset <= 2430 else "unverifiable") for offset, verdict in verdicts.items())
+    assert set(run.verdicts("logappend-0").values()) == {"equal"}
+
+
+def test_a_transaction_index_that_lies(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    path = logs / "mixed-0" / f"{583:020d}.txnindex"
+    path.write_bytes(path.read_bytes()[34:])
+    run = in_json("verify", logs)
+    assert run.exit_code == 1
+    assert str(path) in run.messages("transaction-index-differs")
+
+
+def test_selection() -> None:
+    run = in_json("verify", "fixtures/kafka27-mixed", "--topic", "mixed", "--offsets", "7637:")
+    assert run.verdicts("mixed-0") == {7637: "equal", 8231: "equal"}
+    assert len(run.document["partitions"]) == 1
+
+
+def test_details_and_tables(tmp_path: Path) -> None:
+    run = snaprebuild("verify", "fixtures/kafka27-mixed", "--details")
+    assert run.exit_code == 0
+    assert re.search(r"mixed-0 +3 +3 equal +12", run.stdout)
+    assert re.search(r"mixed-0 +8231 +equal +35 of 35", run.stdout)
+    assert run.stderr == ""
+
+
+def test_the_expiration_of_the_broker_counts(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    gone = idempotent()
+    (logs / "mixed-0" / snapshot_name(OFFSET)).write_bytes(without(RIGHT, gone))
+    properties = tmp_path / "server.properties"
+    as_of = str(gone.timestamp + 5000)
+    for expiration, verdict in ((5000, "equal_after_expiry"), (5001, "missing_entries")):
+        properties.write_text(f"log.dirs={logs}\nproducer.id.expiration.ms={expiration}\n")
+        run = in_json("verify", "--server-properties", properties, "--as-of", as_of)
+        assert run.document["expiration_ms"] == expiration
+        assert run.verdicts("mixed-0")[OFFSET] == verdict
+
+
+def test_what_a_marker_leaves(tmp_path: Path) -> None:
+    """Made by hand: a transaction that ends with a marker of the next epoch (transaction.version 2) leaves no batch."""
+    logs = make_log_dir(tmp_path / "logs")
+    first = batch(0, producer_id=7, count=3, attributes=0x10) + marker(3, 7, epoch=1, coordinator_epoch=8, timestamp=50)
+    write_partition(logs / "t-0", {0: first, 4: batch(4, producer_id=8)})
+    right = {ProducerEntry(7, 1, -1, -1, 0, 50, 8, -1)}
+    for entries, verdict in ((right, "equal"), ({replace(next(iter(right)), coordinator_epoch=9)}, "stale")):
+        remove_snapshots(logs / "t-0")
+        (logs / "t-0" / snapshot_name(4)).write_bytes(snapshot_bytes(entries))
+        assert in_json("verify", logs, "--as-of", "60").verdicts("t-0") == {4: verdict}

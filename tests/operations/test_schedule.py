@@ -1,0 +1,360 @@
+"""The scheduler: order, limits for each device, failures of tasks and of workers. Worker processes are real here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+from log_dirs import batch, write_partition
+
+from formats.errors import FormatError
+from formats.file_names import PartitionDirectoryName
+from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, StorageError
+from snaprebuild.operations import schedule
+from snaprebuild.operations.schedule import ReadTask, Work, default_jobs, is_rotational, read_segment, run
+from snaprebuild.operations.segment_tasks import read_tasks
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.storage.partition_dir import list_partition_dir
+
+
+class Recorded(Work):
+    """Takes the segments of one directory, in rounds, and writes down what it was told."""
+
+    def __init__(self, directory: Path, *, device: int = 0, rounds: int = 1, stop_after: int | None = None) -> None:
+        self.listing = list_partition_dir(str(directory), PartitionDirectoryName("t", 0))
+        self.device = device
+        self.rounds = rounds
+        self.stop_after = stop_after
+        self.taken: list[int] = []
+        self.error: Exception | None = None
+        self.finished = 0
+
+    def tasks(self) -> list[ReadTask]:
+        if not self.rounds:
+            return []
+        self.rounds -= 1
+        return read_tasks(self.listing, range(len(self.listing.segments)), check_crc=True)
+
+    def take(self, summary: SegmentSummary) -> bool:
+        self.taken.append(summary.base_offset)
+        return self.stop_after is None or len(self.taken) < self.stop_after
+
+    def fail(self, error: SnaprebuildError | FormatError) -> None:
+        assert self.error is None
+        self.error = error
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+def partition(tmp_path: Path, name: str, segments: int = 6) -> Path:
+    return write_partition(tmp_path / name, {offset: batch(offset, payload_bytes=100) for offset in range(segments)})
+
+
+@pytest.fixture(params=["here", "workers"])
+def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Work is done in this process, or always by worker processes."""
+    if request.param == "workers":
+        monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+        return 2
+    return 1
+
+
+def test_results_come_in_order(anywhere: int, tmp_path: Path) -> None:
+    works = [Recorded(partition(tmp_path, f"t-{number}", 3 + number)) for number in range(5)]
+    run(works, anywhere)
+    assert [work.taken for work in works] == [list(range(3 + number)) for number in range(5)]
+    assert [work.finished for work in works] == [1] * 5
+    assert [work.error for work in works] == [None] * 5
+
+
+def test_works_may_ask_for_more(anywhere: int, tmp_path: Path) -> None:
+    works = [Recorded(partition(tmp_path, "t-0", 3), rounds=3), Recorded(partition(tmp_path, "t-1", 2))]
+    run(works, anywhere)
+    assert [work.taken for work in works] == [[0, 1, 2] * 3, [0, 1]]
+    assert [work.finished for work in works] == [1, 1]
+
+
+def test_a_work_may_have_enough(anywhere: int, tmp_path: Path) -> None:
+    works = [Recorded(partition(tmp_path, "t-0"), stop_after=2, rounds=5), Recorded(partition(tmp_path, "t-1"))]
+    run(works, anywhere)
+    assert [work.taken for work in works] == [[0, 1], [0, 1, 2, 3, 4, 5]]
+    assert [work.finished for work in works] == [1, 1]
+
+
+def test_nothing_to_do(anywhere: int, tmp_path: Path) -> None:
+    run([], anywhere)
+    work = Recorded(partition(tmp_path, "t-0"), rounds=0)
+    run([work], anywhere)
+    assert (work.taken, work.finished) == ([], 1)
+
+
+def test_a_failing_task_does_not_stop_the_others(anywhere: int, tmp_path: Path) -> None:
+    works = [Recorded(partition(tmp_path, f"t-{number}")) for number in range(3)]
+    (tmp_path / "t-1" / f"{2:020d}.log").unlink()
+    run(works, anywhere)
+    assert [work.taken for work in works] == [list(range(6)), [0, 1], list(range(6))]
+    assert isinstance(works[1].error, ReadFailedError)
+    assert works[1].error.path == str(tmp_path / "t-1" / f"{2:020d}.log")
+    assert [work.finished for work in works] == [1, 0, 1]
+
+
+def test_a_segment_that_changed_is_refused(anywhere: int, tmp_path: Path) -> None:
+    """Grown in the middle of the log, or replaced. The last segment of a live broker may grow, and may not shrink."""
+    works = [Recorded(partition(tmp_path, name)) for name in ("grown-0", "replaced-0", "appended-0", "cut-0")]
+    with (tmp_path / "grown-0" / f"{2:020d}.log").open("ab") as file:
+        file.write(b"\0")
+    replaced = tmp_path / "replaced-0" / f"{2:020d}.log"
+    data = replaced.read_bytes()
+    (tmp_path / "keeps the inode").hardlink_to(replaced)
+    replaced.unlink()
+    replaced.write_bytes(data)
+    with (tmp_path / "appended-0" / f"{5:020d}.log").open("ab") as file:
+        file.write(batch(6))
+    os.truncate(tmp_path / "cut-0" / f"{5:020d}.log", 10)
+    run(works, anywhere)
+    assert [len(work.taken) for work in works] == [2, 2, 6, 5]
+    assert [type(work.error) for work in works] == [RefusedError, RefusedError, type(None), RefusedError]
+    assert "changed since it was listed" in str(works[0].error)
+
+
+class Refuses(Recorded):
+    def take(self, summary: SegmentSummary) -> bool:
+        super().take(summary)
+        if len(self.taken) == 2:
+            raise StorageError("no space")
+        return True
+
+
+def test_a_failure_while_taking(anywhere: int, tmp_path: Path) -> None:
+    works = [Refuses(partition(tmp_path, "t-0")), Recorded(partition(tmp_path, "t-1"))]
+    run(works, anywhere)
+    assert [work.taken for work in works] == [[0, 1], list(range(6))]
+    assert str(works[0].error) == "no space"
+    assert (works[0].finished, works[1].finished) == (0, 1)
+
+
+def test_a_failure_while_asking_for_tasks(anywhere: int, tmp_path: Path) -> None:
+    work = Recorded(partition(tmp_path, "t-0"))
+
+    def tasks() -> list[ReadTask]:
+        raise ReadFailedError("no listing")
+
+    work.tasks = tasks  # type: ignore[method-assign]
+    run([work], anywhere)
+    assert str(work.error) == "no listing"
+
+
+# --- workers ---------------------------------------------------------------------------------------------------------------
+
+
+def die(_task: ReadTask) -> SegmentSummary:
+    """What the kernel does when memory runs out."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def is_bad(task: ReadTask) -> bool:
+    return task.base_offset == 3 and Path(task.path).parent.name == "t-1"
+
+
+def dies_at_three(task: ReadTask) -> SegmentSummary:
+    return die(task) if is_bad(task) else read_segment(task)
+
+
+def runs_out_of_memory(task: ReadTask) -> SegmentSummary:
+    if is_bad(task):
+        raise MemoryError
+    return read_segment(task)
+
+
+def test_a_worker_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for ever, and every partition that was not finished says why."""
+    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+    monkeypatch.setattr(schedule, "read_segment", dies_at_three)
+    works = [Recorded(partition(tmp_path, f"t-{number}", 40)) for number in range(3)]
+    run(works, 2)
+    assert not works[1].finished
+    assert 3 not in works[1].taken
+    for work in works:
+        assert work.finished == (work.error is None)
+        assert work.taken == list(range(len(work.taken)))
+        if work.error is not None:
+            assert isinstance(work.error, StorageError)
+            assert work.error.exit_code == 5
+            assert "a worker process died" in str(work.error)
+
+
+def test_a_worker_without_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+    monkeypatch.setattr(schedule, "read_segment", runs_out_of_memory)
+    works = [Recorded(partition(tmp_path, f"t-{number}")) for number in range(3)]
+    run(works, 2)
+    assert [work.taken for work in works] == [list(range(6)), [0, 1, 2], list(range(6))]
+    assert "ran out of memory" in str(works[1].error)
+
+
+class Readers:
+    """In place of the pool: threads that read slowly, and count who reads from which device at the same time."""
+
+    def __init__(self, device_of: Callable[[ReadTask], int], seconds: Callable[[ReadTask], float]) -> None:
+        self.device_of = device_of
+        self.seconds = seconds
+        self.now: Counter[int] = Counter()
+        self.most: Counter[int] = Counter()
+        self.together: set[frozenset[int]] = set()
+        self.submitted: list[ReadTask] = []
+        self.unfinished = 0
+        self.most_unfinished = 0
+        self.lock = threading.Lock()
+
+    def __call__(self, jobs: int, **_options: object) -> Readers:
+        self.room = threading.Semaphore(jobs)
+        return self
+
+    def __enter__(self) -> Readers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def shutdown(self, **_options: object) -> None:
+        pass
+
+    def submit(self, _function: object, task: ReadTask) -> Future[SegmentSummary]:
+        future: Future[SegmentSummary] = Future()
+        self.submitted.append(task)
+        with self.lock:
+            self.unfinished += 1
+            self.most_unfinished = max(self.most_unfinished, self.unfinished)
+        threading.Thread(target=self._read, args=(future, task), daemon=True).start()
+        return future
+
+    def _read(self, future: Future[SegmentSummary], task: ReadTask) -> None:
+        device = self.device_of(task)
+        with self.room:
+            with self.lock:
+                self.now[device] += 1
+                self.most[device] = max(self.most[device], self.now[device])
+                self.together.add(frozenset(each for each, count in self.now.items() if count))
+            time.sleep(self.seconds(task))
+            summary = read_segment(task)
+            with self.lock:
+                self.now[device] -= 1
+                self.unfinished -= 1
+        future.set_result(summary)
+
+
+@pytest.fixture
+def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Readers]]:
+    def install(seconds: Callable[[ReadTask], float], rotational: frozenset[int] = frozenset()) -> Readers:
+        made = Readers(lambda task: int(Path(task.path).parent.parent.name), seconds)
+        monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+        monkeypatch.setattr(schedule, "ProcessPoolExecutor", made)
+        monkeypatch.setattr(schedule, "is_rotational", lambda device: device in rotational)
+        return made
+
+    return install  # type: ignore[return-value]
+
+
+def works_on(tmp_path: Path, devices: int, partitions: int, segments: int) -> list[Recorded]:
+    return [
+        Recorded(partition(tmp_path / str(device), f"t-{number}", segments), device=device)
+        for device in range(devices)
+        for number in range(partitions)
+    ]
+
+
+def test_a_spinning_disk_has_one_reader_and_two_disks_work_at_once(tmp_path: Path, readers: Callable[..., Readers]) -> None:
+    pool = readers(lambda _task: 0.005, frozenset({0, 1}))
+    works = works_on(tmp_path, 2, 3, 4)
+    run(works, 8)
+    assert pool.most == {0: 1, 1: 1}
+    assert frozenset({0, 1}) in pool.together
+    assert all(work.taken == [0, 1, 2, 3] for work in works)
+
+
+def test_no_disk_is_idle_while_another_has_many_readers(tmp_path: Path, readers: Callable[..., Readers]) -> None:
+    """Twelve quick disks: each has a reader from the beginning, and none is thrashed by all of them."""
+    pool = readers(lambda _task: 0.02)
+    works = works_on(tmp_path, 12, 2, 8)
+    run(works, 12)
+    first = [int(Path(task.path).parent.parent.name) for task in pool.submitted[:12]]
+    assert sorted(first) == list(range(12))
+    assert frozenset(range(12)) in pool.together
+    assert all(work.taken == list(range(8)) for work in works)
+
+
+def test_one_slow_disk_beside_a_quick_one(tmp_path: Path, readers: Callable[..., Readers]) -> None:
+    pool = readers(lambda task: 0.03 if "/0/t-" in task.path else 0.0, frozenset({0}))
+    works = works_on(tmp_path, 2, 2, 6)
+    run(works, 4)
+    assert pool.most[0] == 1
+    assert pool.most[1] > 1
+    assert all(work.taken == list(range(6)) for work in works)
+
+
+def test_what_is_in_flight_is_bounded(tmp_path: Path, readers: Callable[..., Readers]) -> None:
+    """The first segment of a long partition is slow: the others are not read far ahead, whose results would pile up."""
+    ahead: list[int] = []
+    pool = readers(lambda task: 0.4 if task.base_offset == 0 else 0.0)
+    work = Recorded(partition(tmp_path / "0", "t-0", 60))
+    take = work.take
+
+    def taking(summary: SegmentSummary) -> bool:
+        if summary.base_offset == 0:
+            ahead.append(len(pool.submitted))
+        return take(summary)
+
+    work.take = taking  # type: ignore[method-assign]
+    run([work], 3)
+    assert work.taken == list(range(60))
+    assert ahead[0] <= 2 * 3
+    assert pool.most_unfinished <= 2 * 3
+
+
+# --- small things ----------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_when_nobody_says() -> None:
+    processors = len(os.sched_getaffinity(0))
+    assert default_jobs(1) == processors
+    assert default_jobs(processors + 10) == processors + 10
+
+
+def test_a_device_of_which_nothing_is_known() -> None:
+    assert is_rotational(os.makedev(4095, 255)) is False
+    assert is_rotational(os.stat("/proc").st_dev) is False
+
+
+def test_the_answer_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition has no queue of its own: its disk has."""
+    disk = tmp_path / "devices" / "sda"
+    (disk / "queue").mkdir(parents=True)
+    (disk / "sda1").mkdir()
+    (tmp_path / "sys").mkdir()
+    (tmp_path / "sys" / "8:0").symlink_to(disk)
+    (tmp_path / "sys" / "8:1").symlink_to(disk / "sda1")
+    monkeypatch.setattr(schedule, "Path", lambda text: Path(str(text).replace("/sys/dev/block", str(tmp_path / "sys"))))
+    for answer, expected in (("1\n", True), ("0\n", False)):
+        (disk / "queue" / "rotational").write_text(answer)
+        assert is_rotational(os.makedev(8, 0)) is expected
+        assert is_rotational(os.makedev(8, 1)) is expected
+    assert is_rotational(os.makedev(8, 2)) is False
+
+
+def test_small_work_starts_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_pool(*_: object, **__: object) -> object:
+        raise AssertionError
+
+    monkeypatch.setattr(schedule, "ProcessPoolExecutor", no_pool)
+    work = Recorded(partition(tmp_path, "t-0"))
+    run([work], 8)
+    assert work.taken == list(range(6))

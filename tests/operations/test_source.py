@@ -1,0 +1,247 @@
+"""Where a verb reads from: paths, configurations, forms of directories, kinds of topics."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from log_dirs import batch, copy_of, make_log_dir, write_partition
+from manifests import FIXTURES
+
+from formats.broker_files import read_properties
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.operations.findings import Finding, Severity, exit_code_of
+from snaprebuild.operations.source import (
+    Selection,
+    Source,
+    TopicKind,
+    check_segments_are_files,
+    expiration_of,
+    log_dirs_of,
+    open_source,
+)
+
+DAY_MS = 86_400_000
+
+
+def names(source: Source) -> list[str]:
+    return [partition.topic_partition for partition in source.partitions]
+
+
+def test_any_ancestor_leads_to_the_partitions(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    expected = ["deleted-0", "logappend-0", "mixed-0", "plain-0"]
+    for path in (logs, tmp_path, tmp_path.parent / tmp_path.name):
+        source = open_source([str(path)])
+        assert names(source) == expected
+        assert source.findings == ()
+        assert [state.path for state in source.log_dirs] == [str(logs)]
+    assert [partition.relative for partition in open_source([str(tmp_path)]).partitions] == [
+        f"kafka27-mixed/{name}" for name in expected
+    ]
+    (named,) = open_source([str(logs / "mixed-0")]).partitions
+    assert named.relative == "."
+    assert named.log_dir.was_shut_down_cleanly, "the log directory around it is looked at"
+
+
+@pytest.mark.parametrize("path", ["nowhere", "file", "dangling"])
+def test_paths_that_are_none(path: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    with pytest.raises(UsageError, match=r"does not exist|is no directory"):
+        open_source([str(tmp_path), str(tmp_path / path)])
+    with pytest.raises(UsageError, match="name at least one path"):
+        open_source([])
+
+
+def test_kinds_of_topics(tmp_path: Path) -> None:
+    logs = make_log_dir(tmp_path / "logs", cleaner_offset_checkpoint="0\n1\ncompact 0 5\n")
+    kinds = {
+        "plain-0": TopicKind.ORDINARY,
+        "compact-0": TopicKind.ORDINARY,
+        "__consumer_offsets-49": TopicKind.INTERNAL,
+        "__transaction_state-1": TopicKind.INTERNAL,
+        "__share_group_state-0": TopicKind.INTERNAL,
+        "__remote_log_metadata-3": TopicKind.REMOTE_LOG_METADATA,
+        "__cluster_metadata-0": TopicKind.CLUSTER_METADATA,
+        "__my_own-0": TopicKind.ORDINARY,
+    }
+    for name in kinds:
+        write_partition(logs / name, {0: batch(0)})
+    source = open_source([str(logs)])
+    assert {partition.topic_partition: partition.topic_kind for partition in source.partitions} == kinds
+    assert [partition.topic_partition for partition in source.partitions if partition.is_compacted] == ["compact-0"]
+
+
+def test_what_the_files_of_the_broker_say(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    by_name = {partition.topic_partition: partition for partition in open_source([str(logs)]).partitions}
+    assert (by_name["deleted-0"].log_start_offset, by_name["deleted-0"].recovery_point) == (298, 997)
+    assert (by_name["mixed-0"].log_start_offset, by_name["mixed-0"].recovery_point) == (0, 8231)
+    bare = write_partition(tmp_path / "bare" / "t-0", {70: batch(70)})
+    (partition,) = open_source([str(bare)]).partitions
+    assert (partition.log_start_offset, partition.recovery_point) == (70, 0)
+    assert not partition.log_dir.is_broker_directory
+
+
+def test_files_of_the_broker_that_do_not_parse(tmp_path: Path) -> None:
+    """They count as absent, which is the careful way: no clean stop is proven by them, and no recovery point."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / "recovery-point-offset-checkpoint").write_text("0\n9\nmixed 0 8231\n")
+    (logs / "log-start-offset-checkpoint").mkdir() if not (logs / "log-start-offset-checkpoint").unlink() else None
+    source = open_source([str(logs)])
+    assert {finding.code for finding in source.findings} == {"unreadable-broker-file"}
+    assert len(source.findings) == 2
+    assert exit_code_of(source.findings) == 1
+    assert all(partition.recovery_point == 0 for partition in source.partitions)
+
+
+def test_forms_of_directories(tmp_path: Path) -> None:
+    logs = make_log_dir(tmp_path / "logs")
+    unique = "0123456789abcdef0123456789abcdef"
+    for name in (f"a-0.{unique}-delete", f"b-0.{unique}-stray", f"c-0.{unique}-future", "d-0"):
+        write_partition(logs / name, {0: batch(0)})
+    write_partition(logs / "e-0", {0: batch(0)})
+    (logs / "e-0" / f"{0:020d}.log.swap").write_bytes(b"")
+    write_partition(logs / "f-0", {0: batch(0)})
+    (logs / "f-0" / f"{0:020d}.log.deleted").write_bytes(b"")
+    source = open_source([str(logs)])
+    assert names(source) == ["d-0", "f-0"]
+    assert sorted((finding.code, finding.severity) for finding in source.findings) == [
+        ("delete-directory", Severity.FINDING),
+        ("future-directory", Severity.FINDING),
+        ("interrupted-compaction", Severity.FINDING),
+        ("stray-directory", Severity.FINDING),
+    ]
+    named = open_source([str(logs / f"a-0.{unique}-delete"), str(logs / "e-0"), str(logs / "d-0")])
+    assert names(named) == ["d-0"]
+    assert {finding.severity for finding in named.findings} == {Severity.REFUSED}
+    # What is not selected is not told of.
+    assert open_source([str(logs)], None, Selection(topics=("d",))).findings == ()
+
+
+def test_selection() -> None:
+    paths = [str(FIXTURES / "txn-state"), str(FIXTURES / "kafka27-mixed")]
+    assert names(open_source(paths, None, Selection(("__consumer*",)))) == ["__consumer_offsets-0", "__consumer_offsets-1"]
+    assert names(open_source(paths, None, Selection(("__*",), frozenset({1})))) == ["__consumer_offsets-1", "__transaction_state-1"]
+    assert names(open_source(paths, None, Selection(("MIXED",)))) == []
+    selection = Selection(offset_from=5, offset_to=7)
+    assert [selection.takes_boundary(offset) for offset in (4, 5, 7, 8)] == [False, True, True, False]
+
+
+def test_a_directory_that_is_reached_twice(tmp_path: Path) -> None:
+    logs = copy_of("magicup", tmp_path)
+    (tmp_path / "link").symlink_to(logs)
+    (logs / "loop").symlink_to(tmp_path)
+    source = open_source([str(logs), str(tmp_path / "link"), str(logs / "magicup-0")])
+    assert names(source) == ["magicup-0"]
+    assert {finding.code for finding in source.findings} == {"duplicate-path"}
+    assert exit_code_of(source.findings) == 0
+
+
+def test_a_directory_that_we_may_not_list(tmp_path: Path) -> None:
+    if os.getuid() == 0:
+        pytest.skip("root may list everything")
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / "mixed-0").chmod(0)
+    source = open_source([str(logs)])
+    (logs / "mixed-0").chmod(0o755)
+    assert names(source) == ["deleted-0", "logappend-0", "plain-0"]
+    assert exit_code_of(source.findings) == 5
+
+
+@pytest.mark.parametrize("suffix", [".log", ".snapshot", ".index", ".timeindex", ".txnindex"])
+def test_what_is_no_file(suffix: str, tmp_path: Path) -> None:
+    """Only a segment that is no file puts a hole into the log."""
+    partition = write_partition(tmp_path / "t-0", {0: batch(0), 2: batch(2)})
+    (partition / f"{1:020d}{suffix}").symlink_to(partition / f"{0:020d}.log")
+    (source,) = open_source([str(partition)]).partitions
+    assert [segment.base_offset for segment in source.directory.segments] == [0, 2]
+    if suffix == ".log":
+        with pytest.raises(ReadFailedError, match="is no regular file"):
+            check_segments_are_files(source.directory)
+    else:
+        check_segments_are_files(source.directory)
+
+
+# --- server.properties -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("log.dirs=/a,/b", ["/a", "/b"]),
+        ("log.dirs = /a , /b ,", ["/a", "/b"]),
+        ("log.dirs=/a,\\\n  /b", ["/a", "/b"]),
+        ("log.dir=/a", ["/a"]),
+        ("log.dir=/a\nlog.dirs=/b", ["/b"]),
+        ("broker.id=1", ["/tmp/kafka-logs"]),
+    ],
+)
+def test_log_dirs(text: str, expected: list[str]) -> None:
+    assert log_dirs_of(read_properties(text.encode())) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", DAY_MS),
+        ("producer.id.expiration.ms=5000", 5000),
+        ("producer.id.expiration.ms=5000\ntransactional.id.expiration.ms=900000000", 5000),
+        ("transactional.id.expiration.ms=900000000", 900_000_000),
+        ("transactional.id.expiration.ms=60000", DAY_MS),
+        ("inter.broker.protocol.version=2.7-IV0", 7 * DAY_MS),
+        ("inter.broker.protocol.version=3.3", 7 * DAY_MS),
+        ("inter.broker.protocol.version=3.4-IV0", DAY_MS),
+        ("inter.broker.protocol.version=3.9", DAY_MS),
+        ("producer.id.expiration.ms=5000\ninter.broker.protocol.version=2.7", 5000),
+    ],
+)
+def test_the_longest_expiration_that_this_broker_may_use(text: str, expected: int) -> None:
+    assert expiration_of(read_properties(text.encode())) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "producer.id.expiration.ms=soon",
+        "producer.id.expiration.ms=0",
+        "producer.id.expiration.ms=-1",
+        "transactional.id.expiration.ms=x",
+        "inter.broker.protocol.version=new",
+        f"producer.id.expiration.ms={2**63}",
+    ],
+)
+def test_an_expiration_that_is_none(text: str) -> None:
+    with pytest.raises(UsageError):
+        expiration_of(read_properties(text.encode()))
+
+
+def test_a_configuration_that_cannot_be_used(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        open_source([], str(tmp_path / "absent"))
+    (tmp_path / "server.properties").write_text("log.dirs=/nowhere/at/all\n")
+    with pytest.raises(UsageError, match="/nowhere/at/all: does not exist"):
+        open_source([], str(tmp_path / "server.properties"))
+    (tmp_path / "server.properties").write_text("log.dirs=\\u12\n")
+    with pytest.raises(UsageError):
+        open_source([], str(tmp_path / "server.properties"))
+
+
+# --- exit codes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("severities", "code"),
+    [
+        ((), 0),
+        ((Severity.NOTE,), 0),
+        ((Severity.FINDING, Severity.NOTE), 1),
+        ((Severity.FINDING, Severity.DAMAGED), 4),
+        ((Severity.DAMAGED, Severity.REFUSED), 3),
+        ((Severity.REFUSED, Severity.STORAGE, Severity.DAMAGED), 5),
+    ],
+)
+def test_the_worst_of_all(severities: tuple[Severity, ...], code: int) -> None:
+    assert exit_code_of(Finding("x", severity, "/", "") for severity in severities) == code

@@ -1,0 +1,112 @@
+"""Verifying, in this process: workers or none, every bundled partition, and faults that are told and stop nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, snapshot_bytes, snapshot_name, write_partition
+from manifests import FIXTURES, PartitionFixture
+
+from formats.producer_snapshot import ProducerEntry
+from snaprebuild.operations import schedule
+from snaprebuild.operations.evidence import Clock
+from snaprebuild.operations.findings import exit_code_of
+from snaprebuild.operations.source import Selection, open_source
+from snaprebuild.operations.verify import VerifyResult, verify
+from snaprebuild.storage import log_dir
+
+CLOCK = Clock(1_795_261_244_275, 86_400_000)
+
+
+def verified(path: object, **options: object) -> VerifyResult:
+    return verify(open_source([str(path)]), CLOCK, **{"jobs": 1, **options})  # type: ignore[arg-type]
+
+
+def test_what_is_missing_in_every_bundled_partition(partition_fixture: PartitionFixture) -> None:
+    (verdict,) = verified(partition_fixture.directory).partitions
+    present = {int(path.stem) for path in partition_fixture.directory.glob("*.snapshot")}
+    assert [each.offset for each in verdict.snapshots] == sorted(present)
+    assert verdict.missing == [each.snapshot_offset for each in partition_fixture.segments if each.snapshot_offset not in present]
+    assert not any(each.comparison.proven_wrong for each in verdict.snapshots)
+    assert verdict.bytes_read == sum(part.bytes for part in partition_fixture.segments) or partition_fixture.fixture == "damaged"
+
+
+def test_workers_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = verified(FIXTURES / "kafka4-mixed")
+    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+    two = verified(FIXTURES / "kafka4-mixed", jobs=2)
+    assert [(p.snapshots, p.missing, p.findings) for p in one.partitions] == [
+        (p.snapshots, p.missing, p.findings) for p in two.partitions
+    ]
+    assert sum(len(partition.snapshots) for partition in two.partitions) == 24
+
+
+def test_a_snapshot_at_the_first_offset_is_judged_by_none(tmp_path: Path) -> None:
+    """What it says of deleted data nothing can prove or contradict; that it cannot be is another matter."""
+    partition = write_partition(make_log_dir(tmp_path / "logs") / "t-0", {10: batch(10, producer_id=7, timestamp=CLOCK.as_of_ms)})
+    entry = ProducerEntry(9, 0, 4, 8, 4, CLOCK.as_of_ms)
+    for entries, status in (((entry,), "unverifiable"), ((), "unverifiable"), ((ProducerEntry(9, 0, 4, 10, 4, 5),), "corrupt")):
+        (partition / snapshot_name(10)).write_bytes(snapshot_bytes(entries))
+        (verdict,) = verified(partition).partitions
+        (snapshot,) = verdict.snapshots
+        assert snapshot.comparison.status.value == status
+        assert snapshot.snapshot_class is None
+
+
+def test_a_snapshot_that_cannot_be_read_is_no_corrupt_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    stray = logs / "mixed-0" / snapshot_name(600)
+    stray.write_bytes(EMPTY_SNAPSHOT)
+    unreadable = {str(stray), str(logs / "mixed-0" / snapshot_name(7045))}
+    opened = log_dir.os.open
+
+    def open_some(path: str, *arguments: object, **named: object) -> int:
+        if path in unreadable:
+            raise PermissionError(13, "Permission denied", path)
+        return opened(path, *arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(log_dir.os, "open", open_some)
+    result = verified(logs)
+    assert exit_code_of(result.findings) == 5
+    assert {finding.path for finding in result.findings} == unreadable
+    (mixed,) = [each for each in result.partitions if each.source.topic_partition == "mixed-0"]
+    assert {each.offset: each.comparison.status.value for each in mixed.snapshots} == {7637: "equal", 8231: "equal"}
+
+
+def test_a_segment_that_vanishes(tmp_path: Path) -> None:
+    logs = copy_of("kafka4-mixed", tmp_path)
+    source = open_source([str(logs)])
+    (logs / "mixed-0" / f"{2430:020d}.log").unlink()
+    result = verify(source, CLOCK, jobs=1)
+    assert exit_code_of(result.findings) == 5
+    by_name = {each.source.topic_partition: each for each in result.partitions}
+    statuses = {each.offset: each.comparison.status.value for each in by_name["mixed-0"].snapshots}
+    assert all(status == ("equal" if offset <= 2430 else "unverifiable") for offset, status in statuses.items())
+    assert len(statuses) == 15
+    assert {each.comparison.status.value for each in by_name["logappend-0"].snapshots} == {"equal"}
+
+
+def test_partitions_without_a_segment(tmp_path: Path) -> None:
+    logs = make_log_dir(tmp_path / "logs")
+    (logs / "none-0").mkdir()
+    irregular = logs / "odd-0"
+    irregular.mkdir()
+    (irregular / f"{0:020d}.log").mkdir()
+    (irregular / snapshot_name(0)).write_bytes(EMPTY_SNAPSHOT)
+    result = verified(logs)
+    assert exit_code_of(result.findings) == 5
+    assert [finding.path for finding in result.findings] == [str(irregular / f"{0:020d}.log")]
+
+
+def test_progress_and_selection() -> None:
+    told: list[tuple[str, int]] = []
+    result = verified(
+        FIXTURES / "kafka27-mixed" / "logs" / "mixed-0",
+        selection=Selection(offset_to=7045),
+        progress=lambda name, size_bytes: told.append((name, size_bytes)),
+    )
+    assert [each.offset for each in result.partitions[0].snapshots] == [7045]
+    assert {name for name, _ in told} == {"mixed-0"}
+    sizes = [path.stat().st_size for path in sorted((FIXTURES / "kafka27-mixed" / "logs" / "mixed-0").glob("*.log"))]
+    assert [size for _, size in told] == sizes

@@ -1,0 +1,432 @@
+"""A snapshot beside the log: what is right is never called wrong, and what is wrong is called so wherever the retained log fixes it.
+
+Files and truth come from ``simulated_broker`` and from the specification fold; only the effects are those of the code under test.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from log_dirs import snapshot_bytes
+from manifests import FIXTURES
+from simulated_broker import EXPIRATION_MS, Client, Entries, Segment, SimulatedBroker
+from strategies import LogBatch, incoming_entries, logs
+
+from formats.batch_headers import BytesSegment
+from formats.producer_snapshot import ProducerEntry, read_entries
+from snaprebuild.operations.evidence import Clock
+from snaprebuild.operations.source import open_source
+from snaprebuild.operations.verify import verify
+from snaprebuild.replay.difference import (
+    DIFFERENCES_LISTED_MAX,
+    Comparison,
+    DifferenceKind,
+    Knowledge,
+    SnapshotStatus,
+    compare,
+    impossible_entries,
+)
+from snaprebuild.replay.producer_state import InvalidTransactionStateError, ProducerState, is_expired
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose
+from snaprebuild.replay.segment_summary import summarise_segment
+
+EXAMPLES = settings.get_profile(settings.get_current_profile_name()).max_examples
+SEEDS = st.integers(0, 2**64 - 1)
+GOOD = (SnapshotStatus.EQUAL, SnapshotStatus.EQUAL_AFTER_EXPIRY, SnapshotStatus.UNVERIFIABLE)
+BATCH_FIELDS = ("last_sequence", "last_offset", "offset_delta")
+
+
+def array_of(entries: Iterable[ProducerEntry]) -> np.ndarray:
+    return read_entries(snapshot_bytes(entries))
+
+
+def effect_of(batches: Iterable[LogBatch]) -> SegmentEffect:
+    return summarise_segment(BytesSegment(b"".join(batch.data for batch in batches)), 0).effect
+
+
+def effect_of_segments(segments: Sequence[Segment]) -> SegmentEffect:
+    effect = IDENTITY
+    for segment in segments:
+        effect = compose(effect, effect_of(segment.batches))
+    return effect
+
+
+def knowledge(*, first_offset: int = 0, is_complete: bool = True, log_start: int | None = None, as_of_ms: int = 0) -> Knowledge:
+    start = first_offset if log_start is None else log_start
+    return Knowledge(is_complete, None, first_offset, start, as_of_ms, EXPIRATION_MS)
+
+
+# ---------------------------------------------------------------------------------------------------------------- no false alarm
+
+
+def test_what_a_live_broker_wrote_is_never_proven_wrong() -> None:
+    """Whatever had expired, been swept and come back, and whatever of the log has been deleted since."""
+    reached: Counter[str] = Counter()
+
+    @given(SEEDS)
+    def holds(seed: int) -> None:
+        rng = random.Random(~seed)
+        broker = SimulatedBroker(seed, rng.randrange(2, 9))
+        for end in range(1, len(broker.segments) + 1):
+            last, offset = broker.segments[end - 1], broker.boundaries[end - 1]
+            deleted = rng.randrange(end) if rng.random() < 0.5 else 0
+            truth = effect_of_segments(broker.segments[deleted:end])
+            as_of_ms = last.clock + rng.choice((0, 0, EXPIRATION_MS // 3, 10 * EXPIRATION_MS))
+            first = broker.segments[deleted].base_offset
+            knows = knowledge(first_offset=first, is_complete=deleted == 0, as_of_ms=as_of_ms)
+            entries = list(last.live.values())
+            rng.shuffle(entries)
+            comparison = compare(truth, array_of(entries), offset, knows)
+            assert not comparison.proven_wrong, comparison
+            assert comparison.status in GOOD
+            reached[comparison.status.value] += 1
+            reached["after a deletion"] += deleted > 0
+            if last.live == last.whole and deleted == 0:
+                assert comparison.status is SnapshotStatus.EQUAL
+
+    holds()
+    assert min(reached[status.value] for status in GOOD) >= EXAMPLES * 0.1
+    assert reached["after a deletion"] >= EXAMPLES
+
+
+def test_what_a_broker_wrote_that_recovered_from_its_log_start_offset_is_never_proven_wrong() -> None:
+    """Without a snapshot it folds from the batch that holds the log start offset; batches before it are on disk all the same."""
+    reached: Counter[str] = Counter()
+
+    @given(SEEDS)
+    def holds(seed: int) -> None:
+        rng = random.Random(~seed)
+        broker = SimulatedBroker(seed, rng.randrange(2, 7))
+        deleted = rng.randrange(len(broker.segments)) if rng.random() < 0.5 else 0
+        segments = broker.segments[deleted:]
+        first = segments[0].base_offset
+        log_start = rng.randrange(first, broker.end_offset)
+        state = ProducerState()
+        for segment in segments:
+            for batch in segment.batches:
+                if batch.header.last_offset >= log_start and batch.meaning is not None:
+                    list(state.append([batch.meaning]))
+                if rng.random() < 0.2:
+                    state.remove_expired(segment.clock, EXPIRATION_MS)
+        knows = knowledge(first_offset=first, is_complete=deleted == 0, log_start=log_start, as_of_ms=broker.clock)
+        comparison = compare(effect_of_segments(segments), array_of(state.entries.values()), broker.end_offset, knows)
+        assert not comparison.proven_wrong, comparison
+        reached[comparison.status.value] += 1
+        ignorant = replace(knows, log_start_offset=first)
+        reached["needs it"] += compare(
+            effect_of_segments(segments), array_of(state.entries.values()), broker.end_offset, ignorant
+        ).proven_wrong
+
+    holds()
+    assert reached["needs it"] >= EXAMPLES * 0.2
+    assert reached["unverifiable"] >= EXAMPLES * 0.2
+
+
+@given(st.data())
+def test_whatever_came_in_before_the_first_segment(data: st.DataObject) -> None:
+    """Any state at the first offset, any log: the truth that follows is never proven wrong by what is retained alone."""
+    below = 1000
+    incoming = data.draw(incoming_entries(below=below))
+    log = data.draw(logs(start=below))
+    state = ProducerState()
+    state.load(incoming, 0, 1 << 60)
+    try:
+        list(state.append(log.meanings))
+    except InvalidTransactionStateError:
+        return
+    end = log.batches[-1].header.last_offset + 1 if log.batches else below
+    as_of_ms = data.draw(st.sampled_from((0, 1500, 2500, 1 << 42)))
+    knows = knowledge(first_offset=below, is_complete=False, as_of_ms=as_of_ms)
+    comparison = compare(effect_of(log.batches), array_of(state.entries.values()), end, knows)
+    assert not comparison.proven_wrong, comparison
+
+
+def reborn_vectors() -> dict[str, list[ProducerEntry]]:
+    """What Kafka 2.7.2, 3.9.0 and 4.3.1 held after a producer expired and came back."""
+    document = json.loads((FIXTURES / "producer-state-vectors.json").read_text())
+    return {
+        vector["name"]: [ProducerEntry(*entry.values()) for entry in vector["expectedEntries"]]
+        for vector in document["vectors"]
+        if vector["name"].startswith("expired_reborn")
+    }
+
+
+def test_reborn_producers_of_the_vectors() -> None:
+    """The whole log has a marker, a batch, a day of silence, and the producer again; the live broker had forgotten all before."""
+    day, again = 86_400_000, 90_000_000
+    vectors = reborn_vectors()
+    assert set(vectors) == {"expired_reborn_loses_coordinator_epoch", "expired_reborn_same_epoch_marker_loses_batch"}
+    client = Client(1000, is_transactional=True, epoch=2)
+    before = [client.data(90, 1, 3), client.marker(91, 4, 3, commit=True)]
+    client.sequence = 9
+    client.is_transactional = False
+    before.append(client.data(99, 1, 5))
+    client.sequence = 10
+    for name, batch in (
+        ("expired_reborn_loses_coordinator_epoch", client.data(100, 1, again)),
+        ("expired_reborn_same_epoch_marker_loses_batch", client.marker(100, again, 4, commit=True)),
+    ):
+        knows = Knowledge(True, None, 0, 0, again, day)
+        comparison = compare(effect_of([*before, batch]), array_of(vectors[name]), 101, knows)
+        assert (comparison.status, comparison.proven_wrong) == (SnapshotStatus.UNVERIFIABLE, False)
+        (difference,) = comparison.differences
+        assert difference.field == ("last_sequence" if "batch" in name else "coordinator_epoch")
+        # Without the silence between them the same difference is no excuse where a marker closed a transaction.
+    closing = [*before[:1], client.marker(91, again, 4, commit=True)]
+    lost = ProducerEntry(1000, 2, timestamp=again, coordinator_epoch=4)
+    assert compare(effect_of(closing), array_of([lost]), 101, Knowledge(True, None, 0, 0, again, day)).proven_wrong
+
+
+# ---------------------------------------------------------------------------------------------------------------- every lie
+
+
+def test_every_lie_that_the_log_contradicts_is_proven() -> None:
+    reached: Counter[str] = Counter()
+
+    @given(SEEDS)
+    def holds(seed: int) -> None:
+        rng = random.Random(~seed)
+        broker = SimulatedBroker(seed, rng.randrange(2, 7))
+        end = rng.randrange(1, len(broker.segments) + 1)
+        deleted = rng.randrange(end) if rng.random() < 0.5 else 0
+        segments = broker.segments[deleted:end]
+        right, offset = segments[-1].whole, broker.boundaries[end - 1]
+        as_of_ms, first = segments[-1].clock, segments[0].base_offset
+        knows = knowledge(first_offset=first, is_complete=deleted == 0, as_of_ms=as_of_ms)
+        truth = effect_of_segments(segments)
+        live = sorted(key for key, entry in right.items() if not is_expired(entry, as_of_ms, EXPIRATION_MS))
+        batches = [batch for segment in segments for batch in segment.batches]
+        there = [key for key in live if any(batch.header.producer_id == key for batch in batches)]
+        if not there:
+            return
+
+        def judged(entries: Entries) -> Comparison:
+            return compare(truth, array_of(entries.values()), offset, knows)
+
+        producer = rng.choice(there)
+        entry = right[producer]
+        own = [batch for batch in batches if batch.header.producer_id == producer]
+
+        lacking = judged({key: other for key, other in right.items() if key != producer})
+        status = SnapshotStatus.FALSE_EMPTY if len(right) == 1 else SnapshotStatus.MISSING_ENTRIES
+        assert (lacking.status, lacking.proven_wrong) == (status, True)
+        assert (lacking.differences[0].producer_id, lacking.differences[0].kind) == (producer, DifferenceKind.MISSING)
+        reached["missing"] += 1
+        reached["missing without a batch"] += entry.last_offset < 0
+        empty = judged({})
+        assert (empty.status, empty.proven_wrong) == (SnapshotStatus.FALSE_EMPTY, True)
+
+        for name, wrong in lies(entry, own, offset, rng):
+            if name == "coordinator_epoch" and deleted and not any(batch.header.is_control for batch in own):
+                continue  # the marker that set it may have been deleted
+            changed = replace(entry, **{name: wrong})
+            if name == "current_txn_first_offset" and deleted and wrong < first and not any(b.header.is_control for b in own):
+                continue  # it may have come in open
+            if name in BATCH_FIELDS:
+                if entry.last_offset < 0:
+                    changed = replace(entry, last_sequence=3, last_offset=wrong, offset_delta=0)
+                only_markers = all(b.header.is_control and b.header.producer_epoch == entry.epoch for b in own)
+                if deleted and only_markers and changed.last_offset < first:
+                    continue  # the batch before the first marker may have been deleted
+            if is_expired(changed, as_of_ms, EXPIRATION_MS) and is_expired(entry, as_of_ms, EXPIRATION_MS):
+                continue
+            comparison = judged({**right, producer: changed})
+            assert comparison.proven_wrong, (name, wrong, comparison)
+            assert comparison.status in (SnapshotStatus.STALE, SnapshotStatus.CORRUPT)
+            reached[name] += 1
+            reached["after a deletion"] += deleted > 0
+
+        if not deleted:
+            phantom = max(right) + 1
+            comparison = judged({**right, phantom: ProducerEntry(phantom, 0, 0, 0, 0, as_of_ms)})
+            assert (comparison.status, comparison.proven_wrong) == (SnapshotStatus.EXTRA, True)
+            reached["extra"] += 1
+
+    holds()
+    for name in ("missing", "missing without a batch", "after a deletion", "extra", *ProducerEntry.__dataclass_fields__):
+        assert name == "producer_id" or reached[name] >= EXAMPLES * 0.05, (name, reached)
+
+
+def lies(entry: ProducerEntry, own: list[LogBatch], offset: int, rng: random.Random) -> list[tuple[str, int]]:
+    """Values of single fields that no broker can have written of this producer."""
+    found = [("epoch", entry.epoch + 1), ("epoch", entry.epoch - 1), ("timestamp", entry.timestamp + 1)]
+    found += [("coordinator_epoch", entry.coordinator_epoch + 1)]
+    if any(batch.header.is_control for batch in own) and own[-1].header.is_control:
+        found.append(("coordinator_epoch", -1))
+    if entry.last_offset >= 0:
+        found += [
+            ("last_sequence", entry.last_sequence + 1),
+            ("last_offset", entry.last_offset + 1),
+            ("offset_delta", entry.offset_delta + 1),
+        ]
+        if entry.last_offset > 0:
+            found.append(("last_offset", entry.last_offset - 1))
+    elif own[-1].header.is_control:
+        found.append(("last_offset", rng.randrange(offset)))
+    if entry.current_txn_first_offset >= 0:
+        found += [("current_txn_first_offset", -1), ("current_txn_first_offset", entry.current_txn_first_offset + 1)]
+    else:
+        found.append(("current_txn_first_offset", rng.randrange(offset)))
+    return found
+
+
+def test_a_stale_file_is_proven_wrong_where_a_producer_wrote_since() -> None:
+    reached: Counter[str] = Counter()
+
+    @given(SEEDS)
+    def holds(seed: int) -> None:
+        rng = random.Random(~seed)
+        broker = SimulatedBroker(seed, rng.randrange(2, 7))
+        end = rng.randrange(1, len(broker.segments))
+        old, new = broker.segments[end - 1], broker.segments[end]
+        knows = knowledge(as_of_ms=new.clock)
+        since = {batch.header.producer_id for batch in new.batches}
+        live = [key for key in since if key in new.whole and not is_expired(new.whole[key], new.clock, EXPIRATION_MS)]
+        comparison = compare(
+            effect_of_segments(broker.segments[: end + 1]), array_of(old.live.values()), broker.boundaries[end], knows
+        )
+        changed = [key for key in live if new.whole[key] != old.live.get(key)]
+        if not changed:
+            return
+        assert comparison.proven_wrong
+        assert {difference.producer_id for difference in comparison.differences if difference.is_certain} >= set(changed)
+        reached[comparison.status.value] += 1
+
+    holds()
+    assert reached["stale"] >= EXAMPLES * 0.1
+    assert reached["missing_entries"] or reached["false_empty"]
+
+
+# ---------------------------------------------------------------------------------------------------------------- single cases
+
+
+def one(timestamp: int = 1000, count: int = 1) -> tuple[SegmentEffect, ProducerEntry]:
+    """One idempotent batch at 0."""
+    return effect_of([Client(7, is_transactional=False).data(0, count, timestamp)]), ProducerEntry(
+        7, 0, count - 1, count - 1, count - 1, timestamp
+    )
+
+
+@pytest.mark.parametrize(
+    ("entries", "reason"),
+    [
+        ([ProducerEntry(7), ProducerEntry(7)], "producer 7 stands twice"),
+        ([ProducerEntry(7, last_offset=10)], "an entry holds an offset at or above 10"),
+        ([ProducerEntry(7, current_txn_first_offset=10)], "an entry holds an offset at or above 10"),
+        (
+            [ProducerEntry(7, current_txn_first_offset=3), ProducerEntry(8, current_txn_first_offset=3)],
+            "two producers have an open transaction from the same offset",
+        ),
+        ([ProducerEntry(7, last_offset=9, current_txn_first_offset=9), ProducerEntry(8), ProducerEntry(-1)], None),
+        ([], None),
+    ],
+)
+def test_entries_that_no_snapshot_can_hold(entries: list[ProducerEntry], reason: str | None) -> None:
+    assert impossible_entries(array_of(entries), 10) == reason
+    comparison = compare(IDENTITY, array_of(entries), 10, knowledge(is_complete=False, as_of_ms=0))
+    assert comparison.proven_wrong is (reason is not None)
+    assert (comparison.status is SnapshotStatus.CORRUPT) is (reason is not None)
+
+
+def test_doubt_proves_nothing_but_what_the_file_says_of_itself() -> None:
+    truth, entry = one()
+    doubting = replace(knowledge(as_of_ms=1000), doubt="compacted")
+    missing = compare(truth, array_of([]), 1, doubting)
+    assert (missing.status, missing.proven_wrong, missing.reason) == (SnapshotStatus.UNVERIFIABLE, False, "compacted")
+    assert compare(truth, array_of([replace(entry, last_offset=1)]), 1, doubting).proven_wrong
+
+
+def test_expired_entries_are_not_compared_and_equality_expires() -> None:
+    truth, entry = one()
+    wrong = replace(entry, epoch=3)
+    for age, status in ((EXPIRATION_MS - 1, SnapshotStatus.STALE), (EXPIRATION_MS, SnapshotStatus.EQUAL_AFTER_EXPIRY)):
+        assert compare(truth, array_of([wrong]), 1, knowledge(as_of_ms=1000 + age)).status is status
+    # One side alive is enough: a file that keeps a producer too young, or an open transaction.
+    for other in (replace(entry, timestamp=1001), replace(entry, current_txn_first_offset=0)):
+        assert compare(truth, array_of([other]), 1, knowledge(as_of_ms=1000 + EXPIRATION_MS)).proven_wrong
+
+
+def test_entries_below_the_log_start_offset_may_be_absent() -> None:
+    truth, _ = one(count=5)
+    for log_start, is_wrong in ((0, True), (4, True), (5, False)):
+        comparison = compare(truth, array_of([]), 5, knowledge(log_start=log_start, as_of_ms=1000))
+        assert comparison.proven_wrong is is_wrong
+        assert comparison.differences[0].is_certain is is_wrong
+
+
+def test_a_producer_without_a_batch_counts_where_all_of_the_retained_log_does() -> None:
+    """Between transactions of version 2 no batch is stored, and an empty file of such producers is as false as any other."""
+    client = Client(7, is_transactional=True, is_bumping=True)
+    truth = effect_of([client.data(0, 1, 1000), client.marker(1, 1000, 3, commit=True)])
+    for log_start, is_wrong in ((0, True), (1, False)):
+        comparison = compare(truth, array_of([]), 2, knowledge(log_start=log_start, as_of_ms=1000))
+        assert comparison.proven_wrong is is_wrong
+    assert compare(truth, array_of([]), 2, knowledge(as_of_ms=1000)).status is SnapshotStatus.FALSE_EMPTY
+
+
+def test_phantom_transaction_of_a_producer_that_writes_outside_of_transactions() -> None:
+    """Even one from below the first offset: had it been open, Kafka would have thrown at the batch."""
+    client = Client(7, is_transactional=False, sequence=5)
+    truth = effect_of([client.data(100, 1, 1000)])
+    phantom = ProducerEntry(7, 0, 5, 100, 0, 1000, current_txn_first_offset=50)
+    comparison = compare(truth, array_of([phantom]), 101, knowledge(first_offset=100, is_complete=False, as_of_ms=1000))
+    assert comparison.proven_wrong
+    assert comparison.differences[0].field == "current_txn_first_offset"
+    assert "stays open from 50" in comparison.differences[0].consequence
+
+
+def test_certain_differences_are_listed_first_and_all_are_counted() -> None:
+    clients = [Client(producer, is_transactional=False) for producer in range(DIFFERENCES_LISTED_MAX + 50)]
+    truth = effect_of([client.data(index, 1, 1000) for index, client in enumerate(clients)])
+    extra = ProducerEntry(1 << 40, 0, 0, 5, 0, 1000)
+    knows = knowledge(first_offset=0, is_complete=False, as_of_ms=1000)
+    comparison = compare(truth, array_of([extra]), len(clients), knows)
+    assert comparison.difference_count == DIFFERENCES_LISTED_MAX + 51
+    assert len(comparison.differences) == DIFFERENCES_LISTED_MAX
+    assert all(difference.is_certain for difference in comparison.differences)
+    assert (comparison.expected_entries, comparison.found_entries) == (DIFFERENCES_LISTED_MAX + 50, 1)
+
+
+# ---------------------------------------------------------------------------------------------------------------- bundled
+
+
+def statuses() -> dict[str, Counter[SnapshotStatus]]:
+    """Every snapshot that a broker left in a bundled directory, by the answer of ``verify``; compacted ones apart."""
+    found: dict[str, Counter[SnapshotStatus]] = {}
+    for root in sorted(path for path in FIXTURES.iterdir() if path.is_dir()):
+        result = verify(open_source([str(root)]), Clock(1_795_266_500_000, 7 * 86_400_000), jobs=1)
+        for partition in result.partitions:
+            relative = str(Path(partition.source.directory.path).relative_to(FIXTURES))
+            found[relative] = Counter(verdict.comparison.status for verdict in partition.snapshots)
+            wrong = [verdict for verdict in partition.snapshots if verdict.comparison.proven_wrong]
+            assert not wrong, relative
+            allowed = {"bad-checksum"} if "bad-crc" in relative else set()
+            assert {finding.code for finding in partition.findings} <= allowed
+    return found
+
+
+def test_no_alarm_in_directories_that_brokers_wrote() -> None:
+    found = statuses()
+    total: Counter[SnapshotStatus] = sum(found.values(), Counter())
+    equal = total[SnapshotStatus.EQUAL] + total[SnapshotStatus.EQUAL_AFTER_EXPIRY]
+    compacted = {name for name in found if "compacted" in name or "__transaction_state-1" in name}
+    unsure = {name for name, counts in found.items() if counts[SnapshotStatus.UNVERIFIABLE]}
+    # Not of compacted partitions: of one whose first segments went to the tier, at its first offset; of offsets that are no boundary now.
+    assert unsure - compacted == {
+        "follower-lost-state/node1/payments-0",
+        "follower-lost-state/node2/payments-0",
+        "kraft-metadata/logs/__cluster_metadata-0",
+        "kraft-metadata-moved/logs/__cluster_metadata-0",
+        "tiered-local/logs/__remote_log_metadata-0",
+    }
+    assert total.keys() <= set(GOOD)
+    assert equal == 108

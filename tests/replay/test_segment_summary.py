@@ -1,0 +1,218 @@
+"""The facts of a segment against a naive count over the headers that the grammar reads, one by one."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from header_engines import Reading, read_reference, segment
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from manifests import PartitionFixture
+from simulated_broker import Client, SimulatedBroker
+from strategies import GeneratedLog, batch_of, block_sizes, header_of, logs, message_of
+
+from formats.batch_headers import BytesSegment, HeaderReader, TailKind
+from formats.checksum import crc32, crc32c
+from formats.errors import TruncatedError
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, effect_of_block
+from snaprebuild.replay.segment_summary import BAD_CRC_LISTED_MAX, SegmentSummary, summarise_segment
+
+FACTS = (
+    "batches",
+    "first_offset",
+    "next_offset",
+    "max_timestamp",
+    "missing_offsets",
+    "partial_batches",
+    "empty_control_batches",
+    "disorder_offset",
+    "legacy_batches",
+    "producer_batches",
+    "transactional_batches",
+)
+
+
+def naive(reading: Reading, base_offset: int) -> dict[str, int | None]:
+    """The same facts, batch by batch."""
+    headers = reading.headers
+    facts: dict[str, int | None] = dict.fromkeys(FACTS, 0)
+    facts["batches"] = len(headers)
+    facts["first_offset"] = headers[0].base_offset if headers and headers[0].magic == 2 else None
+    facts["next_offset"] = headers[-1].base_offset + headers[-1].last_offset_delta + 1 if headers else base_offset
+    facts["max_timestamp"] = max((header.max_timestamp for header in headers), default=-1)
+    facts["legacy_batches"] = sum(header.magic < 2 for header in headers)
+    facts["producer_batches"] = sum(header.producer_id >= 0 for header in headers)
+    facts["transactional_batches"] = sum(
+        header.producer_id >= 0 and header.is_transactional and not header.is_control for header in headers
+    )
+    facts["partial_batches"] = sum(header.magic == 2 and header.record_count != header.last_offset_delta + 1 for header in headers)
+    facts["empty_control_batches"] = sum(header.magic == 2 and header.is_control and header.record_count == 0 for header in headers)
+    following = base_offset
+    missing, disorder = 0, None
+    for header in headers:
+        if disorder is None and (header.base_offset < following or header.last_offset < header.base_offset):
+            disorder = header.base_offset
+        if header.magic == 2 and header.base_offset > following:
+            missing += header.base_offset - following
+        following = header.last_offset + 1
+    return {**facts, "missing_offsets": missing, "disorder_offset": disorder}
+
+
+def facts_of(summary: SegmentSummary) -> dict[str, int | None]:
+    return {name: getattr(summary, name) for name in FACTS}
+
+
+def same_effect(one: SegmentEffect, other: SegmentEffect) -> bool:
+    columns = all(
+        np.array_equal(getattr(one, column.name), getattr(other, column.name))
+        for column in fields(SegmentEffect)
+        if column.name != "closes"
+    )
+    closes = all(
+        np.array_equal(getattr(one.closes, column.name), getattr(other.closes, column.name)) for column in fields(type(one.closes))
+    )
+    return columns and closes
+
+
+@given(logs(), block_sizes, st.integers(-3, 3))
+def test_facts_of_generated_logs(log: GeneratedLog, block_bytes: int, shift: int) -> None:
+    base = (log.batches[0].header.base_offset if log.batches else 0) + shift
+    source = BytesSegment(log.data)
+    summary = summarise_segment(source, base, block_bytes=block_bytes)
+    assert facts_of(summary) == naive(read_reference(source), base)
+    assert (summary.base_offset, summary.size_bytes, summary.bad_crc_count, summary.crc_checked) == (base, len(log.data), 0, True)
+    assert summary.tail.kind is TailKind.CLEAN
+    assert summary.bytes_read >= len(log.data)
+
+
+@given(st.integers(0, 2**64 - 1), block_sizes, st.booleans())
+def test_effect_is_that_of_its_blocks_however_they_are_joined(seed: int, block_bytes: int, has_hint: bool) -> None:
+    batches = [batch for part in SimulatedBroker(seed, 5).segments for batch in part.batches]
+    log = GeneratedLog(tuple(batches))
+    whole = functools.reduce(compose, map(effect_of_block, HeaderReader(BytesSegment(log.data))), IDENTITY)
+    hint = np.array(log.positions[::2], dtype=np.int64) if has_hint else None
+    summary = summarise_segment(BytesSegment(log.data), 0, hint=hint, block_bytes=block_bytes)
+    assert same_effect(summary.effect, whole)
+    assert facts_of(summary) == naive(read_reference(BytesSegment(log.data)), 0)
+
+
+def test_facts_of_bundled_segments(partition_fixture: PartitionFixture) -> None:
+    for part in partition_fixture.segments:
+        source = segment(part.path.read_bytes())
+        summary = summarise_segment(source, part.base_offset, block_bytes=3000)
+        assert facts_of(summary) == naive(read_reference(source), part.base_offset)
+        assert (summary.batches, summary.next_offset, summary.max_timestamp) == (part.batches, part.next_offset, part.max_timestamp)
+        is_bad = partition_fixture.partition == "bad-crc-0" and part.base_offset == bad_crc_base(part.path)
+        assert (summary.bad_crc_count > 0) is is_bad
+
+
+def bad_crc_base(path: Path) -> int:
+    """The manifest says: the last but one segment."""
+    bases = sorted(int(each.stem) for each in path.parent.glob("*.log"))
+    return bases[-2]
+
+
+def damaged_at(data: bytes, positions: Sequence[int]) -> bytes:
+    """One bit of the base timestamp of each batch at ``positions`` flipped; nothing of that decides where batches end."""
+    changed = bytearray(data)
+    for position in positions:
+        changed[position + 30] ^= 1
+    return bytes(changed)
+
+
+@given(st.integers(0, 2**64 - 1), block_sizes, st.data())
+def test_every_wrong_checksum_is_named(seed: int, block_bytes: int, data: st.DataObject) -> None:
+    batches = [batch for part in SimulatedBroker(seed, 3).segments for batch in part.batches]
+    log = GeneratedLog(tuple(batches))
+    rows = sorted(data.draw(st.sets(st.integers(0, len(batches) - 1))))
+    damaged = damaged_at(log.data, [log.positions[row] for row in rows])
+    summary = summarise_segment(BytesSegment(damaged), 0, block_bytes=block_bytes)
+    assert summary.bad_crc == tuple((log.positions[row], batches[row].header.base_offset) for row in rows)
+    assert summary.bad_crc_count == len(rows)
+    for position, end in pairwise((*log.positions, len(damaged))):
+        covered = damaged[position + 21 : end] if damaged[position + 16] == 2 else damaged[position + 16 : end]
+        stored = int.from_bytes(damaged[position + 17 : position + 21], "big")
+        assert ((crc32c if damaged[position + 16] == 2 else crc32)(covered) != stored) is (
+            position in [listed for listed, _ in summary.bad_crc]
+        )
+    unchecked = summarise_segment(BytesSegment(damaged), 0, block_bytes=block_bytes, check_crc=False)
+    assert (unchecked.bad_crc_count, unchecked.bad_crc, unchecked.crc_checked) == (0, (), False)
+    assert facts_of(unchecked) == facts_of(summary)
+
+
+def test_of_very_many_wrong_checksums_some_are_named_and_all_are_counted() -> None:
+    client = Client(7, is_transactional=False)
+    log = GeneratedLog(tuple(client.data(offset, 1, 5) for offset in range(BAD_CRC_LISTED_MAX + 30)))
+    summary = summarise_segment(BytesSegment(damaged_at(log.data, log.positions)), 0, block_bytes=700)
+    assert summary.bad_crc_count == BAD_CRC_LISTED_MAX + 30
+    assert [offset for _, offset in summary.bad_crc] == list(range(BAD_CRC_LISTED_MAX))
+
+
+@pytest.mark.parametrize(
+    ("tail", "kind"),
+    [
+        (b"", TailKind.CLEAN),
+        (b"\1", TailKind.TORN),
+        (b"\1" * 60, TailKind.TORN),
+        (bytes(1), TailKind.ZERO_FILLED),
+        (bytes(16), TailKind.ZERO_FILLED),
+        (bytes(1000), TailKind.ZERO_FILLED),
+        (b"\xff" * 60, TailKind.CORRUPT),
+    ],
+)
+def test_tails_change_no_fact(tail: bytes, kind: TailKind) -> None:
+    client = Client(7, is_transactional=False)
+    log = GeneratedLog(tuple(client.data(offset, 1, 5) for offset in range(5, 9)))
+    summary = summarise_segment(BytesSegment(log.data + tail), 5)
+    assert summary.tail.kind is kind
+    assert summary.tail.position_bytes == len(log.data)
+    assert facts_of(summary) == facts_of(summarise_segment(BytesSegment(log.data), 5))
+
+
+def test_segment_without_a_batch() -> None:
+    for data in (b"", bytes(100)):
+        summary = summarise_segment(BytesSegment(data), 42)
+        assert facts_of(summary) == naive(Reading([], [], [], summary.tail), 42)
+        assert summary.next_offset == 42
+        assert summary.max_timestamp == -1
+        assert len(summary.effect) == 0
+
+
+def test_wrappers_of_old_messages_leave_no_hole() -> None:
+    """The offset of a wrapper is that of its last message. Behind it a batch of magic 2 counts again."""
+    batches = (message_of(1, 4, b"five", attributes=1), message_of(0, 9, b"five more", attributes=2), batch_of(header_of(12), b""))
+    summary = summarise_segment(BytesSegment(GeneratedLog(batches).data), 0)
+    assert (summary.first_offset, summary.missing_offsets, summary.disorder_offset) == (None, 2, None)
+    assert (summary.legacy_batches, summary.next_offset) == (2, 13)
+
+
+def test_a_segment_that_shrinks_while_it_is_read_is_an_error() -> None:
+    class Shrinking(BytesSegment):
+        @property
+        def size_bytes(self) -> int:
+            return 10_000
+
+    with pytest.raises(TruncatedError, match="shorter"):
+        summarise_segment(Shrinking(bytes(100)), 0)
+
+
+def test_the_strategies_reach_every_fact() -> None:
+    reached: Counter[str] = Counter()
+
+    @given(logs(max_batches=30), st.sampled_from((-1, 0, 0, 0)))
+    @settings(max_examples=200)
+    def look(log: GeneratedLog, shift: int) -> None:
+        base = (log.batches[0].header.base_offset if log.batches else 0) + shift
+        reached.update(
+            name for name, value in naive(read_reference(BytesSegment(log.data)), base).items() if value not in (0, None, -1)
+        )
+
+    look()
+    assert set(reached) >= set(FACTS) - {"disorder_offset"}

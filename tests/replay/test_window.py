@@ -1,0 +1,616 @@
+"""The window: where it begins, what a witness may be believed, what stays open. Each condition has an example that needs it.
+
+Every example is a small log in two parts, below the window and inside it, and its truth is the specification fold over both. The proof as a
+whole is tested in ``tests/operations/test_replay_partition.py``, against full replays of thousands of generated logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from log_dirs import snapshot_bytes
+from simulated_broker import EXPIRATION_MS, Client, Entries, loaded
+from strategies import CONTROL, LogBatch, batch_of, header_of
+
+from formats.batch_headers import BytesSegment
+from formats.producer_snapshot import ProducerEntry, read_entries
+from snaprebuild.replay.producer_state import EmptyControlBatch, ProducerState, is_expired
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, effect_of_entries
+from snaprebuild.replay.segment_summary import summarise_segment
+from snaprebuild.replay.window import (
+    GAPS_LISTED_MAX,
+    WindowState,
+    expired_mask,
+    same_when_loaded,
+    settle,
+    window_start,
+    witness_fault,
+)
+
+NOW = 1_000_000
+OLD, YOUNG = NOW - 2 * EXPIRATION_MS, NOW - 10
+CLOCK = {"as_of_ms": NOW, "expiration_ms": EXPIRATION_MS}
+
+
+def array_of(entries: Iterable[ProducerEntry]) -> np.ndarray:
+    return read_entries(snapshot_bytes(entries))
+
+
+def effect_of(batches: Iterable[LogBatch]) -> SegmentEffect:
+    return summarise_segment(BytesSegment(b"".join(batch.data for batch in batches)), 0).effect
+
+
+def fold(batches: Iterable[LogBatch]) -> Entries:
+    state = ProducerState()
+    list(state.append(batch.meaning for batch in batches if batch.meaning is not None))
+    return dict(state.entries)
+
+
+def entries_in(array: np.ndarray) -> Entries:
+    found = {row[0]: ProducerEntry(*row) for row in array.tolist()}
+    assert list(found) == sorted(found)
+    assert len(found) == len(array)
+    return found
+
+
+@dataclass
+class Log:
+    """A log with a window and a boundary in it.
+
+    Attributes:
+        batches: all of them.
+        window, boundary: counts of batches below.
+    """
+
+    batches: list[LogBatch] = field(default_factory=list)
+    window: int = 0
+    boundary: int = 0
+    end: int = 0
+
+    def data(self, client: Client, timestamp: int = YOUNG, count: int = 1) -> int:
+        return self.add(client.data(self.end, count, timestamp))
+
+    def marker(self, client: Client, timestamp: int = YOUNG, coordinator_epoch: int = 4) -> int:
+        return self.add(client.marker(self.end, timestamp, coordinator_epoch, commit=True))
+
+    def add(self, batch: LogBatch) -> int:
+        self.batches.append(batch)
+        self.end = batch.header.last_offset + 1
+        return batch.header.base_offset
+
+    def begin_window(self) -> None:
+        self.window = len(self.batches)
+
+    def set_boundary(self) -> None:
+        self.boundary = len(self.batches)
+
+    @property
+    def window_offset(self) -> int:
+        return self.batches[self.window].header.base_offset
+
+    @property
+    def prefix(self) -> SegmentEffect:
+        return effect_of(self.batches[self.window : self.boundary])
+
+    @property
+    def total(self) -> SegmentEffect:
+        return effect_of(self.batches[self.window :])
+
+    @property
+    def truth(self) -> Entries:
+        """At the boundary, as a broker loads it now."""
+        return loaded(fold(self.batches[: self.boundary]).values(), NOW)
+
+    @property
+    def witness(self) -> Entries:
+        """What a broker holds at the end, expired entries and all."""
+        return fold(self.batches)
+
+    def fault(self, witness: Entries | None = None, *, first_offset: int = 0) -> str | None:
+        entries = self.witness if witness is None else witness
+        return witness_fault(
+            self.total,
+            effect_of_entries(array_of(entries.values())),
+            window_offset=self.window_offset,
+            first_offset=first_offset,
+            **CLOCK,
+        )
+
+    def settled(self, witness: Entries | None = None) -> WindowState:
+        entries = self.witness if witness is None else witness
+        return settle(self.prefix, self.total, effect_of_entries(array_of(entries.values())), **CLOCK)
+
+    def alone(self) -> WindowState:
+        """Without any witness."""
+        return settle(self.prefix, self.total, IDENTITY, **CLOCK)
+
+
+def gaps(state: WindowState) -> set[tuple[str, int]]:
+    assert state.gap_count == len(state.gaps)
+    return {(gap.name, gap.producer_id) for gap in state.gaps}
+
+
+def idempotent(producer_id: int = 7, **fields: int) -> Client:
+    return Client(producer_id, is_transactional=False, **fields)
+
+
+def transactional(producer_id: int = 9, **fields: int) -> Client:
+    return Client(producer_id, is_transactional=True, **{"epoch": 1, **fields})
+
+
+# ---------------------------------------------------------------------------------------------------------------- where it begins
+
+
+@pytest.mark.parametrize(
+    ("largest", "index"),
+    [
+        ([], 0),
+        ([OLD, OLD], 2),
+        ([OLD, YOUNG, OLD, YOUNG], 1),
+        ([YOUNG, OLD], 0),
+        ([OLD, OLD, YOUNG], 2),
+        ([OLD, NOW + 10**9, OLD], 1),
+        ([-1, -1, YOUNG], 2),
+        ([OLD, None, OLD], 1),
+        ([NOW - EXPIRATION_MS, NOW - EXPIRATION_MS + 1], 1),
+    ],
+)
+def test_window_begins_at_the_earliest_young_segment(largest: list[int | None], index: int) -> None:
+    assert window_start(largest, NOW, EXPIRATION_MS) == index
+
+
+@given(st.lists(st.none() | st.integers(NOW - 3 * EXPIRATION_MS, NOW + EXPIRATION_MS), max_size=8))
+def test_everything_below_the_window_is_old(largest: list[int | None]) -> None:
+    index = window_start(largest, NOW, EXPIRATION_MS)
+    for at, timestamp in enumerate(largest):
+        entry = None if timestamp is None else ProducerEntry(7, timestamp=timestamp)
+        is_old = entry is not None and is_expired(entry, NOW, EXPIRATION_MS)
+        assert is_old if at < index else at > index or not is_old
+
+
+# ---------------------------------------------------------------------------------------------------------------- expiry
+
+entries = st.lists(
+    st.builds(
+        ProducerEntry,
+        st.integers(0, 5),
+        epoch=st.integers(0, 1),
+        timestamp=st.sampled_from((-1, 0, OLD, NOW - EXPIRATION_MS, NOW - EXPIRATION_MS + 1, YOUNG, NOW + 10**9)),
+        current_txn_first_offset=st.sampled_from((-1, -1, 0, 5)),
+    ),
+    unique_by=lambda entry: entry.producer_id,
+    max_size=4,
+)
+
+
+@given(entries)
+def test_expired_as_kafka_sees_it(found: list[ProducerEntry]) -> None:
+    assert expired_mask(array_of(found), NOW, EXPIRATION_MS).tolist() == [is_expired(it, NOW, EXPIRATION_MS) for it in found]
+
+
+@given(entries, entries, st.randoms(use_true_random=False))
+def test_same_when_loaded(one: list[ProducerEntry], other: list[ProducerEntry], rng: object) -> None:
+    """As maps, whatever the order, after the filter of ``loadFromSnapshot`` on both sides."""
+    same = loaded(one, NOW) == loaded(other, NOW)
+    assert same_when_loaded(array_of(one), array_of(other), NOW, EXPIRATION_MS) is same
+    assert same_when_loaded(array_of(one), array_of(reversed(one)), NOW, EXPIRATION_MS)
+    assert same_when_loaded(array_of(one), array_of(loaded(one, NOW).values()), NOW, EXPIRATION_MS)
+
+
+# ---------------------------------------------------------------------------------------------------------------- the four gaps
+
+
+def test_g1_batch_that_a_marker_keeps() -> None:
+    """Of one epoch with its batch, a marker keeps it: the window alone would write an entry without, and refuse a live producer."""
+    log, client = Log(), transactional(sequence=5)
+    log.data(client, OLD)
+    log.begin_window()
+    log.marker(client)
+    log.set_boundary()
+    assert log.truth[9].last_sequence == 5
+    assert entries_in(log.alone().entries)[9].last_sequence == -1
+    assert gaps(log.alone()) == {("G1", 9)}
+    assert gaps(log.settled()) == {("G1", 9)}
+    log.data(client)
+    log.set_boundary()
+    assert gaps(log.settled()) == set()
+    assert entries_in(log.settled().entries) == log.truth
+
+
+def test_g1_is_no_gap_of_an_entry_that_has_expired() -> None:
+    log, client = Log(), transactional(sequence=5)
+    log.data(client, OLD)
+    log.begin_window()
+    log.marker(client, OLD)
+    log.data(idempotent())
+    log.set_boundary()
+    state = log.alone()
+    assert gaps(state) == set()
+    assert entries_in(state.entries) == log.truth
+    assert 9 not in entries_in(state.entries), "what is not known of it is not written"
+
+
+def test_g1_empty_control_batch_alone() -> None:
+    log = Log()
+    client = transactional()
+    log.data(client, OLD)
+    log.begin_window()
+    header = header_of(log.end, attributes=CONTROL, producer_id=9, producer_epoch=1, record_count=0)
+    log.add(batch_of(header, b"", EmptyControlBatch(9)))
+    log.set_boundary()
+    assert log.truth[9].current_txn_first_offset == 0
+    assert gaps(log.settled()) == {("G1", 9)}
+
+
+def test_g2_transaction_that_continues_in_the_window() -> None:
+    """The window would let it begin at its first batch there; while it is open the witness names the true one."""
+    log, client = Log(), transactional()
+    log.marker(client, OLD)
+    first = log.data(client, OLD)
+    log.begin_window()
+    inside = log.data(client)
+    log.set_boundary()
+    log.data(client)
+    assert entries_in(log.alone().entries)[9].current_txn_first_offset == inside
+    assert gaps(log.alone()) == {("G2", 9), ("G4", 9)}
+    assert log.fault() is None
+    assert gaps(log.settled()) == set()
+    assert entries_in(log.settled().entries) == log.truth
+    assert log.truth[9].current_txn_first_offset == first
+    log.marker(client)
+    assert log.fault() is None
+    assert gaps(log.settled()) == {("G2", 9), ("G4", 9)}, "closed behind the boundary: the witness says nothing any more"
+
+
+def test_g3_transaction_without_a_batch_in_the_window() -> None:
+    """Nothing in the window shows it; its marker behind the boundary does, and while it is open the witness does."""
+    log, client = Log(), transactional()
+    log.marker(client, OLD)
+    log.data(client, OLD)
+    log.begin_window()
+    log.data(idempotent())
+    log.set_boundary()
+    log.data(idempotent(sequence=1))
+    assert gaps(log.alone()) == set(), "not visible"
+    assert 9 in log.truth
+    assert 9 not in entries_in(log.alone().entries)
+    assert log.fault() is None
+    assert gaps(log.settled()) == set()
+    assert entries_in(log.settled().entries) == log.truth
+    log.marker(client)
+    assert log.fault() is None
+    assert gaps(log.settled()) == {("G3", 9)}
+
+
+def test_g3_transaction_that_goes_on_behind_the_boundary() -> None:
+    log, client = Log(), transactional()
+    log.data(client, OLD)
+    log.begin_window()
+    log.data(idempotent())
+    log.set_boundary()
+    log.data(client)
+    assert 9 in log.truth
+    assert gaps(log.settled()) == {("G3", 9)}
+
+
+def test_g4_coordinator_epoch_below_the_window() -> None:
+    log, client = Log(), transactional()
+    log.marker(client, OLD, coordinator_epoch=6)
+    log.begin_window()
+    first = log.data(client)
+    log.set_boundary()
+    assert log.truth[9].coordinator_epoch == 6
+    assert entries_in(log.alone().entries)[9].coordinator_epoch == -1
+    assert ("G4", 9) in gaps(log.alone())
+    assert gaps(log.settled()) == set()
+    assert entries_in(log.settled().entries) == log.truth
+    assert log.truth[9].current_txn_first_offset == first
+    # A marker behind the boundary hides what the witness knew, and one that expired has forgotten it.
+    forgetful = {9: replace(log.witness[9], coordinator_epoch=-1)}
+    assert log.fault(forgetful) is None
+    assert gaps(log.settled(forgetful)) == {("G4", 9)}
+    log.marker(client, coordinator_epoch=8)
+    assert ("G4", 9) in gaps(log.settled())
+
+
+def test_g4_is_no_gap_of_a_producer_that_writes_outside_of_transactions() -> None:
+    log, client = Log(), idempotent(sequence=3)
+    log.data(client, OLD)
+    log.begin_window()
+    log.data(client)
+    log.set_boundary()
+    log.data(client)
+    for state in (log.alone(), log.settled()):
+        assert gaps(state) == set()
+        assert entries_in(state.entries) == log.truth
+
+
+def test_g4_of_a_new_producer_whose_first_transaction_was_empty() -> None:
+    """Epoch 0 and sequence 0 is its first batch, but an empty transaction left a marker before."""
+    log, client = Log(), transactional(epoch=0)
+    log.marker(client, OLD, coordinator_epoch=6)
+    log.begin_window()
+    log.data(client)
+    log.set_boundary()
+    log.marker(client, coordinator_epoch=7)
+    assert log.truth[9].coordinator_epoch == 6
+    assert gaps(log.settled()) == {("G4", 9)}, "its transaction cannot have begun before its first batch"
+
+
+def test_g4_of_a_silent_producer_with_an_open_transaction() -> None:
+    """Its entry is the witness's; where that has no coordinator epoch, the broker may have forgotten it before."""
+    log, client = Log(), transactional()
+    log.data(client, OLD)
+    log.begin_window()
+    log.data(idempotent())
+    log.set_boundary()
+    assert log.truth[9].coordinator_epoch == -1
+    assert gaps(log.settled()) == {("G4", 9)}
+    known = {**log.witness, 9: replace(log.witness[9], coordinator_epoch=2)}
+    assert gaps(log.settled(known)) == set()
+    assert entries_in(log.settled(known).entries)[9] == known[9]
+
+
+def test_expired_entry_of_which_the_coordinator_epoch_is_not_known() -> None:
+    """Left out; one whose transaction may be open is a gap, however old."""
+    log, client = Log(), transactional()
+    log.begin_window()
+    log.data(client, OLD)
+    log.data(idempotent())
+    log.set_boundary()
+    assert gaps(log.alone()) == {("G2", 9), ("G4", 9)}
+    closed = Log()
+    outside = idempotent(8, sequence=4)
+    closed.begin_window()
+    closed.data(outside, OLD)
+    closed.data(idempotent())
+    closed.set_boundary()
+    assert gaps(closed.alone()) == set()
+    assert set(entries_in(closed.alone().entries)) == {7, 8}
+
+
+# ---------------------------------------------------------------------------------------------------------------- behind the boundary
+
+
+def test_producers_that_come_up_behind_the_boundary() -> None:
+    """No gap: a first batch, one outside of transactions, and one that the witness names as the beginning of what is open still."""
+    log = Log()
+    log.begin_window()
+    log.data(idempotent())
+    log.set_boundary()
+    log.data(transactional(20, epoch=0))
+    log.data(idempotent(21, sequence=8, epoch=2))
+    log.data(transactional(22, sequence=3))
+    witness = {**log.witness, 22: replace(log.witness[22], coordinator_epoch=1)}
+    assert log.fault(witness) is None
+    assert gaps(log.settled(witness)) == set()
+    assert entries_in(log.settled(witness).entries) == log.truth
+    assert gaps(log.alone()) == {("G3", 22)}
+    earlier = {**witness, 22: replace(witness[22], current_txn_first_offset=-1)}
+    assert gaps(log.settled(earlier)) == {("G3", 22)}
+
+
+def test_transaction_that_the_witness_lets_begin_below_the_window() -> None:
+    """Of a producer that comes up behind the boundary: it was open at it."""
+    log, client = Log(), transactional()
+    log.marker(client, OLD)
+    log.data(client, OLD)
+    log.begin_window()
+    log.data(idempotent())
+    log.set_boundary()
+    log.data(client)
+    assert log.fault() is None
+    assert gaps(log.settled()) == {("G3", 9)}
+    # Closed and begun again behind the boundary: what was closed may have been open at it.
+    log.marker(client)
+    log.data(client)
+    assert log.fault() is None
+    assert gaps(log.settled()) == {("G3", 9)}
+
+
+def test_states_are_sorted_and_hold_silent_producers() -> None:
+    log = Log()
+    log.marker(transactional(5), OLD)
+    low = transactional(5)
+    log.data(low, OLD)
+    log.begin_window()
+    log.data(idempotent(30))
+    log.data(idempotent(3))
+    log.set_boundary()
+    log.data(idempotent(1))
+    state = log.settled()
+    assert gaps(state) == set()
+    assert list(entries_in(state.entries)) == [3, 5, 30]
+
+
+def test_gaps_of_a_kind_are_listed_up_to_a_number() -> None:
+    log = Log()
+    log.begin_window()
+    for producer in range(GAPS_LISTED_MAX + 20):
+        log.marker(transactional(producer))
+    log.set_boundary()
+    state = log.alone()
+    assert (state.gap_count, len(state.gaps)) == (GAPS_LISTED_MAX + 20, GAPS_LISTED_MAX)
+
+
+# ---------------------------------------------------------------------------------------------------------------- the witness
+
+
+def busy() -> tuple[Log, Entries]:
+    """In the window: 1 idempotent, 2 closed, 3 bumped, 4 only a marker, 5 open from below, 6 open inside; 8 is silent there."""
+    log = Log()
+    below = transactional(5)
+    log.marker(below, OLD, coordinator_epoch=2)
+    log.data(below, OLD)
+    for_marker = transactional(4, sequence=6)
+    log.data(for_marker, OLD)
+    silent = transactional(8)
+    log.marker(silent, OLD, coordinator_epoch=2)
+    log.data(silent, OLD)
+    log.begin_window()
+    log.data(idempotent(1, sequence=10), YOUNG, 3)
+    closed, bumped, inside = transactional(2), transactional(3, is_bumping=True), transactional(6)
+    log.data(closed)
+    log.marker(closed, coordinator_epoch=3)
+    log.data(bumped)
+    log.marker(bumped, coordinator_epoch=3)
+    log.marker(for_marker, coordinator_epoch=3)
+    log.data(below)
+    log.marker(inside, coordinator_epoch=3)
+    log.data(inside)
+    log.data(inside)
+    log.set_boundary()
+    witness = log.witness
+    assert set(witness) == {1, 2, 3, 4, 5, 6, 8}
+    assert witness[5].current_txn_first_offset < log.window_offset < witness[6].current_txn_first_offset
+    assert (witness[3].last_offset, witness[4].last_offset) == (-1, 2)
+    return log, witness
+
+
+def test_a_right_witness_is_believed() -> None:
+    log, witness = busy()
+    assert log.fault() is None
+    # Swept and expired ones may be absent, and present.
+    gone = ProducerEntry(40, 0, 0, 0, 0, OLD)
+    assert log.fault({**witness, 40: gone}) is None
+
+
+BUSY, RIGHT = busy()
+
+
+@pytest.mark.parametrize("producer", sorted(set(RIGHT) - {8}))
+def test_a_witness_that_lacks_a_live_producer_of_the_window(producer: int) -> None:
+    fault = BUSY.fault({key: entry for key, entry in RIGHT.items() if key != producer})
+    assert fault is not None
+    assert f"lacks producer {producer}" in fault
+
+
+def wrong_fields() -> list[tuple[int, str, int]]:
+    inside = BUSY.window_offset
+    found = [(producer, name, step) for producer in sorted(set(RIGHT) - {8}) for name in ("epoch", "timestamp") for step in (-1, 1)]
+    for producer in (1, 2, 5, 6):
+        found += [(producer, name, step) for name in ("last_sequence", "last_offset", "offset_delta") for step in (-1, 1)]
+    found += [(producer, "coordinator_epoch", step) for producer in (2, 3, 4, 6) for step in (-1, 1)]
+    found += [(1, "coordinator_epoch", 3)]
+    # A batch where a bumped epoch left none, and one inside the window where there is only a marker.
+    found += [(3, "last_offset", 1), (4, "last_offset", inside - RIGHT[4].last_offset)]
+    # Transactions that are closed, were never begun, or are forgotten; and wrong beginnings, below and above the true one.
+    found += [(producer, "current_txn_first_offset", 1 + offset) for producer in (1, 2, 3, 4) for offset in (0, inside)]
+    found += [(6, "current_txn_first_offset", step) for step in (-1, 1, -1 - RIGHT[6].current_txn_first_offset)]
+    found += [(6, "current_txn_first_offset", -RIGHT[6].current_txn_first_offset)]
+    found += [
+        (5, "current_txn_first_offset", step) for step in (-1 - RIGHT[5].current_txn_first_offset, inside - 1, inside, inside + 1)
+    ]
+    return found
+
+
+@pytest.mark.parametrize(("producer", "name", "step"), wrong_fields())
+def test_a_witness_that_contradicts_a_batch_of_the_window(producer: int, name: str, step: int) -> None:
+    wrong = {**RIGHT, producer: replace(RIGHT[producer], **{name: getattr(RIGHT[producer], name) + step})}
+    fault = BUSY.fault(wrong)
+    assert fault is not None
+    assert f"contradicts the replay for producer {producer}" in fault
+
+
+def test_fields_in_which_no_batch_of_the_window_contradicts_a_witness() -> None:
+    """The complete list of what is believed of producers with a batch in the window."""
+    first_inside = next(batch.header.base_offset for batch in BUSY.batches[BUSY.window :] if batch.header.producer_id == 5)
+    for producer, changes in (
+        (5, {"coordinator_epoch": 9}),
+        (5, {"current_txn_first_offset": 0}),
+        (5, {"current_txn_first_offset": first_inside}),
+        (4, {"last_offset": -1, "last_sequence": -1}),
+        (4, {"last_offset": 1}),
+        (4, {"last_sequence": 77}),
+        (4, {"offset_delta": 1}),
+    ):
+        assert BUSY.fault({**RIGHT, producer: replace(RIGHT[producer], **changes)}) is None
+
+
+def test_a_producer_that_expired_is_compared_where_it_stands() -> None:
+    log = Log()
+    log.begin_window()
+    log.data(idempotent())
+    log.data(idempotent(8), OLD)
+    log.set_boundary()
+    witness = log.witness
+    assert log.fault({7: witness[7]}) is None
+    assert "contradicts the replay for producer 8" in str(log.fault({**witness, 8: replace(witness[8], epoch=1)}))
+
+
+def test_a_window_without_a_live_producer_confirms_nothing() -> None:
+    log = Log()
+    log.begin_window()
+    log.data(idempotent(8), OLD)
+    log.set_boundary()
+    assert "no live producer" in str(log.fault())
+    assert "no live producer" in str(log.fault({}))
+
+
+def test_a_silent_producer_cannot_have_a_batch_in_the_window() -> None:
+    log = Log()
+    log.marker(transactional(8), OLD)
+    log.data(transactional(8), OLD)
+    log.begin_window()
+    log.data(idempotent())
+    at = log.data(idempotent(sequence=1))
+    log.set_boundary()
+    silent = log.witness[8]
+    assert log.fault() is None
+    for wrong in (replace(silent, last_offset=log.window_offset), replace(silent, current_txn_first_offset=at)):
+        assert "names an offset inside it" in str(log.fault({**log.witness, 8: wrong}))
+
+
+def test_a_silent_producer_is_old_or_has_a_transaction_open_or_was_deleted() -> None:
+    """Else the window began too late, or the witness lies."""
+    log = Log()
+    log.data(idempotent(6), OLD)
+    log.data(idempotent(8), OLD)
+    log.begin_window()
+    log.data(idempotent())
+    log.set_boundary()
+    witness = log.witness
+    assert log.fault() is None
+    young = {**witness, 8: replace(witness[8], timestamp=YOUNG)}
+    assert "young and has no batch" in str(log.fault(young))
+    assert "young and has no batch" in str(log.fault(young, first_offset=1))
+    assert log.fault(young, first_offset=2) is None
+    without = {**witness, 8: ProducerEntry(8, 1, timestamp=YOUNG, coordinator_epoch=2)}
+    assert "young and has no batch" in str(log.fault(without))
+    assert log.fault(without, first_offset=1) is None
+    opened = {**witness, 8: replace(young[8], current_txn_first_offset=1)}
+    assert log.fault(opened) is None
+    assert entries_in(log.settled(young).entries)[8] == young[8]
+
+
+def test_a_new_transactional_producer_cannot_have_begun_below() -> None:
+    log, client = Log(), transactional(epoch=0)
+    log.begin_window()
+    first = log.data(idempotent()) + 1
+    log.data(client)
+    log.set_boundary()
+    assert log.fault() is None
+    shifted = Log(log.batches, 1, 2, log.end)
+    assert shifted.fault({9: log.witness[9]}) is None
+    for claimed in (0, -1):
+        wrong = {9: replace(log.witness[9], current_txn_first_offset=claimed)}
+        assert "contradicts the replay for producer 9" in str(shifted.fault(wrong)), first
+
+
+@pytest.mark.parametrize("others", [(), (3,), (3, 12)])
+def test_rows_of_other_producers_do_not_move_what_is_looked_up(others: Sequence[int]) -> None:
+    """Ids below, between and above those of the window."""
+    log = Log()
+    for other in others:
+        log.data(idempotent(other), OLD)
+    log.begin_window()
+    log.data(idempotent(7))
+    log.data(idempotent(11))
+    log.set_boundary()
+    assert log.fault() is None
+    assert loaded(entries_in(log.settled().entries).values(), NOW) == log.truth

@@ -1,0 +1,118 @@
+"""Segments on a file system: read at any position, never followed elsewhere, failures named with their place."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from formats.batch_headers import HeaderReader
+from formats.errors import TruncatedError
+from snaprebuild.errors import ReadFailedError
+from snaprebuild.storage import segment_file
+from snaprebuild.storage.partition_dir import FileIdentity
+from snaprebuild.storage.segment_file import SegmentFile, read_positions_hint
+
+
+def test_reading_at_any_position(tmp_path: Path) -> None:
+    path = tmp_path / "segment.log"
+    data = bytes(range(256)) * 4
+    path.write_bytes(data)
+    with SegmentFile(str(path)) as source:
+        assert (source.name, source.size_bytes) == (str(path), 1024)
+        assert source.identity == FileIdentity.of(path.stat())
+        for position, size in ((0, 1024), (100, 10), (1000, 24), (1000, 100), (1024, 5), (5000, 5), (0, 0)):
+            buffer = bytearray(size)
+            count = source.read_into(position, memoryview(buffer))
+            assert bytes(buffer[:count]) == data[position : position + size]
+            assert count == len(data[position : position + size])
+
+
+def test_short_reads_are_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "segment.log"
+    path.write_bytes(bytes(range(100)))
+    preadv = os.preadv
+    monkeypatch.setattr(segment_file.os, "preadv", lambda fd, buffers, position: preadv(fd, [buffers[0][:7]], position))
+    with SegmentFile(str(path)) as source:
+        buffer = bytearray(60)
+        assert source.read_into(30, memoryview(buffer)) == 60
+        assert bytes(buffer) == bytes(range(30, 90))
+
+
+def test_a_device_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "segment.log"
+    path.write_bytes(bytes(100))
+    preadv = os.preadv
+
+    def fails_at_50(fd: int, buffers: list[memoryview], position: int) -> int:
+        if position >= 50:
+            raise OSError(5, "Input/output error")
+        return preadv(fd, [buffers[0][: 50 - position]], position)
+
+    monkeypatch.setattr(segment_file.os, "preadv", fails_at_50)
+    with (
+        SegmentFile(str(path)) as source,
+        pytest.raises(ReadFailedError, match="cannot be read at byte 50: Input/output error") as caught,
+    ):
+        source.read_into(10, memoryview(bytearray(80)))
+    assert (caught.value.path, caught.value.errno) == (str(path), 5)
+
+
+@pytest.mark.parametrize("kind", ["directory", "pipe", "link", "dangling link", "absent"])
+def test_what_is_no_segment(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "segment.log"
+    (tmp_path / "target").write_bytes(b"x")
+    match kind:
+        case "directory":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "link":
+            path.symlink_to("target")
+        case "dangling link":
+            path.symlink_to("nowhere")
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(ReadFailedError) as caught:
+        SegmentFile(str(path))
+    assert caught.value.path == str(path)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_it_is_closed_after_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "segment.log"
+    path.write_bytes(b"x")
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(ZeroDivisionError), SegmentFile(str(path)):
+        _ = 1 / 0
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_segment_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
+    """Retention or truncation by a live broker: no endless loop, and no batch is made up."""
+    path = tmp_path / "segment.log"
+    path.write_bytes(bytes(61) * 100)
+    with SegmentFile(str(path)) as source:
+        os.truncate(path, 30)
+        with pytest.raises(TruncatedError, match="became shorter"):
+            list(HeaderReader(source))
+
+
+# --- hints -----------------------------------------------------------------------------------------------------------------
+
+
+def test_hints(tmp_path: Path) -> None:
+    path = tmp_path / "segment.index"
+    assert read_positions_hint(str(path), 1000) is None
+    path.write_bytes(b"".join(n.to_bytes(4, "big") + (n * 100).to_bytes(4, "big") for n in range(1, 20)))
+    hint = read_positions_hint(str(path), 1000)
+    assert hint is not None
+    assert set(hint.tolist()) <= set(range(0, 1000, 100)), "nothing outside of the segment"
+    assert 500 in hint.tolist()
+
+
+@pytest.mark.parametrize("kind", ["directory", "link"])
+def test_an_index_that_cannot_be_read_is_no_hint(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "segment.index"
+    path.mkdir() if kind == "directory" else path.symlink_to(tmp_path)
+    assert read_positions_hint(str(path), 1000) is None

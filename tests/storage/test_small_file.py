@@ -1,0 +1,113 @@
+"""Small files: plans and reports that are written whole, checkpoints that are read within a limit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from snaprebuild.errors import ReadFailedError, WriteFailedError
+from snaprebuild.storage import small_file
+from snaprebuild.storage.log_dir import read_small_file
+from snaprebuild.storage.small_file import write_text_file
+
+
+def test_a_new_file(tmp_path: Path) -> None:
+    write_text_file(str(tmp_path / "plan.json"), "text\n")
+    assert (tmp_path / "plan.json").read_text() == "text\n"
+    assert stat.S_IMODE((tmp_path / "plan.json").stat().st_mode) == 0o644
+    assert os.listdir(tmp_path) == ["plan.json"]
+
+
+def test_an_older_one_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text("a much longer text than the new one\n")
+    with path.open() as reader:
+        write_text_file(str(path), "new\n")
+        assert reader.read() == "a much longer text than the new one\n", "who reads the old one reads it to its end"
+    assert path.read_text() == "new\n"
+
+
+def test_a_name_without_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_text_file("plan.json", "text")
+    assert (tmp_path / "plan.json").read_text() == "text"
+
+
+@pytest.mark.parametrize("call", ["fsync", "chmod", "replace"])
+def test_a_failure_leaves_the_older_one_and_nothing_else(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text("old")
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(small_file.os, call, fails)
+    with pytest.raises(WriteFailedError, match="No space left on device") as caught:
+        write_text_file(str(path), "new")
+    monkeypatch.undo()
+    assert (caught.value.path, caught.value.errno) == (str(path), 28)
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["plan.json"]
+
+
+def test_no_directory_to_write_to(tmp_path: Path) -> None:
+    with pytest.raises(WriteFailedError, match="No such file"):
+        write_text_file(str(tmp_path / "absent" / "plan.json"), "text")
+    (tmp_path / "directory").mkdir()
+    with pytest.raises(WriteFailedError):
+        write_text_file(str(tmp_path / "directory"), "text")
+    assert os.listdir(tmp_path) == ["directory"]
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------------
+
+
+def test_reading(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    assert read_small_file(str(path)) is None
+    for data in (b"", b"x", bytes(10_000)):
+        path.write_bytes(data)
+        assert read_small_file(str(path)) == data
+        assert read_small_file(str(path), bytes_max=len(data)) == data
+
+
+def test_a_file_that_is_too_large(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    with pytest.raises(ReadFailedError, match="has 5 bytes, more than the limit of 4"):
+        read_small_file(str(path), bytes_max=4)
+    with pytest.raises(ReadFailedError, match="more than 100 bytes"):
+        read_small_file("/dev/zero", bytes_max=100)
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"x")
+    (tmp_path / "link").symlink_to("target")
+    with pytest.raises(ReadFailedError, match="cannot be opened"):
+        read_small_file(str(tmp_path / "link"))
+
+
+def test_a_directory_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ReadFailedError, match="directory") as caught:
+        read_small_file(str(tmp_path))
+    assert caught.value.path == str(tmp_path)
+
+
+def test_a_pipe_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with contextlib.suppress(ReadFailedError):
+        assert read_small_file(str(tmp_path / "pipe")) == b""
+
+
+def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    for path in (tmp_path, tmp_path / "absent"):
+        try:
+            read_small_file(str(path))
+        except ReadFailedError:
+            continue
+    assert os.listdir("/proc/self/fd") == before
