@@ -21,6 +21,7 @@ from construct import Struct
 
 from formats import limits
 from formats.checksum import crc32, crc32c
+from formats.compression import decompress
 from formats.control_record import ControlRecordType, EndTransactionMarker, parse_control_key, parse_control_record
 from formats.errors import BadLengthError, BadMagicError, BadValueError, FormatError, LimitExceededError, TruncatedError
 from formats.layout import dtype_of
@@ -484,13 +485,12 @@ def _read_marker(batch: bytes, row: np.void) -> tuple[int, int, int]:
     header = limits.BATCH_HEADER_BYTES_MAX
     if count < 0:
         raise BadLengthError("count of records", position=57, expected="0 or more", found=count)
-    if int(row["attributes"]) & ATTRIBUTE_CODEC:
-        codec = int(row["attributes"]) & ATTRIBUTE_CODEC
-        raise BadValueError("codec of a control batch", position=21, expected="0 (brokers never compress one)", found=codec)
-    record, size = parse_record(batch[header:], position=header)
-    if count == 1 and header + size != len(batch):  # DefaultRecordBatch.RecordIterator.next: "records still remaining"
-        what = "length of a control batch of one record"
-        raise BadLengthError(what, position=8, expected=header + size - LOG_OVERHEAD_BYTES, found=len(batch) - LOG_OVERHEAD_BYTES)
+    codec = int(row["attributes"]) & ATTRIBUTE_CODEC
+    payload = decompress(codec, batch[header:], bytes_max=limits.CONTROL_BATCH_BYTES_MAX, position=header)
+    record, size = parse_record(payload, position=header)
+    if count == 1 and size != len(payload):  # DefaultRecordBatch.RecordIterator.next: "records still remaining"
+        what = "records of a control batch that counts one"
+        raise BadLengthError(what, position=header, expected=f"{size} bytes", found=f"{len(payload)} bytes")
     _, type_id = parse_control_key(record, position=header)
     if type_id not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):  # before the value, as EndTransactionMarker.deserialize
         what = "type of a control record with a producer id"

@@ -8,7 +8,7 @@ Source: ``CompressionType``; for snappy the stream format of snappy-java (a head
 
 from __future__ import annotations
 
-from formats.errors import BadLengthError, BadValueError, LimitExceededError, TruncatedError
+from formats.errors import BadLengthError, BadValueError, BadVersionError, LimitExceededError, TruncatedError
 
 __all__ = ["CODECS", "decompress"]
 
@@ -57,6 +57,9 @@ def _snappy(data: bytes, room: bytearray, position: int) -> int:
 
     if not data.startswith(SNAPPY_STREAM_MAGIC):
         return int(cramjam.snappy.decompress_raw_into(data, room))
+    version = int.from_bytes(data[8:12], "big", signed=True)
+    if version < 1:  # SnappyInputStream: MINIMUM_COMPATIBLE_VERSION
+        raise BadVersionError("version of a snappy stream", position=position + 8, expected="1 or more", found=version)
     at, count = SNAPPY_STREAM_HEADER_BYTES, 0
     while at < len(data):
         length = int.from_bytes(data[at : at + 4], "big", signed=True)

@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from formats import limits
 from formats.batch_headers import BytesSegment, HeaderReader, SegmentBytes, Tail, TailKind, reference_headers
+from formats.compression import decompress
 from formats.control_record import EndTransactionMarker, parse_control_key, parse_control_record
 from formats.errors import BadLengthError, BadValueError, FormatError
 from formats.record_batch import BatchHeader, parse_record
@@ -84,12 +86,11 @@ def read_reference(source: SegmentBytes) -> Reading:
 
 
 def _marker_row(row: int, header: BatchHeader, batch: bytes) -> MarkerRow:
-    if header.codec:
-        raise BadValueError("codec of a control batch")
     if header.record_count < 0:
         raise BadLengthError("count of records")
-    record, size = parse_record(batch[61:], position=61)
-    if header.record_count == 1 and 61 + size != len(batch):
+    payload = decompress(header.codec, batch[61:], bytes_max=limits.CONTROL_BATCH_BYTES_MAX)
+    record, size = parse_record(payload, position=61)
+    if header.record_count == 1 and size != len(payload):
         raise BadLengthError("length of a batch")
     if parse_control_key(record, position=61)[1] not in (0, 1):
         raise BadValueError("type of a control record")

@@ -44,12 +44,13 @@ FORMATS_MAY_USE = {
     "numpy",
     "re",
 }
-FORMATS_MAY_USE |= {"typing", "zlib", "base64", "binascii", "io", "math", "struct", "itertools"}
+FORMATS_MAY_USE |= {"cramjam", "typing", "zlib", "base64", "binascii", "io", "math", "struct", "itertools"}
 
 ONLY_IN = {
     "construct": ("formats/",),
     "crcmod": ("formats/checksum.py",),
     "crc32c": ("formats/checksum.py",),
+    "cramjam": ("formats/compression.py",),
     "typer": ("snaprebuild/cli/",),
     "rich": ("snaprebuild/cli/",),
     "boto3": ("snaprebuild/storage/s3.py",),

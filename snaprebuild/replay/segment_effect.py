@@ -478,8 +478,8 @@ class _Acting:
         is_incoming = self.stretch_starts[stretch] == self.starts[self.group[where]]
         aborted = self.block.marker_type[self.marker[where]] == ControlRecordType.ABORT
         closes = TransactionCloses(self.producer_id[where], is_incoming, first_offset, self.base_offset[where], aborted)
-        closes = closes.chosen(is_incoming | opened)
-        return closes.chosen(np.argsort(closes.marker_offset, kind="stable"))
+        in_log_order = np.argsort(self.rows[where], kind="stable")
+        return closes.chosen(in_log_order[(is_incoming | opened)[in_log_order]])
 
 
 def last_sequences(base_sequence: np.ndarray, last_offset_delta: np.ndarray) -> np.ndarray:

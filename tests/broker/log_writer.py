@@ -53,10 +53,11 @@ def record_batch(
     base_sequence: int = -1,
     attributes: int = 0,
     leader_epoch: int = 0,
+    compress: bool = True,
 ) -> bytes:
-    """A record batch of magic 2."""
+    """A record batch of magic 2; without ``compress`` the records are written as they are given, whatever the attributes say."""
     payload = b"".join(records)
-    if attributes & GZIP:
+    if compress and attributes & GZIP:
         payload = gzip.compress(payload, mtime=0)
     checked = struct.pack(
         ">hiqqqhii", attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, epoch, base_sequence, len(records)

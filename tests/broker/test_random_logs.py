@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import re
+import struct
 from collections import Counter
 from pathlib import Path
 
+import cramjam
 import pytest
 from compare import Report, States, compare_directory, compare_random_logs, differences
 from log_writer import (
@@ -164,3 +167,48 @@ def test_the_comparison_sees_every_kind_of_difference(oracle: Oracle, tmp_path: 
         assert compare_directory(oracle, log.directory, answer.__getitem__, report, replays_differ=True), name
         assert report.differences
     assert differences(right, right) == []
+
+
+def lz4_frame(data: bytes) -> bytes:
+    """As Kafka writes and asks for: blocks that do not depend on each other."""
+    packer = cramjam.lz4.Compressor(level=1, content_checksum=False, block_linked=False)
+    packer.compress(data)
+    return bytes(packer.finish())
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_a_compressed_control_batch_is_read_as_kafka_reads_it(oracle: Oracle, tmp_path: Path, codec: int) -> None:
+    """No broker writes one; its readers accept it."""
+    marker = marker_record(COMMIT, 11, timestamp_delta=25)
+    block = bytes(cramjam.snappy.compress_raw(marker))
+    snappy = b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, len(block)) + block
+    payload = {1: gzip.compress(marker), 2: snappy, 3: lz4_frame(marker), 4: bytes(cramjam.zstd.compress(marker))}
+    data = record_batch(
+        0,
+        [record(0, 0, None, b"x")],
+        last_offset_delta=0,
+        base_timestamp=5,
+        max_timestamp=5,
+        producer_id=3,
+        epoch=1,
+        base_sequence=0,
+        attributes=TRANSACTIONAL,
+    )
+    control = record_batch(
+        1,
+        [payload[codec]],
+        last_offset_delta=0,
+        base_timestamp=100,
+        max_timestamp=125,
+        producer_id=3,
+        epoch=1,
+        attributes=TRANSACTIONAL | CONTROL | codec,
+        compress=False,
+    )
+    directory = tmp_path / "compressed-0"
+    directory.mkdir()
+    (directory / f"{0:020}.log").write_bytes(data + control)
+    expected = {2: {3: Entry(3, 1, 0, 0, 0, 125, 11, -1)}}
+    assert oracle.replay(directory, "rebuild").states == expected
+    assert ENGINES["segment effects"](directory) == expected

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import itertools
 import json
 import re
+import struct
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import pytest
 from fixture_files import FIXTURES
 from header_engines import HEADER_ENGINES, MarkerRow, Reading, read_fast, segment
@@ -45,13 +49,22 @@ from formats.control_record import (
     build_end_transaction_marker,
     parse_control_record,
 )
-from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, TruncatedError
+from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError, TruncatedError
 from formats.record_batch import Record, build_record, parse_record
 
 ReadHeaders = Callable[[SegmentBytes], Reading]
 
 BEFORE = batch_of(header_of(0, producer_id=7, producer_epoch=0, base_sequence=0), b"data")
 AFTER = batch_of(header_of(9, producer_id=7, producer_epoch=0, base_sequence=1), b"data")
+
+
+def compressed(codec: int, data: bytes) -> bytes:
+    """As Kafka's clients compress; codecs above 4 do not exist."""
+    if codec == 2:
+        block = bytes(cramjam.snappy.compress_raw(data))
+        return b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + struct.pack(">i", len(block)) + block
+    packers = {1: gzip.compress, 3: cramjam.lz4.compress, 4: cramjam.zstd.compress}
+    return bytes(packers[codec](data)) if codec in packers else data
 
 
 def log_with(payload: bytes | list[Record], **fields: int) -> GeneratedLog:
@@ -66,7 +79,7 @@ def log_with(payload: bytes | list[Record], **fields: int) -> GeneratedLog:
 @pytest.mark.parametrize("is_commit", [True, False])
 @pytest.mark.parametrize("unusual", [False, True], ids=["as-coordinators-write", "with-more-behind-it"])
 def test_every_combination_of_attributes(read_headers: ReadHeaders, is_commit: bool, unusual: bool) -> None:
-    """Only LogAppendTime and the codec matter. Brokers never compress a control batch: that is an error."""
+    """Only LogAppendTime and the codec matter. Brokers never compress a control batch, but their readers accept one."""
     record = build_end_transaction_marker(
         commit=is_commit,
         coordinator_epoch=17,
@@ -75,9 +88,10 @@ def test_every_combination_of_attributes(read_headers: ReadHeaders, is_commit: b
         timestamp_delta=40 * unusual,
     )
     for bits in itertools.product((0, TRANSACTIONAL), (0, LOG_APPEND_TIME), (0, DELETE_HORIZON), range(8)):
-        log = log_with([record], attributes=CONTROL | sum(bits), base_timestamp=500, max_timestamp=90_000)
+        payload = compressed(bits[3], build_record(record))
+        log = log_with(payload, attributes=CONTROL | sum(bits), base_timestamp=500, max_timestamp=90_000)
         reading = read_headers(segment(log.data))
-        if bits[3]:
+        if bits[3] > 4:
             assert reading.headers == log.headers[:1]
             assert reading.end == (TailKind.CORRUPT, log.positions[1], BadValueError)
             continue
@@ -87,13 +101,34 @@ def test_every_combination_of_attributes(read_headers: ReadHeaders, is_commit: b
         assert reading.end == (TailKind.CLEAN, len(log.data), None)
 
 
-def test_the_error_of_a_compressed_control_batch_is_clear() -> None:
-    log = log_with([build_end_transaction_marker(commit=True, coordinator_epoch=1)], attributes=CONTROL | 4)
-    error = read_fast(segment(log.data)).tail.error
-    assert error is not None
-    assert str(error) == (
-        f"segment, byte {log.positions[1] + 21}: codec of a control batch: expected 0 (brokers never compress one), found 4"
-    )
+def test_snappy_without_the_stream_header_is_read_too(read_headers: ReadHeaders) -> None:
+    record = build_record(build_end_transaction_marker(commit=True, coordinator_epoch=17))
+    log = log_with(bytes(cramjam.snappy.compress_raw(record)), attributes=CONTROL | 2, base_timestamp=500, max_timestamp=500)
+    assert read_headers(segment(log.data)).markers == [MarkerRow(1, True, 17, 500)]
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_damaged_compressed_data_is_a_clear_error(codec: int) -> None:
+    whole = compressed(codec, build_record(build_end_transaction_marker(commit=True, coordinator_epoch=1)))
+    for payload in (b"", whole[:-3], b"junk" + whole, whole[:9] + b"\xff\xff\xff\xff" + whole[13:]):
+        log = log_with(payload, attributes=CONTROL | codec)
+        tail = read_fast(segment(log.data)).tail
+        assert isinstance(tail.error, FormatError), payload
+        assert tail.kind is TailKind.CORRUPT
+        assert log.positions[1] <= (tail.error.position or 0) <= len(log.data)
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_a_small_batch_that_unpacks_to_much_is_refused_without_unpacking_it(codec: int) -> None:
+    log = log_with(compressed(codec, bytes(40 << 20)), attributes=CONTROL | codec)
+    tracemalloc.start()
+    try:
+        error = read_fast(segment(log.data)).tail.error
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert isinstance(error, LimitExceededError)
+    assert peak < 24 << 20
 
 
 def test_delete_horizon_changes_what_the_timestamp_counts_from(read_headers: ReadHeaders) -> None:

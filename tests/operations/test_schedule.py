@@ -293,7 +293,7 @@ def test_no_disk_is_idle_while_another_has_many_readers(tmp_path: Path, readers:
 
 
 def test_one_slow_disk_beside_a_quick_one(tmp_path: Path, readers: Callable[..., Readers]) -> None:
-    pool = readers(lambda task: 0.03 if "/0/t-" in task.path else 0.0, frozenset({0}))
+    pool = readers(lambda task: 0.06 if "/0/t-" in task.path else 0.03, frozenset({0}))
     works = works_on(tmp_path, 2, 2, 6)
     run(works, 4)
     assert pool.most[0] == 1
