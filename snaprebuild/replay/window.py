@@ -186,7 +186,7 @@ def _contradicts(replayed: SegmentEffect, witness: SegmentEffect, window_offset:
     differs |= (replayed.batch == IF) & (witness.last_offset >= window_offset)
     opened, claimed = replayed.txn_first_offset, witness.txn_first_offset
     # Without a marker the transaction may have begun below the window; inside it, nowhere else than at its first batch there.
-    began_below = ~replayed.txn_is_set & ~_began_closed(replayed) & (opened != NONE) & (claimed != NONE) & (claimed < window_offset)
+    began_below = ~replayed.txn_is_set & ~_began_closed(replayed) & (claimed != NONE) & (claimed < window_offset)
     differs |= (opened != claimed) & ~began_below
     return differs
 
@@ -235,15 +235,16 @@ def settle(
     never_closed = uncertain & ~_column(total, "txn_is_set", producers) & (first != NONE)
     entries["current_txn_first_offset"][never_closed] = first[never_closed]
 
-    gone = prefix.assigned & ~uncertain & expired_mask(entries, as_of_ms, expiration_ms)
-    unknown_batch = prefix.batch == IF
-    unknown_epoch = unmarked & ~from_witness
+    # Dropped by any load, whatever batch it had. (An entry without a known coordinator epoch has its transaction open and never expires.)
+    gone = expired_mask(entries, as_of_ms, expiration_ms) & (prefix.batch == IF)
     gaps.add("G1", producers[~prefix.assigned], "only empty control batches in the window")
     gaps.add(
-        "G1", producers[unknown_batch & ~gone], "a marker is its first batch in the window: the batch before it may still count"
+        "G1",
+        producers[(prefix.batch == IF) & ~gone],
+        "a marker is its first batch in the window: the batch before it may still count",
     )
     gaps.add("G2", producers[uncertain & ~never_closed], "its transaction may have begun below the window")
-    gaps.add("G4", producers[unknown_epoch & ~gone], "no marker before the boundary: its coordinator epoch is not known")
+    gaps.add("G4", producers[unmarked & ~from_witness], "no marker before the boundary: its coordinator epoch is not known")
 
     later = _absent_from(total, prefix)
     gaps.add("G3", later.producer_id[_may_cross(later, witness)], "a transaction may have been open across the boundary")
@@ -251,8 +252,7 @@ def settle(
     forgotten = (silent.txn_first_offset != NONE) & (silent.coordinator_epoch == NONE)
     gaps.add("G4", silent.producer_id[forgotten], "its coordinator epoch was not known to the snapshot behind the window either")
 
-    known = entries[~(gone & (unknown_batch | unknown_epoch))]
-    both = np.concatenate((known, entries_of(silent)))
+    both = np.concatenate((entries[~gone], entries_of(silent)))
     order = np.argsort(both["producer_id"].astype(np.int64), kind="stable")
     return WindowState(both[order].astype(ENTRY_DTYPE), tuple(gaps.listed), gaps.count)
 
@@ -285,9 +285,9 @@ def _column(effect: SegmentEffect, name: str, producers: np.ndarray) -> np.ndarr
 
 
 def _lookup(sorted_ids: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each wanted id the row that holds it (0 where none does), and whether one does."""
+    """For each wanted id the row that holds it (any row where none does), and whether one does."""
     if not len(sorted_ids):
         return np.zeros(len(wanted), dtype=np.int64), np.zeros(len(wanted), dtype=bool)
     row = np.minimum(np.searchsorted(sorted_ids, wanted), len(sorted_ids) - 1)
     found: np.ndarray = sorted_ids[row] == wanted
-    return np.where(found, row, 0), found
+    return row, found

@@ -265,6 +265,9 @@ def test_g2_transaction_that_continues_in_the_window() -> None:
     log.marker(client)
     assert log.fault() is None
     assert gaps(log.settled()) == {("G2", 9), ("G4", 9)}, "closed behind the boundary: the witness says nothing any more"
+    log.data(client)
+    assert log.fault() is None
+    assert gaps(log.settled()) == {("G2", 9), ("G4", 9)}, "what it says is of the next transaction"
 
 
 def test_g3_transaction_without_a_batch_in_the_window() -> None:
@@ -342,6 +345,16 @@ def test_g4_of_a_new_producer_whose_first_transaction_was_empty() -> None:
     assert gaps(log.settled()) == {("G4", 9)}, "its transaction cannot have begun before its first batch"
 
 
+def test_g4_is_no_gap_of_a_silent_producer_that_has_expired() -> None:
+    log = Log()
+    log.data(idempotent(8), OLD)
+    log.begin_window()
+    log.data(idempotent())
+    log.set_boundary()
+    assert log.witness[8].coordinator_epoch == -1
+    assert gaps(log.settled()) == set()
+
+
 def test_g4_of_a_silent_producer_with_an_open_transaction() -> None:
     """Its entry is the witness's; where that has no coordinator epoch, the broker may have forgotten it before."""
     log, client = Log(), transactional()
@@ -393,6 +406,17 @@ def test_producers_that_come_up_behind_the_boundary() -> None:
     assert gaps(log.alone()) == {("G3", 22)}
     earlier = {**witness, 22: replace(witness[22], current_txn_first_offset=-1)}
     assert gaps(log.settled(earlier)) == {("G3", 22)}
+
+
+def test_empty_control_batch_behind_the_boundary() -> None:
+    """It neither closes nor opens a transaction: one may have been open all the time, or closed by a marker that was compacted."""
+    log = Log()
+    log.begin_window()
+    log.data(idempotent())
+    log.set_boundary()
+    header = header_of(log.end, attributes=CONTROL, producer_id=9, producer_epoch=1, record_count=0)
+    log.add(batch_of(header, b"", EmptyControlBatch(9)))
+    assert gaps(log.settled()) == {("G3", 9)}
 
 
 def test_transaction_that_the_witness_lets_begin_below_the_window() -> None:
@@ -541,6 +565,18 @@ def test_a_producer_that_expired_is_compared_where_it_stands() -> None:
     witness = log.witness
     assert log.fault({7: witness[7]}) is None
     assert "contradicts the replay for producer 8" in str(log.fault({**witness, 8: replace(witness[8], epoch=1)}))
+
+
+def test_a_marker_for_a_producer_that_writes_outside_of_transactions() -> None:
+    """Only an administrator's tool writes one; its coordinator epoch is that of the entry all the same."""
+    log, client = Log(), idempotent()
+    log.begin_window()
+    log.data(client)
+    log.marker(client, coordinator_epoch=5)
+    log.set_boundary()
+    assert log.witness[7].coordinator_epoch == 5
+    assert log.fault() is None
+    assert entries_in(log.settled().entries) == log.truth
 
 
 def test_a_window_without_a_live_producer_confirms_nothing() -> None:
