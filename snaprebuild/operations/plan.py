@@ -311,8 +311,8 @@ def _check_next_start(partition: PartitionSource, log_end: int, offsets: list[in
     removed = sorted(set(offsets) - {offset for offset, _ in start.after})
     if removed:
         message = (
-            f"the broker would remove {len(removed)} of these snapshots at its next start, from {removed[0]} on, because an offset index is "
-            "missing below: start and stop it once, so that it makes the index, then run again"
+            f"the broker would remove {len(removed)} of these snapshots at its next start, from {removed[0]} on, because an offset "
+            "index is missing below: start and stop it once, so that it makes the index, then run again"
         )
         findings.append(Finding("snapshot-removed-at-start", Severity.FINDING, directory.path, message, removed[0]))
 
@@ -389,6 +389,8 @@ def not_due_in_place(partition: PartitionSource, offset: int, *, is_log_end: boo
         return "a compacted topic is never uploaded to tiered storage"
     if offset <= partition.log_start_offset:
         return f"a broker deletes snapshots at or below the log start offset {partition.log_start_offset}"
+    if not partition.log_dir.is_broker_directory:
+        return "no broker's files lie around it, so that nothing tells what a broker would do here: write with --out"
     if not partition.log_dir.was_shut_down_cleanly:
         if is_log_end:
             return "the broker was not shut down cleanly: it writes the one at the log end itself"

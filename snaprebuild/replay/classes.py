@@ -103,7 +103,7 @@ class ReplayRecord:
             taken = f"{summary.partial_batches} batches lost records, {summary.empty_control_batches} markers are gone"
             self.doubts.append(f"segment {summary.base_offset} was compacted: {taken}")
         self._take_tail(summary, is_last=is_last)
-        self.next_offset = max(summary.next_offset, summary.base_offset)
+        self.next_offset = max(summary.next_offset, summary.base_offset, following or 0)
 
     def _take_order(self, summary: SegmentSummary, following: int | None) -> None:
         missing = summary.missing_offsets
@@ -117,6 +117,11 @@ class ReplayRecord:
             )
         if summary.disorder_offset is not None:
             self.doubts.append(f"the batch at offset {summary.disorder_offset} does not lie behind the one before it")
+        end = max(summary.next_offset, summary.base_offset)
+        if following is not None and following > end:
+            # A lost or shortened end. A follower may also roll ahead of its log end; nothing on disk tells the two apart.
+            self.missing_offsets += following - end
+            self.doubts.append(f"{following - end} offsets between {end} and {following} are not on disk (compacted or deleted)")
         if following is not None and following < summary.next_offset:
             # Told with the earlier one: the state at the boundary between them already has what lies behind it.
             self.doubts.append(

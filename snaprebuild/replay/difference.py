@@ -134,6 +134,8 @@ def compare(truth: SegmentEffect, found: np.ndarray, offset: int, knowledge: Kno
     if native.tobytes() == expected.astype(native.dtype).tobytes():
         return Comparison(SnapshotStatus.EQUAL, False, len(expected), len(found), 0, (), "equal to the replay")
     differences = _differences(truth, expected, native, knowledge)
+    # Forgotten or invented transactions first: they cost most.
+    differences.sort(key=lambda difference: "transaction" not in difference.consequence)
     certain = [difference for difference in differences if difference.is_certain]
     counts = (
         len(expected),

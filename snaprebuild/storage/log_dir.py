@@ -7,6 +7,7 @@ each is listed once, and one that is reached twice (by two paths or a link) coun
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -73,7 +74,10 @@ def read_small_file(path: str, bytes_max: int = limits.TEXT_FILE_BYTES_MAX) -> b
     except OSError as error:
         raise ReadFailedError(f"cannot be opened: {error.strerror}", path=path, errno=error.errno) from error
     try:
-        size = os.fstat(fd).st_size
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise ReadFailedError("is no regular file", path=path)
+        size = status.st_size
         if size > bytes_max:
             raise ReadFailedError(f"has {size} bytes, more than the limit of {bytes_max}", path=path)
         parts = []

@@ -39,7 +39,8 @@ EXACT, EXACT_FROM_LOG_START = SnapshotClass.EXACT, SnapshotClass.EXACT_FROM_LOG_
 UNSOUND, UNPROVEN = SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN
 FIXTURE_AS_OF_MS = 1_795_266_500_000
 DAY_MS = 86_400_000
-EXAMPLES = settings.get_profile(settings.get_current_profile_name()).max_examples
+EXAMPLES = max(settings.get_profile(settings.get_current_profile_name()).max_examples, 300)
+"""So many that what must be reached is reached; the floors below are a quarter of what is usual."""
 SEEDS = st.integers(0, 2**64 - 1)
 
 
@@ -211,6 +212,7 @@ def test_auto_is_sound(tmp_path: Path) -> None:
     """Of every boundary that is called load-equivalent, a broker that loads it has what the whole log gives."""
     reached: Counter[str] = Counter()
 
+    @settings(max_examples=EXAMPLES)
     @given(SEEDS)
     def holds(seed: int) -> None:
         case = case_of(seed)
@@ -230,19 +232,20 @@ def test_auto_is_sound(tmp_path: Path) -> None:
         check(case, result, reached)
 
     holds()
-    assert reached["LOAD_EQUIVALENT"] >= EXAMPLES * 0.1
-    assert reached["SUPERSET_SAFE"] >= EXAMPLES * 0.1
+    assert reached["LOAD_EQUIVALENT"] >= EXAMPLES * 0.06
+    assert reached["SUPERSET_SAFE"] >= EXAMPLES * 0.08
     assert reached["EXACT"] >= EXAMPLES * 0.3
-    assert reached["EXACT_FROM_LOG_START"] >= EXAMPLES * 0.05
-    assert reached["window"] >= EXAMPLES * 0.1
+    assert reached["EXACT_FROM_LOG_START"] >= EXAMPLES * 0.06
+    assert reached["window"] >= EXAMPLES * 0.08
     assert reached["extended by some"] >= EXAMPLES * 0.01
-    assert reached["gave up"] >= EXAMPLES * 0.1
+    assert reached["gave up"] >= EXAMPLES * 0.06
 
 
 def test_exact_on_a_trusted_first_snapshot(tmp_path: Path) -> None:
     """With a confirmed snapshot at the first offset: the fold of what is retained, begun on it as a broker would."""
     reached: Counter[str] = Counter()
 
+    @settings(max_examples=EXAMPLES)
     @given(SEEDS)
     def holds(seed: int) -> None:
         rng = random.Random(~seed)
@@ -336,6 +339,7 @@ def test_a_witness_that_the_window_contradicts_is_not_believed(
 ) -> None:
     reached: Counter[str] = Counter()
 
+    @settings(max_examples=EXAMPLES)
     @given(SEEDS)
     def holds(seed: int) -> None:
         case = case_of(seed)
@@ -369,6 +373,7 @@ def test_a_witness_that_comes_from_a_false_empty_snapshot_which_is_still_there_i
     """Rebuild A and C of the bundled vectors: an empty file, believed by a broker, and everything that it wrote later."""
     reached: Counter[str] = Counter()
 
+    @settings(max_examples=EXAMPLES)
     @given(SEEDS)
     def holds(seed: int) -> None:
         case = case_of(seed)
@@ -394,6 +399,7 @@ def test_a_witness_from_a_lost_state_of_which_no_trace_is_left(tmp_path: Path) -
     """What the window contradicts is found; what it cannot contradict is exactly what the docstring of ``replay.window`` names."""
     reached: Counter[str] = Counter()
 
+    @settings(max_examples=EXAMPLES)
     @given(SEEDS)
     def holds(seed: int) -> None:
         case = case_of(seed, may_delete=False)
@@ -511,6 +517,7 @@ def test_undetectable_a_transaction_that_begins_too_late_in_the_witness(tmp_path
 def test_window_mode_claims_nothing_that_is_not_proven(tmp_path: Path) -> None:
     reached: Counter[str] = Counter()
 
+    @settings(max_examples=EXAMPLES)
     @given(SEEDS)
     def holds(seed: int) -> None:
         case = case_of(seed)
@@ -766,13 +773,13 @@ def test_damage_in_the_window_sends_auto_to_the_first_segment(tmp_path: Path) ->
 
 @MODES
 def test_gap_between_segments(mode: ReplayFrom, tmp_path: Path) -> None:
-    """The boundary is the base offset of the next segment, whatever lies before it; what is above the hole may be wrong."""
+    """The boundary is the base offset of the next segment, whatever lies before it; from the hole on it may be wrong."""
     log, client = Hand(), Client(7, is_transactional=False)
     log.data(client, YOUNG)
     log.roll(5)
     log.data(client, YOUNG)
     result = run(log.write(tmp_path / "t-0"), mode, as_of_ms=NOW)
-    assert result.classes == {5: EXACT, 6: UNSOUND}
+    assert result.classes == {5: UNSOUND, 6: UNSOUND}
     assert entries_in(result.at(5).entries)[7].last_offset == 0
 
 

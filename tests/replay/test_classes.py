@@ -68,7 +68,7 @@ def marker(offset: int, count: int) -> LogBatch:
     [
         ([summary_of(0, plain(0), plain(2))], "1 offsets between 0 and 3 are not on disk"),
         ([summary_of(0, plain(1))], "1 offsets between 0 and 2 are not on disk"),
-        ([summary_of(0, plain(0)), summary_of(4, plain(5))], "4 offsets between 1 and 6 are not on disk"),
+        ([summary_of(0, plain(0)), summary_of(4, plain(5))], "3 offsets between 1 and 4 are not on disk"),
         ([summary_of(0, plain(0)), summary_of(4)], "3 offsets between 1 and 4 are not on disk"),
         ([summary_of(0, batch_of(header_of(0, last_offset_delta=2, record_count=2), b""))], "1 batches lost records, 0 markers"),
         ([summary_of(0, marker(0, 0))], "1 batches lost records, 1 markers are gone"),
@@ -102,8 +102,10 @@ def test_overlap_is_told_with_the_segment_that_reaches_too_far() -> None:
     assert judged(record_of(summary_of(0, plain(0, 3)), follow=3)).snapshot_class is SnapshotClass.EXACT
 
 
-def test_next_base_ahead_of_the_end_is_no_doubt_at_the_boundary_before_it() -> None:
-    assert judged(record_of(summary_of(0, plain(0)), follow=9)).snapshot_class is SnapshotClass.EXACT
+def test_a_hole_directly_below_the_next_base_counts_at_that_boundary() -> None:
+    judgement = judged(record_of(summary_of(0, plain(0)), follow=9))
+    assert judgement.snapshot_class is SnapshotClass.UNSOUND
+    assert "8 offsets between 1 and 9 are not on disk" in judgement.reasons[0]
 
 
 def test_wrapped_messages_are_no_hole() -> None:
