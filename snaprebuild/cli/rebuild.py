@@ -110,7 +110,8 @@ def plan(
     """Reads only: shows what `rebuild` would write, from where it would replay and why, and what that costs."""
     from snaprebuild.cli.rebuild_output import plan_document, print_plan
     from snaprebuild.cli.result import leave, set_verbosity
-    from snaprebuild.operations.plan import make_plan, save_plan
+    from snaprebuild.operations.plan import make_plan
+    from snaprebuild.operations.saved_plan import save_plan
 
     set_verbosity(verbose)
     request = _request(
@@ -168,8 +169,9 @@ def rebuild(
     from snaprebuild.cli.progress import progress_of
     from snaprebuild.cli.rebuild_output import print_rebuild, rebuild_document
     from snaprebuild.cli.result import leave, set_verbosity
-    from snaprebuild.operations.plan import Request, load_plan, make_plan
+    from snaprebuild.operations.plan import Request, make_plan
     from snaprebuild.operations.rebuild import rebuild as carry_out
+    from snaprebuild.operations.saved_plan import load_plan
 
     set_verbosity(verbose)
     request = _request(

@@ -60,8 +60,8 @@ def scan(
 
     Reads names, sizes, checkpoints, small files and snapshots, no segment. Exit code 1 when something is missing or wrong.
     """
+    from snaprebuild.cli.scan_output import SCAN_VERSION, scan_as_json
     from snaprebuild.operations.scan import scan as scan_source
-    from snaprebuild.operations.scan_json import SCAN_VERSION, scan_as_json
     from snaprebuild.operations.source import log_dirs_of, read_server_properties
 
     set_verbosity(verbose)

@@ -5,19 +5,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
-from typing import Any, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, replace
 
-from formats.batch_headers import HeaderReader, TailKind
+from formats.batch_headers import HeaderReader
 from formats.errors import FormatError
-from formats.file_names import offset_index_file_name, time_index_file_name
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.log_facts import largest_timestamp_hint, log_end_offset, window_index
 from snaprebuild.operations.replay_partition import Clock, PartitionReplay, ReplayFrom, read_snapshot_file
 from snaprebuild.operations.source import (
     PartitionSource,
@@ -31,17 +29,13 @@ from snaprebuild.replay.broker_start import LoadedLog, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.replay.segment_effect import effect_of_block
-from snaprebuild.replay.window import window_start
-from snaprebuild.storage.log_dir import read_small_file
-from snaprebuild.storage.partition_dir import FileIdentity, PartitionDir, SegmentFiles
-from snaprebuild.storage.segment_file import SegmentFile, read_last_timestamp_hint, read_positions_hint
-from snaprebuild.storage.small_file import write_text_file
+from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.segment_file import SegmentFile
 
-__all__ = ["BoundaryPlan", "PartitionPlan", "Plan", "Request", "load_plan", "make_plan", "partition_fingerprint", "save_plan"]
+__all__ = ["BoundaryPlan", "PartitionPlan", "Plan", "Request", "make_plan", "not_due_in_place"]
 
 log = logging.getLogger(__name__)
 
-PLAN_VERSION = 1
 RATE_SAMPLE_BYTES = 32 << 20
 DEFAULT_RETENTION_MS = 604_800_000
 """``log.retention.hours`` is 168 by default."""
@@ -262,13 +256,13 @@ def _plan_partition(
     if not directory.segments:
         findings.append(Finding("no-segment", Severity.NOTE, directory.path, "has no segment: nothing to rebuild"))
         return _nothing(partition, target, None)
-    log_end = _log_end_offset(directory)
+    log_end = log_end_offset(directory)
     boundaries, left_out = _wanted(partition, request, log_end, findings)
     if not boundaries:
         return replace(_nothing(partition, target, None, log_end), left_out=tuple(left_out))
     bases = [segment.base_offset for segment in directory.segments]
     mode = ReplayFrom(request.replay_from)
-    window = 0 if mode is ReplayFrom.LOG_START else _window_index(directory, clock)
+    window = 0 if mode is ReplayFrom.LOG_START else window_index(directory, clock)
     stop = _stop_index(directory, request, boundaries, window)
     replay = PartitionReplay(directory, mode, clock, window, stop, boundaries[0][0])
     replay.begin()
@@ -399,50 +393,6 @@ def not_due_in_place(partition: PartitionSource, offset: int, *, is_log_end: boo
     return None
 
 
-def _log_end_offset(directory: PartitionDir) -> int:
-    """End of the last whole batch: the last segment is read from the last position that its index names, if that proves right.
-
-    Raises:
-        ReadFailedError: it cannot be read.
-    """
-    segment = directory.segments[-1]
-    with SegmentFile(directory.file_path(segment.log.name)) as source:
-        hint = None
-        if segment.offset_index is not None:
-            hint = read_positions_hint(directory.file_path(offset_index_file_name(segment.base_offset)), source.size_bytes)
-        if hint is not None and len(hint):
-            end = _end_from(source, segment.base_offset, int(hint[-1]), check_crc=True)
-            if end is not None:
-                return end
-        end = _end_from(source, segment.base_offset, 0, check_crc=False)
-        return segment.base_offset if end is None else end
-
-
-def _end_from(source: SegmentFile, base_offset: int, start_bytes: int, *, check_crc: bool) -> int | None:
-    """Log end from a position on; None where no batch begins there, or where checksums speak against it."""
-    reader = HeaderReader(source, check_crc=check_crc, start_bytes=start_bytes, block_bytes=1 << 20)
-    end: int | None = None
-    for block in reader:
-        end = int(block.rows["base_offset"][-1]) + int(block.rows["last_offset_delta"][-1]) + 1
-    assert reader.tail is not None
-    if start_bytes and (end is None or end <= base_offset or reader.bad_crc_positions or reader.tail.kind is TailKind.CORRUPT):
-        return None
-    return end
-
-
-def _largest_timestamp_hint(directory: PartitionDir, segment: SegmentFiles) -> int | None:
-    """The greatest timestamp that the time index names. Of a closed segment its last entry is the segment's maximum."""
-    if not segment.time_index:
-        return None
-    return read_last_timestamp_hint(directory.file_path(time_index_file_name(segment.base_offset)))
-
-
-def _window_index(directory: PartitionDir, clock: Clock) -> int:
-    hints: list[int | None] = [_largest_timestamp_hint(directory, segment) for segment in directory.segments]
-    hints[-1] = None  # the active segment's index lags behind its data
-    return window_start(hints, clock.as_of_ms, clock.expiration_ms)
-
-
 def _retention_frees(directory: PartitionDir, boundaries: list[tuple[int, bool, bool]], retention_ms: int) -> int | None:
     """When the newest closed segment without a snapshot is old enough to be deleted."""
     missing = {offset for offset, is_end, exists in boundaries if not exists and not is_end}
@@ -450,7 +400,7 @@ def _retention_frees(directory: PartitionDir, boundaries: list[tuple[int, bool, 
     blocking = [segment for segment, following in pairs if following.base_offset in missing]
     if not blocking or retention_ms < 0:
         return None
-    newest = _largest_timestamp_hint(directory, blocking[-1])
+    newest = largest_timestamp_hint(directory, blocking[-1])
     return None if newest is None else newest + retention_ms
 
 
@@ -477,109 +427,3 @@ def _measured_rate(plans: list[PartitionPlan], check_crc: bool) -> float | None:
     except (ReadFailedError, FormatError):
         return None
     return read / max(time.perf_counter() - started, 1e-6)
-
-
-# ------------------------------------------------------------------------------------------------------------------ saving
-
-
-def partition_fingerprint(plan: PartitionPlan) -> dict[str, Any]:
-    """Everything that must not change between planning and doing."""
-    directory = plan.source.directory
-    return {
-        "path": directory.path,
-        "target": plan.target,
-        "segments": [[segment.log.name, *_identity(segment.log.identity)] for segment in directory.segments],
-        "snapshots": [[listed.name, *_identity(listed.identity)] for _, listed in directory.snapshots],
-        "boundaries": [[boundary.offset, boundary.is_log_end, boundary.exists] for boundary in plan.boundaries],
-        "left_out": [list(pair) for pair in plan.left_out],
-        "log_end_offset": plan.log_end_offset,
-        "log_start_offset": plan.source.log_start_offset,
-        "clean_shutdown": plan.source.log_dir.was_shut_down_cleanly,
-        "recovery_point": plan.source.recovery_point,
-        "replay_index": plan.replay_index,
-    }
-
-
-def _identity(identity: FileIdentity) -> tuple[int, int, int]:
-    return identity.size_bytes, identity.mtime_ns, identity.inode
-
-
-def save_plan(plan: Plan, path: str) -> None:
-    """Writes a plan with the identity of its inputs.
-
-    Raises:
-        WriteFailedError: it cannot be written.
-    """
-    saved = {
-        "schema": f"snaprebuild.saved-plan/{PLAN_VERSION}",
-        "request": asdict(plan.request),
-        "expiration_ms": plan.clock.expiration_ms,
-        "partitions": [partition_fingerprint(partition) for partition in plan.partitions],
-    }
-    write_text_file(path, json.dumps(saved, indent=1) + "\n")
-
-
-def load_plan(path: str) -> Plan:
-    """Loads a plan and makes it again from the disk as it is now.
-
-    Raises:
-        UsageError: no such file, or no plan.
-        RefusedError: the disk has moved on; the first difference is named.
-    """
-    data = read_small_file(path)
-    if data is None:
-        raise UsageError("does not exist", path=path)
-    try:
-        saved = json.loads(data)
-        if saved["schema"] != f"snaprebuild.saved-plan/{PLAN_VERSION}":
-            raise UsageError(f"is a plan of another version: {saved['schema']}", path=path)
-        request = _request_of(saved["request"])
-        resolved = _request_of({**saved["request"], "expiration_ms": saved["expiration_ms"]})
-        expected = {partition["path"]: dict(partition) for partition in saved["partitions"]}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError(f"is no saved plan: {error!r}", path=path) from error
-    plan = make_plan(resolved)
-    plan = replace(plan, request=replace(plan.request, expiration_ms=request.expiration_ms))
-    present = {partition.source.directory.path: partition_fingerprint(partition) for partition in plan.partitions}
-    if present.keys() != expected.keys():
-        changed = sorted(present.keys() ^ expected.keys())[0]
-        raise RefusedError("the plan is stale: this partition came or went since it was made", path=changed)
-    for directory, was in expected.items():
-        now = json.loads(json.dumps(present[directory]))
-        for key, value in was.items():
-            if now.get(key) != value:
-                raise RefusedError(f"the plan is stale: {key} {_first_difference(value, now.get(key))}", path=directory)
-    return plan
-
-
-def _request_of(saved: dict[str, Any]) -> Request:
-    """A request from its JSON form. Raises TypeError or ValueError where a value is not of its kind: the file may have been edited."""
-    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in saved.items()}
-    request = Request(**fields)
-    for key, kind in get_type_hints(Request).items():
-        value = getattr(request, key)
-        if not _is_of(value, kind):
-            raise TypeError(f"{key}: {value!r}")
-    if request.boundaries not in ("missing", "all"):
-        raise ValueError(f"boundaries: {request.boundaries!r}")
-    ReplayFrom(request.replay_from)
-    return request
-
-
-def _is_of(value: object, kind: Any) -> bool:
-    if get_origin(kind) is tuple:
-        return type(value) is tuple and all(_is_of(each, get_args(kind)[0]) for each in value)
-    if get_args(kind):
-        return any(_is_of(value, each) for each in get_args(kind))
-    if type(value) is int:
-        return kind is int and 0 <= value < 2**63
-    return type(value) is kind and (type(value) is not str or "\0" not in value)
-
-
-def _first_difference(was: Any, now: Any) -> str:
-    if isinstance(was, list) and isinstance(now, list):
-        for old, new in zip(was, now, strict=False):
-            if old != new:
-                return f"was {old}, is {new}"
-        return f"had {len(was)} entries, has {len(now)}"
-    return f"was {was}, is {now}"

@@ -134,8 +134,6 @@ def compare(truth: SegmentEffect, found: np.ndarray, offset: int, knowledge: Kno
     if native.tobytes() == expected.astype(native.dtype).tobytes():
         return Comparison(SnapshotStatus.EQUAL, False, len(expected), len(found), 0, (), "equal to the replay")
     differences = _differences(truth, expected, native, knowledge)
-    # Forgotten or invented transactions first: they cost most.
-    differences.sort(key=lambda difference: "transaction" not in difference.consequence)
     certain = [difference for difference in differences if difference.is_certain]
     counts = (
         len(expected),
@@ -182,21 +180,28 @@ def _differences(truth: SegmentEffect, expected: np.ndarray, found: np.ndarray, 
     found_rows = {int(producer): row for row, producer in enumerate(found["producer_id"].tolist())}
     gone_expected = expired_mask(expected, knowledge.as_of_ms, knowledge.expiration_ms)
     gone_found = expired_mask(found, knowledge.as_of_ms, knowledge.expiration_ms)
-    differences = []
+    # Forgotten and invented transactions come first: they cost most.
+    transactions: list[Difference] = []
+    others: list[Difference] = []
     for producer in sorted(expected_rows.keys() | found_rows.keys()):
         t, f = expected_rows.get(producer), found_rows.get(producer)
-        t_gone = t is None or bool(gone_expected[t])
-        f_gone = f is None or bool(gone_found[f])
-        if t_gone and f_gone:
+        if (t is None or gone_expected[t]) and (f is None or gone_found[f]):
             continue
+        if t is not None and f is not None and expected[t].tolist() == found[f].tolist():
+            continue
+        differs = transactions if _opened(expected, t) != _opened(found, f) else others
         if f is None:
             assert t is not None
-            differences.append(_missing(truth, expected, t, knowledge))
+            differs.append(_missing(truth, expected, t, knowledge))
         elif t is None:
-            differences.append(_extra(found, f, knowledge))
-        elif expected[t].tolist() != found[f].tolist():
-            differences.append(_field(truth, expected, t, found[f], knowledge))
-    return differences
+            differs.append(_extra(found, f, knowledge))
+        else:
+            differs.append(_field(truth, expected, t, found[f], knowledge))
+    return transactions + others
+
+
+def _opened(entries: np.ndarray, row: int | None) -> int:
+    return NONE if row is None else int(entries["current_txn_first_offset"][row])
 
 
 def _missing(truth: SegmentEffect, expected: np.ndarray, row: int, knowledge: Knowledge) -> Difference:

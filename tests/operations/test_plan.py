@@ -12,7 +12,8 @@ from manifests import partition_fixtures
 
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.operations.findings import exit_code_of
-from snaprebuild.operations.plan import PartitionPlan, Plan, Request, load_plan, make_plan, save_plan
+from snaprebuild.operations.plan import PartitionPlan, Plan, Request, make_plan
+from snaprebuild.operations.saved_plan import load_plan, save_plan
 
 NOW_MS = 1_795_270_000_000
 

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_dirs import snapshot_bytes, snapshot_name
-from manifests import FIXTURES, PartitionFixture
+from manifests import FIXTURES, PartitionFixture, partition_fixtures
 from simulated_broker import EXPIRATION_MS, Client, Entries, SimulatedBroker, listed, loaded
 from strategies import CONTROL, LogBatch, batch_of, header_of, message_of
 
@@ -27,7 +27,7 @@ from formats.producer_snapshot import ProducerEntry
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.replay_partition import BoundaryState, PartitionReplay, ReplayFrom
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.producer_state import ProducerState
+from snaprebuild.replay.producer_state import ProducerState, is_expired
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_segment
 from snaprebuild.replay.window import window_start
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -639,6 +639,49 @@ def test_bundled_partitions_at_every_boundary(partition_fixture: PartitionFixtur
             assert any("checksum" in reason for reason in state.judgement.reasons)
         elif "compacted" not in partition_fixture.partition and not partition_fixture.partition.startswith("__"):
             assert klass is (EXACT_FROM_LOG_START if first else EXACT) or (first and klass is EXACT)
+
+
+WINDOWED = [
+    ("kafka27-mixed", "logappend-0"),
+    ("kafka4-mixed", "logappend-0"),
+    ("kafka27-mixed", "deleted-0"),
+    ("kafka4-mixed", "deleted-0"),
+]
+
+
+@pytest.mark.parametrize("partition", WINDOWED, ids="-".join)
+def test_windows_of_bundled_partitions(partition: tuple[str, str]) -> None:
+    """Real logs of some seconds under expirations of seconds: what a broker's snapshot proves is what Kafka's classes gave."""
+    (about,) = [each for each in partition_fixtures() if (each.fixture, each.partition) == partition]
+    directory = listed(about.directory)
+    largest = [part.max_timestamp for part in about.segments]
+    bases = [part.base_offset for part in about.segments]
+    right = {part.snapshot_offset: part.entries for part in about.segments}
+    reached: Counter[str] = Counter()
+    for expiration_ms, at in itertools.product(range(200, 20_000, 800), [offset for offset, _ in directory.snapshots]):
+        as_of_ms = max(largest)
+        window = window_start(largest, as_of_ms, expiration_ms)
+        stop = bases.index(at) if at in bases else len(bases)
+        for wanted in (offset for offset in right if offset <= at):
+            result = run(directory, as_of_ms=as_of_ms, expiration_ms=expiration_ms, window=window, stop=stop, first_wanted=wanted)
+            reached["window"] += result.replay.start_index > 0
+            reached["extended"] += result.extensions > 0
+            for state in result.states:
+                klass = state.judgement.snapshot_class
+                found = frozenset(entries_in(state.entries).values())
+                if state.offset >= wanted and klass in PROVEN:
+                    reached["proven"] += 1
+                    assert kept(found, as_of_ms, expiration_ms) == kept(right[state.offset], as_of_ms, expiration_ms)
+                elif state.offset >= wanted:
+                    assert (klass, found) == (EXACT, right[state.offset])
+    assert reached["extended"] > 0, reached
+    if partition[0] == "kafka4-mixed":
+        assert reached["window"] > 0, reached
+        assert reached["proven"] > 0, reached
+
+
+def kept(entries: Iterable[ProducerEntry], as_of_ms: int, expiration_ms: int) -> set[ProducerEntry]:
+    return {entry for entry in entries if not is_expired(entry, as_of_ms, expiration_ms)}
 
 
 # ---------------------------------------------------------------------------------------------------------------- damage

@@ -16,9 +16,9 @@ from log_dirs import EMPTY_SNAPSHOT, copy_of, make_log_dir, remove_snapshots, sn
 from manifests import FIXTURES, REPOSITORY, PartitionFixture
 
 from formats.producer_snapshot import ProducerEntry
+from snaprebuild.cli.scan_output import scan_as_json
 from snaprebuild.operations.findings import Severity
 from snaprebuild.operations.scan import scan
-from snaprebuild.operations.scan_json import scan_as_json
 from snaprebuild.operations.scan_result import AtNextStart, BoundaryState, PartitionScan, ScanResult, Shutdown
 from snaprebuild.operations.source import Selection, open_source
 from snaprebuild.operations.upload_blockers import Blocker, FreedBy

@@ -1,0 +1,202 @@
+"""Surviving snapshots and transaction indexes beside a replay: healthy ones raise nothing, wherever replay began."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from log_dirs import snapshot_bytes, snapshot_name
+from simulated_broker import EXPIRATION_MS, Client, SimulatedBroker
+
+from formats.transaction_index import AbortedTransaction, write_transaction_index
+from operations.test_replay_partition import EXAMPLES, NOW, OLD, PROVEN, SEEDS, YOUNG, Hand, case_of, run
+from snaprebuild.operations.crosscheck import CrossCheck
+from snaprebuild.operations.evidence import Clock
+from snaprebuild.operations.findings import Finding
+from snaprebuild.operations.replay_partition import ReplayFrom
+from snaprebuild.operations.source import PartitionSource, open_source
+from snaprebuild.replay.difference import SnapshotStatus
+from snaprebuild.replay.producer_state import ProducerState
+
+
+def source_of(path: Path) -> PartitionSource:
+    (source,) = open_source([str(path)]).partitions
+    return source
+
+
+def test_healthy_snapshots_raise_nothing_in_any_mode(tmp_path: Path) -> None:
+    reached: Counter[str] = Counter()
+
+    @settings(max_examples=EXAMPLES)
+    @given(SEEDS)
+    def holds(seed: int) -> None:
+        case = case_of(seed)
+        rng = random.Random(seed ^ 5)
+        chosen = {offset for offset in case.ends if rng.random() < 0.6} | {case.witness}
+        directory = case.broker.write(tmp_path / "t-0", {at: case.live(at).values() for at in chosen}, case.deleted)
+        try:
+            source = source_of(tmp_path / "t-0")
+            for mode in ReplayFrom:
+                cross = CrossCheck(source, Clock(case.as_of_ms, EXPIRATION_MS))
+                for state in case.run(directory, mode).states:
+                    comparison = cross.snapshot(state)
+                    assert (comparison is None) is (state.offset not in chosen)
+                    assert cross.transaction_index(state) is None or state.completed is not None
+                    if comparison is None:
+                        continue
+                    assert not comparison.proven_wrong, (mode, comparison)
+                    if state.judgement.snapshot_class in PROVEN:
+                        reached[comparison.status.value] += 1
+        finally:
+            shutil.rmtree(tmp_path / "t-0")
+
+    holds()
+    # Nearly always equal: what a window does not know, the snapshot behind it has settled.
+    assert reached["equal_after_expiry"] + reached["equal"] >= EXAMPLES * 0.1
+    assert reached["unverifiable"] <= EXAMPLES * 0.05
+
+
+def test_witness_that_names_a_transaction_from_below_the_window_is_no_alarm(tmp_path: Path) -> None:
+    """The window alone would let the transaction begin at 2; that the file says 1 is what settled it."""
+    log, client = Hand(), Client(9, is_transactional=True, epoch=1)
+    log.marker(client, OLD)
+    log.data(client, OLD)
+    log.roll()
+    log.data(client, YOUNG)
+    boundary = log.roll()
+    log.data(client, YOUNG)
+    state = ProducerState()
+    entries = {}
+    for end, count in ((boundary, 3), (log.end, 4)):
+        state = ProducerState()
+        again = Client(9, is_transactional=True, epoch=1)
+        batches = [again.marker(0, OLD, 1, commit=True)] + [
+            again.data(offset, 1, OLD if offset == 1 else YOUNG) for offset in range(1, count)
+        ]
+        list(state.append(batch.meaning for batch in batches if batch.meaning is not None))
+        entries[end] = state.entries
+    assert entries[boundary][9].current_txn_first_offset == 1
+    directory = log.write(tmp_path / "t-0", {at: found.values() for at, found in entries.items()})
+    result = run(directory, as_of_ms=NOW, window=1, first_wanted=boundary)
+    assert result.replay.start_index == 1
+    cross = CrossCheck(source_of(tmp_path / "t-0"), Clock(NOW, EXPIRATION_MS))
+    for offset in (boundary, log.end):
+        comparison = cross.snapshot(result.at(offset))
+        assert comparison is not None
+        assert comparison.status is SnapshotStatus.EQUAL_AFTER_EXPIRY
+    wrong = replace(entries[boundary][9], current_txn_first_offset=-1)
+    (tmp_path / "t-0" / snapshot_name(boundary)).write_bytes(snapshot_bytes([wrong]))
+    found = CrossCheck(source_of(tmp_path / "t-0"), Clock(NOW, EXPIRATION_MS)).snapshot(result.at(boundary))
+    assert found is not None
+    assert found.proven_wrong
+
+
+# ---------------------------------------------------------------------------------------------------------------- .txnindex
+
+
+def aborting() -> tuple[Hand, list[AbortedTransaction]]:
+    """Two transactions that are aborted one after the other, an orphan marker between them, and one that begins behind both."""
+    log = Hand()
+    one, two, three = (Client(producer, is_transactional=True) for producer in (7, 8, 9))
+    log.data(one, YOUNG)
+    first = AbortedTransaction(0, 7, 0, log.marker(one, YOUNG, commit=False), 2)
+    log.marker(three, YOUNG, commit=False)
+    begins = log.data(two, YOUNG)
+    second = AbortedTransaction(0, 8, begins, log.marker(two, YOUNG, commit=False), log.end)
+    log.data(three, YOUNG)
+    log.roll()
+    log.data(one, YOUNG)
+    assert second == AbortedTransaction(0, 8, 3, 4, 5)
+    return log, [first, second]
+
+
+ORPHAN = AbortedTransaction(0, 9, 2, 2, 3)
+
+
+def found_in(tmp_path: Path, entries: list[AbortedTransaction] | None) -> Finding | None:
+    log, _ = aborting()
+    directory = log.write(tmp_path / "t-0")
+    if entries is not None:
+        (tmp_path / "t-0" / f"{0:020d}.txnindex").write_bytes(write_transaction_index(entries))
+    result = run(directory, as_of_ms=NOW)
+    cross = CrossCheck(source_of(tmp_path / "t-0"), Clock(NOW, EXPIRATION_MS))
+    finding = cross.transaction_index(result.states[0])
+    assert cross.transaction_index(result.states[1]) is None
+    return finding
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one, two: [one, two],
+        # KAFKA-10702: up to 2.7 an abort marker for nothing is listed as well.
+        lambda one, two: [one, ORPHAN, two],
+        # A follower that got everything in one fetch: what began behind the marker was in already.
+        lambda one, two: [replace(one, last_stable_offset=3), replace(two, last_stable_offset=6)],
+    ],
+)
+def test_indexes_that_brokers_write(change: Callable[..., list[AbortedTransaction]], tmp_path: Path) -> None:
+    _, expected = aborting()
+    assert found_in(tmp_path, change(*expected)) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (lambda one, _: [one], "1 instead of 2, first difference at 1"),
+        (lambda _, two: [two], "1 instead of 2, first difference at 0"),
+        (lambda *_: None, "0 instead of 2, first difference at 0"),
+        (lambda *_: [], "0 instead of 2, first difference at 0"),
+        (lambda one, two: [one, ORPHAN, two, AbortedTransaction(0, 9, 5, 6, 7)], "first difference at 3"),
+        (lambda one, two: [replace(one, producer_id=8), two], "first difference at 0"),
+        (lambda one, two: [one, replace(two, first_offset=2)], "first difference at 1"),
+        (lambda one, two: [one, replace(two, last_offset=5)], "first difference at 1"),
+        (lambda one, two: [one, replace(two, last_stable_offset=4)], "first difference at 1"),
+        (lambda one, two: [replace(one, last_stable_offset=1), two], "first difference at 0"),
+    ],
+)
+def test_indexes_that_no_broker_writes(change: Callable[..., list[AbortedTransaction] | None], where: str, tmp_path: Path) -> None:
+    _, expected = aborting()
+    finding = found_in(tmp_path, change(*expected))
+    assert finding is not None
+    assert finding.code == "transaction-index-differs"
+    assert where in finding.message
+
+
+def test_last_stable_offset_below_an_older_transaction_is_not_negotiable(tmp_path: Path) -> None:
+    """Only where nothing else was open may a later one be named."""
+    log = Hand()
+    one, two = (Client(producer, is_transactional=True) for producer in (7, 8))
+    log.data(one, YOUNG)
+    log.data(two, YOUNG)
+    marker = log.marker(two, YOUNG, commit=False)
+    log.data(two, YOUNG)
+    directory = log.write(tmp_path / "t-0")
+    for stable, is_right in ((0, True), (3, False), (4, False)):
+        entry = AbortedTransaction(0, 8, 1, marker, stable)
+        (tmp_path / "t-0" / f"{0:020d}.txnindex").write_bytes(write_transaction_index([entry]))
+        cross = CrossCheck(source_of(tmp_path / "t-0"), Clock(NOW, EXPIRATION_MS))
+        assert (cross.transaction_index(run(directory, as_of_ms=NOW).states[0]) is None) is is_right
+
+
+def test_index_of_a_partition_whose_beginning_was_deleted_tells_nothing(tmp_path: Path) -> None:
+    broker = SimulatedBroker(5, 6)
+    directory = broker.write(tmp_path / "t-0", {}, deleted=2)
+    cross = CrossCheck(source_of(tmp_path / "t-0"), Clock(broker.clock, EXPIRATION_MS))
+    assert all(cross.transaction_index(state) is None for state in run(directory, as_of_ms=broker.clock).states)
+
+
+def test_index_that_cannot_be_read(tmp_path: Path) -> None:
+    log, _ = aborting()
+    directory = log.write(tmp_path / "t-0")
+    (tmp_path / "t-0" / f"{0:020d}.txnindex").write_bytes(b"odd")
+    cross = CrossCheck(source_of(tmp_path / "t-0"), Clock(NOW, EXPIRATION_MS))
+    finding = cross.transaction_index(run(directory, as_of_ms=NOW).states[0])
+    assert finding is not None
+    assert finding.code == "unreadable-transaction-index"
