@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from snaprebuild.cli.result import document, print_table
+from snaprebuild.cli.result import document, print_table, shown
 from snaprebuild.operations.findings import exit_code_of
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def print_rebuild(result: RebuildResult) -> None:
                 what,
                 entries,
                 _size(partition.bytes_read),
-                partition.plan.target,
+                shown(partition.plan.target),
             )
         )
     if rows:

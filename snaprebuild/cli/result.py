@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from snaprebuild.operations.findings import Finding
 
-__all__ = ["console", "document", "leave", "print_findings", "print_json", "print_table", "set_verbosity", "write_report"]
+__all__ = ["console", "document", "leave", "print_findings", "print_json", "print_table", "set_verbosity", "shown", "write_report"]
 
 
 def document(verb: str, version: int, body: Mapping[str, object]) -> dict[str, object]:
@@ -32,6 +33,12 @@ def print_json(result: Mapping[str, object]) -> None:
     # In one piece: json.dump writes token by token, each a system call where stdout is unbuffered.
     sys.stdout.write(json.dumps(result, indent=2, default=str) + "\n")
     sys.stdout.flush()  # a reader that went away is met here, where it is expected, and not when the interpreter ends
+
+
+def shown(path: str) -> str:
+    """A path for a person: relative where it lies below the working directory."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith(os.pardir) else relative
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -21,7 +21,7 @@ from snaprebuild.cli.options import (
     open_selected,
     selection_of,
 )
-from snaprebuild.cli.result import document, print_findings, print_json, print_table, set_verbosity, write_report
+from snaprebuild.cli.result import document, print_findings, print_json, print_table, set_verbosity, shown, write_report
 
 if TYPE_CHECKING:
     from snaprebuild.operations.scan_result import Counts, PartitionScan, ScanResult
@@ -94,12 +94,12 @@ def _print_tables(result: ScanResult, *, all_rows: bool) -> None:
     rows_max = sys.maxsize if all_rows else ROWS_MAX
     numbers = {log_dir.state.path: number for number, log_dir in enumerate(result.log_dirs, start=1)}
     log_dirs = ((log_dir.state.path, log_dir.shutdown.value, log_dir.counts) for log_dir in result.log_dirs)
-    rows = [(numbers[path], path, shutdown, counts.partitions, *_cells(counts)) for path, shutdown, counts in log_dirs]
+    rows = [(numbers[path], shown(path), shutdown, counts.partitions, *_cells(counts)) for path, shutdown, counts in log_dirs]
     _print_rows("Log directories", ("dir", "log directory", "stop", "partitions", *COLUMNS), rows, rows_max)
     topics = sorted(result.topics.items(), key=lambda item: (-item[1].stuck_bytes, -item[1].missing, item[0]))
     rows = [(topic, counts.partitions, *_cells(counts)) for topic, counts in topics]
     _print_rows("Topics", ("topic", "partitions", *COLUMNS), rows, rows_max)
-    shown = result.partitions[:rows_max]
+    first = result.partitions[:rows_max]
     rows = [
         (
             numbers[each.source.log_dir.path],
@@ -109,7 +109,7 @@ def _print_tables(result: ScanResult, *, all_rows: bool) -> None:
             _end(each),
             _because(each),
         )
-        for each in shown
+        for each in first
     ]
     columns = ("dir", "partition", "kind", *COLUMNS, "log end", "blocked by")
     _print_rows("Partitions, the worst first", columns, rows, rows_max, of=len(result.partitions))
