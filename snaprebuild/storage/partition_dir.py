@@ -6,6 +6,7 @@ indexes) are looked at with ``stat``: a broker has some hundred thousand files, 
 
 from __future__ import annotations
 
+import bisect
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -128,7 +129,10 @@ class PartitionDir:
 
     def snapshot_at(self, offset: int) -> ListedFile | None:
         """The snapshot file of this offset, if there is one."""
-        return next((file for at, file in self.snapshots if at == offset), None)
+        index = bisect.bisect_left(self.snapshots, offset, key=lambda snapshot: snapshot[0])
+        if index < len(self.snapshots) and self.snapshots[index][0] == offset:
+            return self.snapshots[index][1]
+        return None
 
 
 def list_partition_dir(path: str, name: PartitionDirectoryName) -> PartitionDir:
