@@ -112,6 +112,8 @@ class SimulatedBroker:
     segments_wanted: int = 8
     leap_at: int | None = None
     """Before this segment time leaps by more than the expiration, so that most of what is below is old."""
+    is_steady: bool = False
+    """Few clients that stay and finish their transactions soon: what lies below a window is found a segment or two further back."""
     segments: list[Segment] = field(default_factory=list)
     clock: int = START_MS
     end_offset: int = 0
@@ -144,9 +146,9 @@ class SimulatedBroker:
             self.live.remove_expired(self.clock, EXPIRATION_MS)
         if rng.random() < 0.05:
             self.coordinator_epoch += 1
-        if not self.clients or rng.random() < 0.12:
+        if len(self.clients) < (3 if self.is_steady else 1) or (not self.is_steady and rng.random() < 0.12):
             self.clients.append(self._arrival())
-        if len(self.clients) > 1 and rng.random() < 0.1:
+        if len(self.clients) > 1 and rng.random() < (0.005 if self.is_steady else 0.1):
             self.clients.pop(rng.randrange(len(self.clients)))  # it falls silent, perhaps inside a transaction
         if rng.random() < 0.05:
             count = rng.randrange(1, 4)
@@ -187,7 +189,7 @@ class SimulatedBroker:
             return self._marker(client, fence=draw > 0.9)
         if draw < 0.15:
             return self._marker(client)  # a transaction without any batch in this partition
-        if draw < 0.2 and not client.is_bumping:
+        if draw < 0.2 and not client.is_bumping and not self.is_steady:
             return self._data(client)  # too late, behind its marker: it hangs until the next one
         if draw < 0.3:
             client.restart()
