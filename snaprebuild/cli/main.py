@@ -5,6 +5,7 @@ Every heavy import stands inside a command, so that help is printed at once. Rea
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 
@@ -76,3 +77,12 @@ def main() -> None:
         # The reader of stdout went away (head, less): not an error worth a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except (OSError, MemoryError) as error:
+        typer.echo(f"snaprebuild: {error or 'out of memory'}", err=True)
+        sys.exit(SnaprebuildError.exit_code)
+    except Exception as error:
+        # Nobody foresaw it, so nothing is known of the outcome: never an exit code that says otherwise.
+        if logging.getLogger().isEnabledFor(logging.DEBUG):
+            raise
+        typer.echo(f"snaprebuild: unforeseen {type(error).__name__}: {error} (-vv shows where)", err=True)
+        sys.exit(SnaprebuildError.exit_code)

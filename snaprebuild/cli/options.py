@@ -57,7 +57,11 @@ Topic = Annotated[
 Partition = Annotated[list[int] | None, typer.Option("--partition", metavar="N", help="Only this partition number; repeatable.")]
 Offset = Annotated[
     str | None,
-    typer.Option("--offsets", metavar="FROM:TO", help="Only boundaries in this range, both ends included; either may be empty."),
+    typer.Option(
+        "--offsets",
+        metavar="FROM:TO",
+        help="Only boundaries in this range, both ends included; either may be empty. One offset means itself.",
+    ),
 ]
 OutputOption = Annotated[OutputFormat, typer.Option("--output", help="Table for people, JSON for programs (docs/json.md).")]
 AsOf = Annotated[
@@ -120,6 +124,10 @@ def selection_of(topics: list[str] | None, partitions: list[int] | None, offsets
             offset_to = (int(high) if high else None) if colon else offset_from
         except ValueError as error:
             raise UsageError(f"--offsets: expected FROM:TO, found {offsets!r}") from error
+    if offset_from is not None and offset_to is not None and offset_from > offset_to:
+        raise UsageError(f"--offsets: nothing lies in {offsets!r}")
+    if min(offset_from or 0, offset_to or 0) < 0:
+        raise UsageError("--offsets: offsets are not negative")
     return Selection(tuple(topics or ()), frozenset(partitions or ()), offset_from, offset_to)
 
 

@@ -221,6 +221,8 @@ def _request(
 ) -> Request:
     from snaprebuild.operations.plan import Request
 
+    if not all(paths or ()) or "" in (out, server_properties):
+        raise UsageError("a path is empty")
     return Request(
         paths=tuple(os.path.abspath(path) for path in paths or ()),
         server_properties=None if server_properties is None else os.path.abspath(server_properties),

@@ -204,5 +204,8 @@ def print_rebuild(result: RebuildResult) -> None:
     totals = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
     text = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in totals.items()) or "nothing to do"
     typer.echo(f"{len(result.partitions)} partitions: {text}")
+    not_due = sum(len(partition.plan.left_out) for partition in result.partitions)
+    if not_due:
+        typer.echo(f"{not_due} boundaries without a snapshot are not due here (-v tells why)")
     if totals.get("written") and result.plan.request.out is None:
         typer.echo("The snapshots take effect when the broker next starts.")

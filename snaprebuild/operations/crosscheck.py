@@ -16,13 +16,30 @@ from snaprebuild.operations.replay_partition import BoundaryState, Clock, read_s
 from snaprebuild.operations.source import PartitionSource
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, Knowledge, SnapshotStatus, compare
+from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.transactions import OpenTransactions
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.storage.log_dir import read_small_file
 
-__all__ = ["CrossCheck"]
+__all__ = ["CrossCheck", "bad_checksum_finding", "disorder_finding"]
 
 _SETTLED = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
+
+
+def bad_checksum_finding(source: PartitionSource, index: int, summary: SegmentSummary) -> Finding:
+    """Batches of a segment whose checksum differs."""
+    position, offset = summary.bad_crc[0]
+    path = source.directory.file_path(source.directory.segments[index].log.name)
+    message = f"the checksum of the batch at byte {position} differs ({summary.bad_crc_count} such batches in this segment)"
+    return Finding("bad-checksum", Severity.DAMAGED, path, message, offset)
+
+
+def disorder_finding(source: PartitionSource, index: int, offset: int) -> Finding:
+    """Offsets of a segment that do not ascend; the checksum of a batch does not cover its base offset."""
+    path = source.directory.file_path(source.directory.segments[index].log.name)
+    return Finding(
+        "disordered-offsets", Severity.DAMAGED, path, f"the batch at offset {offset} does not lie behind the one before it", offset
+    )
 
 
 @dataclass(slots=True)

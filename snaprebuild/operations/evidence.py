@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from formats.batch_headers import TailKind
-from formats.errors import FormatError
+from formats.errors import FormatError, LimitExceededError
+from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.producer_snapshot import ENTRY_DTYPE, HEADER_BYTES, read_entries
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.replay.classes import ReplayRecord
@@ -41,6 +42,10 @@ def read_snapshot_file(directory: PartitionDir, offset: int) -> np.ndarray | Non
     if listed is None:
         return None
     path = directory.file_path(listed.name)
+    if listed.identity.size_bytes > SNAPSHOT_BYTES_MAX:
+        raise LimitExceededError(
+            "snapshot", file=path, expected=f"at most {SNAPSHOT_BYTES_MAX} bytes", found=listed.identity.size_bytes
+        )
     data = read_small_file(path, bytes_max=listed.identity.size_bytes + 1)
     return None if data is None else read_entries(data, file=path)
 

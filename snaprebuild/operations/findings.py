@@ -60,4 +60,6 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str) -> Findin
         return Finding("damaged-file", Severity.DAMAGED, error.file or path, str(error))
     by_code = {3: ("refused", Severity.REFUSED), 4: ("damaged-input", Severity.DAMAGED)}
     code, severity = by_code.get(error.exit_code, ("storage-failed", Severity.STORAGE))
-    return Finding(code, severity, error.path or path, str(error))
+    if type(error) is SnaprebuildError:
+        code = "unforeseen-error"
+    return Finding(code, severity, error.path or path, str(error) if error.path is None else error.message)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from formats.batch_headers import HeaderReader
 from formats.errors import FormatError
+from formats.file_names import parse_file_name, snapshot_file_name
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.log_facts import largest_timestamp_hint, log_end_offset, window_index
@@ -22,6 +24,7 @@ from snaprebuild.operations.source import (
     Selection,
     TopicKind,
     check_segments_are_files,
+    live_broker_notes,
     open_source,
     read_server_properties,
 )
@@ -29,13 +32,30 @@ from snaprebuild.replay.broker_start import LoadedLog, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.replay.segment_effect import effect_of_block
+from snaprebuild.storage.broker_lock import LOCK_FILE_NAME
+from snaprebuild.storage.log_dir import BROKER_FILES
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.segment_file import SegmentFile
 
-__all__ = ["BoundaryPlan", "PartitionPlan", "Plan", "Request", "make_plan", "not_due_in_place"]
+__all__ = [
+    "CLEANER_UNKNOWN",
+    "END_BELOW_RECOVERY_POINT",
+    "IRREGULAR_NAME",
+    "NO_BROKER_FILES",
+    "BoundaryPlan",
+    "PartitionPlan",
+    "Plan",
+    "Request",
+    "make_plan",
+    "not_due_in_place",
+]
 
 log = logging.getLogger(__name__)
 
+NO_BROKER_FILES = "no broker's files lie around it, so that nothing tells what a broker would do here: write with --out"
+CLEANER_UNKNOWN = "the cleaner's checkpoint cannot be read, so that nothing tells whether the topic is compacted: write with --out"
+IRREGULAR_NAME = "its name belongs to a directory, link or pipe: move that away first"
+END_BELOW_RECOVERY_POINT = "the log ends below its recovery point: its last segment has lost its end"
 RATE_SAMPLE_BYTES = 32 << 20
 DEFAULT_RETENTION_MS = 604_800_000
 """``log.retention.hours`` is 168 by default."""
@@ -176,13 +196,22 @@ def make_plan(request: Request, *, measure_rate: bool = False) -> Plan:
         RefusedError: the output directory lies in a log directory.
     """
     source = open_source(request.paths, request.server_properties, request.selection)
+    if request.out is not None:
+        # What an earlier run left below the source is its output, no input.
+        out = os.path.realpath(request.out)
+        kept = tuple(
+            each
+            for each in source.partitions
+            if each.directory.segments or not _lies_in(os.path.realpath(each.directory.path), out)
+        )
+        source = replace(source, partitions=kept)
     expiration = request.expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS
     clock = Clock(request.as_of_ms, expiration)
     targets = _targets(request.out, source.partitions)
     if request.out is not None:
         _check_output(request.out, targets.values(), source.partitions)
     retention_ms, retention_source = _retention(request.server_properties)
-    findings = list(source.findings)
+    findings = [*source.findings, *live_broker_notes(source)]
     plans = []
     for partition in source.partitions:
         try:
@@ -204,11 +233,24 @@ def _check_output(out: str, targets: Iterable[str], partitions: Iterable[Partiti
     if os.path.exists(out) and not os.path.isdir(out):
         raise UsageError("--out is no directory", path=out)
     real = {os.path.realpath(target) for target in targets}
-    for partition in partitions:
-        directory, log_dir = os.path.realpath(partition.directory.path), os.path.realpath(partition.log_dir.path)
-        forbidden = log_dir if partition.log_dir.is_broker_directory else directory
-        if any(_lies_in(target, forbidden) for target in real):
-            raise RefusedError(f"--out leads into {forbidden}, where a broker would trip over it", path=out)
+    own = {os.path.realpath(partition.directory.path) for partition in partitions}
+    for target in sorted(real):
+        inside = next((directory for directory in own if _lies_in(target, directory)), None) or _broker_directory_above(target)
+        if inside is not None:
+            raise RefusedError(f"--out leads into {inside}, where a broker would trip over it", path=out)
+
+
+def _broker_directory_above(target: str) -> str | None:
+    """The partition or log directory of any broker, selected or not, that a target lies in; None where it lies in none."""
+    with contextlib.suppress(OSError):
+        if any(name.endswith(".log") and parse_file_name(name) is not None for name in os.listdir(target)):
+            return target
+    directory = target
+    while True:
+        if any(os.path.lexists(os.path.join(directory, name)) for name in BROKER_FILES if name != LOCK_FILE_NAME):
+            return directory
+        if directory == (directory := os.path.dirname(directory)):
+            return None
 
 
 def _lies_in(path: str, directory: str) -> bool:
@@ -264,7 +306,7 @@ def _plan_partition(
     mode = ReplayFrom(request.replay_from)
     window = 0 if mode is ReplayFrom.LOG_START else window_index(directory, clock)
     stop = _stop_index(directory, request, boundaries, window)
-    replay = PartitionReplay(directory, mode, clock, window, stop, boundaries[0][0])
+    replay = PartitionReplay(directory, mode, clock, window, stop, boundaries[0][0], log_end or 0)
     replay.begin()
     size_from = [segment.size_bytes for segment in directory.segments[:stop]]
     best = _best_class(replay.start_index, bases[0])
@@ -357,6 +399,8 @@ def _wanted(
         if request.boundaries == "missing" and exists and not request.set_aside:
             continue
         reason = None if request.out is not None or exists else not_due_in_place(partition, offset, is_log_end=is_end)
+        if request.out is None and snapshot_file_name(offset) in directory.unreadable:
+            reason = IRREGULAR_NAME
         if reason is None:
             wanted.append((offset, is_end, exists))
         else:
@@ -367,6 +411,8 @@ def _wanted(
 def _check_existing(directory: PartitionDir, offset: int, findings: list[Finding]) -> None:
     try:
         read_snapshot_file(directory, offset)
+    except ReadFailedError as error:
+        findings.append(replace(finding_of_error(error, directory.path), offset=offset))
     except FormatError as error:
         message = f"{error}; it is replaced with --set-aside only"
         findings.append(Finding("corrupt-snapshot", Severity.FINDING, directory.path, message, offset))
@@ -381,10 +427,14 @@ def not_due_in_place(partition: PartitionSource, offset: int, *, is_log_end: boo
         return "an internal topic is never uploaded to tiered storage"
     if partition.is_compacted:
         return "a compacted topic is never uploaded to tiered storage"
+    if is_log_end and offset < partition.recovery_point:
+        return END_BELOW_RECOVERY_POINT
     if offset <= partition.log_start_offset:
         return f"a broker deletes snapshots at or below the log start offset {partition.log_start_offset}"
     if not partition.log_dir.is_broker_directory:
-        return "no broker's files lie around it, so that nothing tells what a broker would do here: write with --out"
+        return NO_BROKER_FILES
+    if not partition.log_dir.is_cleaner_known:
+        return CLEANER_UNKNOWN
     if not partition.log_dir.was_shut_down_cleanly:
         if is_log_end:
             return "the broker was not shut down cleanly: it writes the one at the log end itself"
@@ -426,4 +476,4 @@ def _measured_rate(plans: list[PartitionPlan], check_crc: bool) -> float | None:
                     break
     except (ReadFailedError, FormatError):
         return None
-    return read / max(time.perf_counter() - started, 1e-6)
+    return read / max(time.perf_counter() - started, 1e-6) if read else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import logging
 import os
@@ -9,17 +10,26 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from formats.errors import FormatError
 from formats.file_names import snapshot_file_name, snapshot_temporary_file_name
 from formats.producer_snapshot import read_entries, write_entries
-from snaprebuild.errors import AlreadyExistsError, RefusedError, SnaprebuildError, WriteFailedError
-from snaprebuild.operations.crosscheck import CrossCheck
+from snaprebuild.errors import AlreadyExistsError, ReadFailedError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
+from snaprebuild.operations.crosscheck import CrossCheck, bad_checksum_finding, disorder_finding
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
-from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, not_due_in_place
+from snaprebuild.operations.plan import (
+    CLEANER_UNKNOWN,
+    END_BELOW_RECOVERY_POINT,
+    IRREGULAR_NAME,
+    NO_BROKER_FILES,
+    BoundaryPlan,
+    PartitionPlan,
+    Plan,
+    not_due_in_place,
+)
 from snaprebuild.operations.replay_partition import BoundaryState, PartitionReplay, ReplayFrom
 from snaprebuild.operations.schedule import ReadTask, Work, run
 from snaprebuild.operations.segment_tasks import read_tasks
@@ -28,8 +38,9 @@ from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import expired_mask, same_when_loaded
 from snaprebuild.storage.atomic_file import Ownership, aside_name, create_file, set_aside
-from snaprebuild.storage.broker_lock import HeldLock, hold, lock_holder
-from snaprebuild.storage.log_dir import read_small_file
+from snaprebuild.storage.broker_lock import HeldLock, hold
+from snaprebuild.storage.log_dir import read_log_dir, read_small_file
+from snaprebuild.storage.partition_dir import list_partition_dir
 
 __all__ = ["BoundaryResult", "PartitionResult", "RebuildResult", "rebuild"]
 
@@ -165,14 +176,12 @@ class _Locks:
         self._stack = stack
         self._needed = needed
         self._held: dict[str, HeldLock | RefusedError | WriteFailedError] = {}
-        self._asked: set[str] = set()
 
     def of(self, result: PartitionResult) -> HeldLock | None:
         log_dir = result.plan.source.log_dir
         if not log_dir.is_broker_directory:
             return None
         if not self._needed:
-            self._note_live_broker(result)
             return None
         if log_dir.path not in self._held:
             try:
@@ -180,25 +189,33 @@ class _Locks:
             except (RefusedError, WriteFailedError) as error:
                 self._held[log_dir.path] = error
         held = self._held[log_dir.path]
-        if isinstance(held, HeldLock):
-            return held
-        raise held
+        if not isinstance(held, HeldLock):
+            raise held
+        _check_unchanged(result.plan)
+        return held
 
-    def _note_live_broker(self, result: PartitionResult) -> None:
-        """Once for each log directory."""
-        path = result.plan.source.log_dir.path
-        if path in self._asked:
-            return
-        self._asked.add(path)
-        with contextlib.suppress(RefusedError):
-            if lock_holder(path) is not None:
-                message = "a live broker holds this log directory: what was read is a moment of it"
-                result.findings.append(Finding("live-broker", Severity.NOTE, path, message))
+
+def _check_unchanged(plan: PartitionPlan) -> None:
+    """A broker may have been at work between the plan and the lock.
+
+    Raises:
+        RefusedError: the partition, or what its broker says of it, is not what was planned for.
+    """
+    directory, state = plan.source.directory, plan.source.log_dir
+    if replace(read_log_dir(state.path), faults=()) != replace(state, faults=()):
+        raise RefusedError("the broker's files changed since the plan was made: plan again", path=state.path)
+    now = list_partition_dir(directory.path, directory.name)
+    if (now.segments, now.snapshots) != (directory.segments, directory.snapshots):
+        raise RefusedError("segments or snapshots changed since the plan was made: plan again", path=directory.path)
 
 
 def _note_left_out(result: PartitionResult) -> None:
+    path = result.plan.source.directory.path
     for offset, reason in result.plan.left_out:
-        result.findings.append(Finding("not-due", Severity.NOTE, result.plan.source.directory.path, reason, offset))
+        # What a broker does not need, or makes itself, is nobody's business; what it needs and we may not write is.
+        unknown = reason in (NO_BROKER_FILES, CLEANER_UNKNOWN, END_BELOW_RECOVERY_POINT, IRREGULAR_NAME)
+        code, severity = ("not-known-to-be-due", Severity.FINDING) if unknown else ("not-due", Severity.NOTE)
+        result.findings.append(Finding(code, severity, path, reason, offset))
 
 
 def _refuse(result: PartitionResult, error: SnaprebuildError) -> None:
@@ -232,6 +249,7 @@ class _RebuildWork(Work):
             plan.window_index,
             plan.stop_index,
             plan.boundaries[0].offset,
+            plan.log_end_offset or 0,
         )
         self._order: list[int] = []
         self._taken = 0
@@ -250,7 +268,9 @@ class _RebuildWork(Work):
         self._taken += 1
         self._result.bytes_read += summary.bytes_read
         if summary.bad_crc_count:
-            self._bad_crc(index, summary)
+            self._result.findings.append(bad_checksum_finding(self._result.plan.source, index, summary))
+        if summary.disorder_offset is not None:
+            self._result.findings.append(disorder_finding(self._result.plan.source, index, summary.disorder_offset))
         for state in self._replay.take(index, summary):
             self._boundary(state)
         if self._progress is not None:
@@ -295,20 +315,20 @@ class _RebuildWork(Work):
     def _finding(self, code: str, severity: Severity, message: str, offset: int | None = None) -> None:
         self._result.findings.append(Finding(code, severity, self._result.plan.source.directory.path, message, offset))
 
-    def _bad_crc(self, index: int, summary: SegmentSummary) -> None:
-        position, offset = summary.bad_crc[0]
-        path = self._result.plan.source.directory.file_path(self._result.plan.source.directory.segments[index].log.name)
-        message = f"the checksum of the batch at byte {position} differs ({summary.bad_crc_count} such batches in this segment)"
-        self._result.findings.append(Finding("bad-checksum", Severity.DAMAGED, path, message, offset))
-
     # ---------------------------------------------------------------------------------------------------------- boundaries
 
     def _boundary(self, state: BoundaryState) -> None:
         differs = self._cross.transaction_index(state)
         if differs is not None:
             self._result.findings.append(differs)
-        comparison = self._cross.snapshot(state)
         wanted = self._wanted.get(state.offset)
+        try:
+            comparison = self._cross.snapshot(state)
+        except ReadFailedError as error:
+            self._result.findings.append(replace(finding_of_error(error, str(error.path)), offset=state.offset))
+            if wanted is not None:
+                self._result.boundaries.append(self._left_out(wanted, state.judgement, state.entries, str(error)))
+            return
         told = comparison is not None and comparison.status is SnapshotStatus.CORRUPT and state.offset in self._told_corrupt
         if comparison is not None and comparison.proven_wrong and not told and not (wanted and self._request.set_aside):
             message = f"the snapshot is {comparison.status.value}: {comparison.reason}; --set-aside replaces it"
@@ -316,11 +336,23 @@ class _RebuildWork(Work):
         if wanted is not None:
             if len(self._pending) >= PENDING_MAX:
                 self._collect()
-            self._pending.append(self._writers.submit(self._write, wanted, state, comparison))
+            self._pending.append(self._writers.submit(self._write_or_tell, wanted, state, comparison))
 
     def _collect(self) -> None:
         """Takes the oldest file that is being written; an error of it is raised here."""
         self._result.boundaries.append(self._pending.popleft().result())
+
+    def _write_or_tell(self, wanted: BoundaryPlan, state: BoundaryState, comparison: Comparison | None) -> BoundaryResult:
+        """A file that cannot be written or read is that file's misfortune; a refusal concerns them all."""
+        try:
+            return self._write(wanted, state, comparison)
+        except AlreadyExistsError as error:
+            message = "a file of this name appeared while the snapshot was rebuilt (a broker may be at work here): not touched"
+            self._finding("refused", Severity.REFUSED, message, wanted.offset)
+            return self._left_out(wanted, state.judgement, state.entries, str(error))
+        except (StorageError, FormatError) as error:
+            self._result.findings.append(replace(finding_of_error(error, self._result.plan.target), offset=wanted.offset))
+            return self._left_out(wanted, state.judgement, state.entries, str(error))
 
     def _write(self, wanted: BoundaryPlan, state: BoundaryState, comparison: Comparison | None) -> BoundaryResult:
         entries, judgement = self._filtered(state)
@@ -403,13 +435,14 @@ class _RebuildWork(Work):
         if self._lock is not None:
             self._lock.verify()
         aside = self._set_aside(wanted) if comparison is not None else None
-        segment = max(
-            (each for each in source.directory.segments if each.base_offset < wanted.offset), key=lambda each: each.base_offset
-        )
+        segments = source.directory.segments
+        segment = segments[bisect.bisect_left(segments, wanted.offset, key=lambda each: each.base_offset) - 1]
         try:
             self._create(wanted, entries, segment.log.ownership)
-        except AlreadyExistsError as error:
-            raise RefusedError("a snapshot appeared while it was rebuilt: a broker may be at work here", path=error.path) from error
+        except SnaprebuildError:
+            if aside is not None:
+                self._put_back(wanted, aside)
+            raise
         return self._result_of(wanted, WRITTEN, entries, judgement, aside=aside, comparison=comparison)
 
     def _set_aside(self, wanted: BoundaryPlan) -> str:
@@ -422,6 +455,17 @@ class _RebuildWork(Work):
         raise WriteFailedError(
             f"{ASIDE_NUMBERS_MAX} snapshots of offset {wanted.offset} were set aside already", path=directory.path
         )
+
+    def _put_back(self, wanted: BoundaryPlan, aside: str) -> None:
+        """The new file could not be written: the old one, wrong as it is, returns to its name, or the finding says where it lies."""
+        directory = self._result.plan.source.directory.path
+        try:
+            set_aside(directory, aside, snapshot_file_name(wanted.offset))
+        except StorageError as error:
+            message = (
+                f"was set aside as {aside}, its successor could not be written, and it could not be moved back: {error.message}"
+            )
+            self._finding("left-set-aside", Severity.STORAGE, message, wanted.offset)
 
     def _create(self, wanted: BoundaryPlan, entries: np.ndarray, owner: Ownership | None) -> None:
         create_file(

@@ -88,6 +88,7 @@ class PartitionReplay:
         window_index: first segment of the window (``replay.window.window_start``).
         stop_index: segments from here on are not needed.
         first_wanted: the least boundary that is wanted.
+        known_end: the log reaches this offset for certain, whatever its last segment seems to end with.
         damage: set when the replay ended before its time.
         start_index: first segment of the replay as it turned out.
         start_reason: why there.
@@ -99,6 +100,7 @@ class PartitionReplay:
     window_index: int
     stop_index: int
     first_wanted: int
+    known_end: int = 0
     damage: Damage | None = None
     start_index: int = 0
     start_reason: str = ""
@@ -228,7 +230,7 @@ class PartitionReplay:
     def _take_facts(self, index: int, summary: SegmentSummary) -> None:
         following = self._segments[index + 1].base_offset if index + 1 < len(self._segments) else None
         path = self.directory.file_path(self._segments[index].log.name)
-        self._record.take(summary, is_last=following is None, following=following, path=path)
+        self._record.take(summary, is_last=following is None, following=following, path=path, known_end=self.known_end)
 
     def _has_failed(self) -> bool:
         self.damage = self._record.damage

@@ -7,6 +7,7 @@ reader at a time, and that no partition is read further ahead of its first missi
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import os
 from collections import deque
@@ -17,12 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from formats.errors import FormatError
-from snaprebuild.errors import DamagedInputError, RefusedError, SnaprebuildError, StorageError
+from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_segment
 from snaprebuild.storage.partition_dir import FileIdentity
 from snaprebuild.storage.segment_file import SegmentFile, read_positions_hint
 
 __all__ = ["ReadTask", "Work", "default_jobs", "is_rotational", "read_segment", "run"]
+
+log = logging.getLogger(__name__)
 
 IN_PROCESS_BYTES_MAX = 96 << 20
 """Starting workers costs some tenths of a second, in which one process reads about this much."""
@@ -138,12 +141,15 @@ class _State:
             if not self.waiting:
                 self.is_over = True
                 self.work.finish()
-        except (SnaprebuildError, FormatError) as error:
+        except Exception as error:
             self.end(error)
 
-    def end(self, error: SnaprebuildError | FormatError) -> None:
+    def end(self, error: Exception) -> None:
+        """Whatever went wrong ends this partition and no other."""
+        if isinstance(error, BrokenProcessPool):
+            raise error
         self.stop()
-        self.work.fail(error)
+        self.work.fail(_told(error))
 
     def stop(self) -> None:
         self.is_over = True
@@ -157,7 +163,7 @@ class _State:
             if not self.work.take(summary):
                 self.stop()
                 self.work.finish()
-        except (SnaprebuildError, FormatError) as error:
+        except Exception as error:
             self.end(error)
 
     def take_ready(self) -> None:
@@ -165,13 +171,17 @@ class _State:
             future = self.reading.popleft()
             try:
                 summary = future.result()
-            except (SnaprebuildError, FormatError) as error:
+            except Exception as error:
                 self.end(error)
                 return
-            except MemoryError:
-                self.end(DamagedInputError("a worker ran out of memory"))
-                return
             self.take(summary)
+
+
+def _told(error: Exception) -> SnaprebuildError | FormatError:
+    if isinstance(error, SnaprebuildError | FormatError):
+        return error
+    log.debug("unforeseen", exc_info=error)
+    return SnaprebuildError("out of memory" if isinstance(error, MemoryError) else f"unforeseen {type(error).__name__}: {error}")
 
 
 def _run_here(states: list[_State]) -> None:
@@ -181,7 +191,7 @@ def _run_here(states: list[_State]) -> None:
                 task = state.waiting.popleft()
                 try:
                     summary = read_segment(task)
-                except (SnaprebuildError, FormatError) as error:
+                except Exception as error:
                     state.end(error)
                     break
                 state.take(summary)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -10,10 +12,11 @@ from enum import Enum
 from formats.broker_files import Properties, read_properties
 from formats.errors import FormatError
 from formats.file_names import DirectoryForm, FileKind, parse_file_name
-from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
-from snaprebuild.storage.log_dir import LogDirState, find_partitions, read_small_file
+from snaprebuild.storage.broker_lock import lock_holder
+from snaprebuild.storage.log_dir import BROKER_FILES, LogDirState, find_partitions, read_small_file
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = [
@@ -23,6 +26,7 @@ __all__ = [
     "TopicKind",
     "check_segments_are_files",
     "expiration_of",
+    "live_broker_notes",
     "log_dirs_of",
     "open_source",
     "read_server_properties",
@@ -146,6 +150,8 @@ def open_source(paths: Iterable[str], server_properties: str | None = None, sele
     """
     properties = None if server_properties is None else read_server_properties(server_properties)
     roots = [*paths, *(() if properties is None else log_dirs_of(properties))]
+    if not all(roots):
+        raise UsageError("a path is empty")
     if not roots:
         raise UsageError("name at least one path, or a server.properties that has log.dirs")
     discovery = find_partitions(roots)
@@ -166,7 +172,24 @@ def open_source(paths: Iterable[str], server_properties: str | None = None, sele
                 partitions.append(PartitionSource(directory, log_dir.state, discovery.relative[directory.path]))
             else:
                 findings.append(skipped)
+    narrowed = bool(selection.topics or selection.partitions)
+    empty_log_dir = any(os.path.lexists(os.path.join(root, name)) for root in roots for name in BROKER_FILES)
+    if not partitions and not any(finding.severity for finding in findings) and (narrowed or not empty_log_dir):
+        # A mistyped path or topic must not look like health.
+        message = "no partition was found here that the selection takes"
+        findings.append(Finding("nothing-found", Severity.FINDING, os.path.abspath(roots[0]), message))
     return Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties))
+
+
+def live_broker_notes(source: Source) -> list[Finding]:
+    """A note for each log directory that a live broker holds; reading beside it is allowed, writing is not."""
+    notes = []
+    for path in sorted(state.path for state in source.log_dirs if state.is_broker_directory):
+        with contextlib.suppress(RefusedError):
+            if lock_holder(path) is not None:
+                message = "a live broker holds this log directory: what is read is a moment of it, and nothing is written into it"
+                notes.append(Finding("live-broker", Severity.NOTE, path, message))
+    return notes
 
 
 def _why_skipped(directory: PartitionDir, is_named: bool) -> Finding | None:

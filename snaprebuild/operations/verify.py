@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
-from snaprebuild.operations.crosscheck import CrossCheck
+from snaprebuild.operations.crosscheck import CrossCheck, bad_checksum_finding, disorder_finding
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.log_facts import log_end_offset
 from snaprebuild.operations.replay_partition import (
     BoundaryState,
     Clock,
@@ -18,7 +19,7 @@ from snaprebuild.operations.replay_partition import (
 )
 from snaprebuild.operations.schedule import ReadTask, Work, run
 from snaprebuild.operations.segment_tasks import read_tasks
-from snaprebuild.operations.source import PartitionSource, Selection, Source, check_segments_are_files
+from snaprebuild.operations.source import PartitionSource, Selection, Source, TopicKind, check_segments_are_files, live_broker_notes
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -108,7 +109,7 @@ def verify(
         if verdict.source.directory.segments:
             works.append(work)
     run(works, jobs)
-    return VerifyResult(clock, tuple(verdicts), source.findings)
+    return VerifyResult(clock, tuple(verdicts), (*source.findings, *live_broker_notes(source)))
 
 
 class _VerifyWork(Work):
@@ -125,10 +126,20 @@ class _VerifyWork(Work):
         self._progress = progress
         self._cross = CrossCheck(verdict.source, clock)
         # Empty at the first segment: what a snapshot at the first offset claims is judged by the later ones, it is no truth.
-        self._replay = PartitionReplay(directory, ReplayFrom.LOG_START, clock, 0, len(directory.segments), 0)
+        self._replay = PartitionReplay(directory, ReplayFrom.LOG_START, clock, 0, len(directory.segments), 0, self._known_end())
+        # Compaction leaves gaps by design, and such topics are never uploaded.
+        ordinary = verdict.source.topic_kind is TopicKind.ORDINARY and not verdict.source.is_compacted
+        self._unsound_severity = Severity.FINDING if ordinary else Severity.NOTE
+        self._told_unsound = False
         self._begun = False
         self._seen: set[int] = set()
         self._next = 0
+
+    def _known_end(self) -> int:
+        try:
+            return log_end_offset(self._verdict.source.directory) if self._verdict.source.directory.segments else 0
+        except (ReadFailedError, FormatError):
+            return 0  # reading the segment will say the same
 
     def tasks(self) -> list[ReadTask]:
         if self._begun:
@@ -137,13 +148,11 @@ class _VerifyWork(Work):
         return read_tasks(self._verdict.source.directory, self._replay.begin(), check_crc=self._check_crc)
 
     def take(self, summary: SegmentSummary) -> bool:
-        directory = self._verdict.source.directory
         self._verdict.bytes_read += summary.bytes_read
         if summary.bad_crc_count:
-            position, offset = summary.bad_crc[0]
-            message = f"the checksum of the batch at byte {position} differs ({summary.bad_crc_count} such batches in this segment)"
-            path = directory.file_path(directory.segments[self._next].log.name)
-            self._verdict.findings.append(Finding("bad-checksum", Severity.DAMAGED, path, message, offset))
+            self._verdict.findings.append(bad_checksum_finding(self._verdict.source, self._next, summary))
+        if summary.disorder_offset is not None:
+            self._verdict.findings.append(disorder_finding(self._verdict.source, self._next, summary.disorder_offset))
         for state in self._replay.take(self._next, summary):
             self._boundary(state)
         self._next += 1
@@ -168,6 +177,13 @@ class _VerifyWork(Work):
         differs = self._cross.transaction_index(state)
         if differs is not None:
             self._verdict.findings.append(differs)
+        told = self._told_unsound or any(finding.severity is Severity.DAMAGED for finding in self._verdict.findings)
+        if state.judgement.snapshot_class is SnapshotClass.UNSOUND and not told:
+            self._told_unsound = True
+            message = f"from here on the log proves nothing: {state.judgement.reasons[0]}"
+            self._verdict.findings.append(
+                Finding("unsound-boundary", self._unsound_severity, self._verdict.source.directory.path, message, state.offset)
+            )
         if not self._selection.takes_boundary(state.offset):
             return
         try:

@@ -84,7 +84,7 @@ class ReplayRecord:
     bad_crc_count: int = 0
     missing_offsets: int = 0
 
-    def take(self, summary: SegmentSummary, *, is_last: bool, path: str, following: int | None = None) -> None:
+    def take(self, summary: SegmentSummary, *, is_last: bool, path: str, following: int | None = None, known_end: int = 0) -> None:
         """Adds the next segment.
 
         Args:
@@ -92,6 +92,7 @@ class ReplayRecord:
             is_last: of the log.
             path: of the segment, for messages.
             following: base offset of the segment behind it, None for the last.
+            known_end: the log reaches this offset for certain: a last segment whose batches end before it is broken, not torn.
         """
         self._take_order(summary, following)
         if summary.bad_crc_count:
@@ -99,10 +100,10 @@ class ReplayRecord:
             position, offset = summary.bad_crc[0]
             more = f" (and {summary.bad_crc_count - 1} more)" if summary.bad_crc_count > 1 else ""
             self.doubts.append(f"{path}, byte {position}: the checksum of the batch at offset {offset} differs{more}")
-        if summary.partial_batches or summary.empty_control_batches:
+        if summary.partial_batches:  # markers without their record are among them
             taken = f"{summary.partial_batches} batches lost records, {summary.empty_control_batches} markers are gone"
             self.doubts.append(f"segment {summary.base_offset} was compacted: {taken}")
-        self._take_tail(summary, is_last=is_last)
+        self._take_tail(summary, may_be_torn=is_last and summary.next_offset >= known_end)
         self.next_offset = max(summary.next_offset, summary.base_offset, following or 0)
 
     def _take_order(self, summary: SegmentSummary, following: int | None) -> None:
@@ -128,15 +129,15 @@ class ReplayRecord:
                 f"segment {summary.base_offset} ends at {summary.next_offset}, behind the base {following} of the next one"
             )
 
-    def _take_tail(self, summary: SegmentSummary, *, is_last: bool) -> None:
+    def _take_tail(self, summary: SegmentSummary, *, may_be_torn: bool) -> None:
         tail = summary.tail
         if tail.kind is TailKind.CLEAN:
             return
         torn = tail.kind in (TailKind.TORN, TailKind.ZERO_FILLED)
-        if torn and is_last:
+        if torn and may_be_torn:
             self.notes.append(f"the last segment ends with {tail.kind.value.replace('_', '-')} bytes: {tail.error}")
             return
-        # In an earlier segment even a torn end means that batches below the next segment are gone.
+        # Elsewhere even a torn end means that batches behind it are gone.
         self.damage = self.damage or Damage(summary.next_offset, str(tail.error))
 
     def _listed_doubts(self) -> list[str]:

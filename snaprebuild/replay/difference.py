@@ -208,7 +208,7 @@ def _missing(truth: SegmentEffect, expected: np.ndarray, row: int, knowledge: Kn
     entry = expected[row]
     last, first = int(entry["last_offset"]), int(entry["current_txn_first_offset"])
     # Where the newest marker lies is not known, so a producer without a batch counts only where all of the retained log does.
-    retained = knowledge.log_start_offset <= knowledge.first_offset or max(last, first) >= knowledge.log_start_offset
+    retained = knowledge.log_start_offset <= knowledge.first_offset or last >= knowledge.log_start_offset
     certain = bool(truth.assigned[row]) and retained
     if first >= 0:
         cost = f"its transaction, open from {first}, is forgotten: undecided data is read by consumers and uploaded"
@@ -268,13 +268,9 @@ def _is_open(name: str, truth: SegmentEffect, row: int, found: np.void, knowledg
 
 def _is_transaction_open(truth: SegmentEffect, row: int, found: np.void, knowledge: Knowledge) -> bool:
     first, claimed = int(truth.txn_first_offset[row]), int(found["current_txn_first_offset"])
-    if (
-        not truth.txn_is_set[row]
-        and truth.fail_open[row] == NONE
-        and not knowledge.is_complete
-        and 0 <= claimed < knowledge.first_offset
-    ):
-        return True  # it came in open
+    may_come_in_open = not knowledge.is_complete and not truth.txn_is_set[row] and truth.fail_open[row] == NONE
+    if may_come_in_open and 0 <= claimed < knowledge.first_offset:
+        return True
     # A broker that recovered from its log start offset, in the middle of the transaction, lets it begin there.
     return 0 <= first < knowledge.log_start_offset and first < claimed <= int(truth.last_offset[row])
 
@@ -288,7 +284,7 @@ def _is_batch_open(truth: SegmentEffect, row: int, found: np.void, knowledge: Kn
         cut_off = truth.end[row] != ENDS_WITH_DATA and truth.last_offset[row] < knowledge.log_start_offset
         return bool(has_none and (came_back or cut_off))
     if truth.batch[row] == IF and not knowledge.is_complete:
-        return bool(has_none or found["last_offset"] < knowledge.first_offset)
+        return bool(found["last_offset"] < knowledge.first_offset)
     assert truth.batch[row] in (IF, CLEAR)
     return False
 

@@ -210,7 +210,7 @@ def compose(first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
         return then
     if not len(then) and not len(then.closes):
         return first
-    producer_id = np.union1d(first.producer_id, then.producer_id)
+    producer_id = _merged(first.producer_id, then.producer_id)
     a = _aligned(first, producer_id)
     b = _aligned(then, producer_id)
     assigned, marked = b.assigned, b.marked
@@ -226,6 +226,19 @@ def compose(first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
     columns |= _composed_transaction(a, b)
     columns |= _composed_evidence(a, b)
     return SegmentEffect(**columns, closes=_composed_closes(first, then))
+
+
+def _merged(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The union of two ascending arrays without duplicates, ascending.
+
+    Usually the later one adds nothing, which a search tells at once; else a stable sort merges two sorted runs in linear time. numpy's own
+    union hashes, which costs a hundred times as much.
+    """
+    if len(one) and len(other):
+        row = np.minimum(np.searchsorted(one, other), len(one) - 1)
+        if (one[row] == other).all():
+            return one
+    return _unique_sorted(np.sort(np.concatenate((one, other)), kind="stable"))
 
 
 def _aligned(effect: SegmentEffect, producer_id: np.ndarray) -> SegmentEffect:

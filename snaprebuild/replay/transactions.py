@@ -64,11 +64,9 @@ def _least_other(heap: list[int], closed: set[int], own: int, marker: int) -> in
     """The least first offset of an open transaction other than ``own``; without one the offset behind the marker."""
     if heap and heap[0] != own:
         return heap[0]
-    # The own one is the oldest: the next is among the rest, of which the closed ones are dropped for good.
+    # The own one is the oldest, and about to be closed: the next is among the rest, of which the closed ones are dropped for good.
     if heap:
         heapq.heappop(heap)
     while heap and heap[0] in closed:
         heapq.heappop(heap)
-    least = heap[0] if heap else marker + 1
-    heapq.heappush(heap, own)
-    return least
+    return heap[0] if heap else marker + 1

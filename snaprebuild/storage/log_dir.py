@@ -104,6 +104,7 @@ class LogDirState:
         recovery_points: by topic-partition: below these offsets everything was flushed. Likewise ``log_starts``, ``high_watermarks``,
             ``cleaner_points`` (where the log cleaner stands: only compacted topics have one). None when the file is absent.
         faults: messages about files that could not be read or parsed.
+        is_cleaner_known: False where the cleaner's checkpoint is there and cannot be read, so that any topic may be compacted.
     """
 
     path: str
@@ -115,6 +116,7 @@ class LogDirState:
     high_watermarks: dict[str, int] | None = None
     cleaner_points: dict[str, int] | None = None
     faults: tuple[str, ...] = ()
+    is_cleaner_known: bool = True
 
     @property
     def was_shut_down_cleanly(self) -> bool:
@@ -171,11 +173,16 @@ def find_partitions(paths: Iterable[str]) -> Discovery:
             found.relative[partition.path] = os.path.relpath(partition.path, root)
             if partition.path == root:
                 found.named.add(partition.path)
-            by_log_dir.setdefault(os.path.dirname(partition.path), []).append(partition)
+            by_log_dir.setdefault(_log_dir_of(partition.path), []).append(partition)
     for log_dir in sorted(by_log_dir):
         partitions = sorted(by_log_dir[log_dir], key=lambda each: (each.name.topic, each.name.partition, each.path))
         found.log_dirs.append(LogDir(read_log_dir(log_dir), tuple(partitions)))
     return found
+
+
+def _log_dir_of(path: str) -> str:
+    """The directory whose lock and checkpoints concern a partition: the real one, whatever links lead there."""
+    return os.path.dirname(os.path.realpath(path))
 
 
 def _walk(root: str, found: Discovery) -> Iterator[PartitionDir]:
@@ -194,7 +201,7 @@ def _walk(root: str, found: Discovery) -> Iterator[PartitionDir]:
             if name is not None and _is_partition(entries):
                 yield partition_dir_of_entries(path, name, entries)
                 continue
-            below = [entry.path for entry in entries if entry.name != REMOTE_LOG_INDEX_CACHE and entry.is_dir()]
+            below = [entry.path for entry in entries if entry.name != REMOTE_LOG_INDEX_CACHE and _leads_to_directory(entry)]
         except OSError as error:
             found.faults.append(ReadFailedError(f"cannot be listed: {error.strerror}", path=path, errno=error.errno))
             continue
@@ -224,7 +231,15 @@ def _is_partition(entries: list[os.DirEntry[str]]) -> bool:
         return False
     if any(parse_file_name(name) is not None for name in names):
         return True
-    return not any(entry.is_dir() for entry in entries)
+    return not any(_leads_to_directory(entry) for entry in entries)
+
+
+def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
+    """Whether to look inside. A link that leads nowhere, or around in a circle, hides only itself."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def read_log_dir(path: str) -> LogDirState:
@@ -256,6 +271,8 @@ def read_log_dir(path: str) -> LogDirState:
             meta = read_meta_properties(meta_data, file=os.path.join(path, META_PROPERTIES))
         except FormatError as error:
             faults.append(str(error))
+    cleaner_points = checkpoint(CLEANER_OFFSET_CHECKPOINT)
+    has_cleaner = os.path.lexists(os.path.join(path, CLEANER_OFFSET_CHECKPOINT))
     return LogDirState(
         path=path,
         is_broker_directory=any(os.path.lexists(os.path.join(path, name)) for name in BROKER_FILES),
@@ -264,7 +281,8 @@ def read_log_dir(path: str) -> LogDirState:
         recovery_points=checkpoint(RECOVERY_POINT_CHECKPOINT),
         log_starts=checkpoint(LOG_START_OFFSET_CHECKPOINT),
         high_watermarks=checkpoint(REPLICATION_OFFSET_CHECKPOINT),
-        cleaner_points=checkpoint(CLEANER_OFFSET_CHECKPOINT),
+        cleaner_points=cleaner_points,
+        is_cleaner_known=cleaner_points is not None or not has_cleaner,
         faults=tuple(faults),
     )
 

@@ -4,19 +4,60 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 
-from snaprebuild.errors import WriteFailedError
+from formats.file_names import parse_file_name, parse_partition_dir_name
+from snaprebuild.errors import RefusedError, WriteFailedError
+from snaprebuild.storage.log_dir import BROKER_FILES
 
-__all__ = ["write_text_file"]
+__all__ = ["check_place", "write_text_file"]
+
+OWN_DOCUMENT = b'"schema": "snaprebuild.'
+"""What every plan and report of ours has in its first bytes; only such a file is replaced."""
+
+
+def check_place(path: str) -> None:
+    """Makes sure that a plan or report may be written here: not among the files of a broker, and not over anything but one of ours.
+
+    Raises:
+        RefusedError: it may not.
+    """
+    directory, name = os.path.split(os.path.abspath(path))
+    try:
+        names = set(os.listdir(directory))
+    except OSError:
+        return  # to write there will fail by itself
+    if parse_file_name(name) is not None or name in BROKER_FILES:
+        raise RefusedError("has the name of a file of Kafka", path=path)
+    is_partition = parse_partition_dir_name(os.path.basename(os.path.realpath(directory))) is not None
+    if not names.isdisjoint(BROKER_FILES) or (is_partition and any(parse_file_name(each) is not None for each in names)):
+        raise RefusedError("lies in a directory of a broker, which holds nothing but its own files", path=path)
+    if name in names and not _is_own(os.path.join(directory, name)):
+        raise RefusedError("is there and is no plan or report of ours", path=path)
+
+
+def _is_own(path: str) -> bool:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return stat.S_ISREG(os.fstat(fd).st_mode) and OWN_DOCUMENT in os.read(fd, 200)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
 
 
 def write_text_file(path: str, text: str) -> None:
     """Writes a file whole, replacing an older one of the same name.
 
     Raises:
+        RefusedError: as ``check_place``.
         WriteFailedError: it cannot be written; an older one is as it was.
     """
+    check_place(path)
     directory, name = os.path.split(os.path.abspath(path))
     temporary: str | None = None
     try:

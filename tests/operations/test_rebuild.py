@@ -216,19 +216,40 @@ def test_log_start_ignores_what_survives(tmp_path: Path) -> None:
 # --- while it runs ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+def test_a_partition_that_changes_between_plan_and_lock_is_refused(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     plan = make_plan(Request((str(logs),), as_of_ms=NOW_MS))
     (logs / "mixed-0" / snapshot_name(1151)).write_bytes(EMPTY_SNAPSHOT)
     result = rebuild(plan, jobs=1)
     assert exit_code_of(result.findings) == 3
-    assert any("a snapshot appeared while it was rebuilt" in finding.message for finding in result.findings)
+    assert any("segments or snapshots changed since the plan was made" in finding.message for finding in result.findings)
+    assert sorted(snapshots_in(logs / "mixed-0")) == [1151, 7045, 7637, 8231]
     assert (logs / "mixed-0" / snapshot_name(1151)).read_bytes() == EMPTY_SNAPSHOT
-    # Files are written side by side: some of the later ones may have been on their way.
-    expected = {**truth("kafka27-mixed", "mixed-0"), 1151: frozenset()}
-    found = snapshots_in(logs / "mixed-0")
-    assert found == {offset: expected[offset] for offset in found}
     assert snapshots_in(logs / "logappend-0") == truth("kafka27-mixed", "logappend-0")
+
+
+def test_a_broker_that_ran_between_plan_and_lock_is_noticed(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    plan = make_plan(Request((str(logs),), as_of_ms=NOW_MS))
+    (logs / ".kafka_cleanshutdown").unlink()
+    result = rebuild(plan, jobs=1)
+    assert exit_code_of(result.findings) == 3
+    assert any("the broker's files changed since the plan was made" in finding.message for finding in result.findings)
+    assert sorted(snapshots_in(logs / "mixed-0")) == [7045, 7637, 8231]
+
+
+def test_a_snapshot_that_appears_meanwhile_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look under the lock and the link: the other boundaries are written all the same."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    plan = make_plan(Request((str(logs),), as_of_ms=NOW_MS))
+    monkeypatch.setattr("snaprebuild.operations.rebuild._check_unchanged", lambda _plan: None)
+    (logs / "mixed-0" / snapshot_name(1151)).write_bytes(EMPTY_SNAPSHOT)
+    result = rebuild(plan, jobs=1)
+    assert exit_code_of(result.findings) == 3
+    assert any(
+        finding.offset == 1151 and "appeared while the snapshot was rebuilt" in finding.message for finding in result.findings
+    )
+    assert snapshots_in(logs / "mixed-0") == {**truth("kafka27-mixed", "mixed-0"), 1151: frozenset()}
 
 
 def test_a_segment_that_changes_after_the_plan_is_refused(tmp_path: Path) -> None:
@@ -238,7 +259,7 @@ def test_a_segment_that_changes_after_the_plan_is_refused(tmp_path: Path) -> Non
         file.write(b"x")
     result = rebuild(plan, jobs=1)
     assert exit_code_of(result.findings) == 3
-    assert sorted(snapshots_in(logs / "mixed-0")) == [583, 1151, 7045, 7637, 8231]
+    assert sorted(snapshots_in(logs / "mixed-0")) == [7045, 7637, 8231]
 
 
 def test_the_lock_file_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

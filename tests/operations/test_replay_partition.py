@@ -545,6 +545,53 @@ def test_replay_goes_back_until_the_previous_marker_is_found(tmp_path: Path) -> 
     assert entries_in(at_end.at(log.end).entries) == loaded(whole.entries.values(), NOW)
 
 
+def test_a_witness_whose_broker_left_a_wrong_snapshot_inside_the_window_is_not_believed(tmp_path: Path) -> None:
+    """What was written later may come from it, as in rebuild C of the bundled vectors, even if nothing in the window shows that."""
+    log, client = Hand(), Client(7, is_transactional=False)
+    log.data(Client(6, is_transactional=False), OLD)
+    log.roll()
+    log.data(client, YOUNG)
+    inside = log.roll()
+    log.data(client, YOUNG)
+    boundary = log.roll()
+    log.data(client, YOUNG)
+    for sequence, start in ((0, 1), (1, 0)):
+        snapshots = {inside: [ProducerEntry(7, 0, sequence, 1, 0, YOUNG)], log.end: [ProducerEntry(7, 0, 2, 3, 0, YOUNG)]}
+        directory = log.write(tmp_path / str(sequence) / "t-0", snapshots)
+        result = run(directory, as_of_ms=NOW, window=1, first_wanted=boundary)
+        assert result.replay.start_index == start
+        assert (f"the snapshot at {inside} is wrong" in result.replay.start_reason) is (start == 0)
+
+
+def test_a_witness_that_no_broker_can_have_written_is_not_believed(tmp_path: Path) -> None:
+    log, client = Hand(), Client(7, is_transactional=False)
+    log.data(Client(6, is_transactional=False), OLD)
+    log.roll()
+    log.data(client, YOUNG)
+    boundary = log.roll()
+    log.data(client, YOUNG)
+    right = ProducerEntry(7, 0, 1, 2, 0, YOUNG)
+    directory = log.write(tmp_path / "t-0", {log.end: [replace(right, last_sequence=9), right]})
+    result = run(directory, as_of_ms=NOW, window=1, first_wanted=boundary)
+    assert result.replay.start_index == 0
+    assert "no readable snapshot behind the window" in result.replay.start_reason
+
+
+def test_a_snapshot_that_lies_behind_what_is_replayed_is_no_witness(tmp_path: Path) -> None:
+    log, client = Hand(), Client(7, is_transactional=False)
+    log.data(Client(6, is_transactional=False), OLD)
+    for _ in range(3):
+        log.roll()
+        log.data(client, YOUNG)
+    witness = [ProducerEntry(7, 0, 2, 3, 0, YOUNG)]
+    directory = log.write(tmp_path / "t-0", {log.end: witness})
+    whole = run(directory, as_of_ms=NOW, window=1, first_wanted=2)
+    assert (whole.replay.start_index, whole.classes[2]) == (1, SnapshotClass.LOAD_EQUIVALENT)
+    short = run(directory, as_of_ms=NOW, window=1, first_wanted=2, stop=3)
+    assert "lies behind what was replayed" in short.replay.start_reason
+    assert short.classes == {1: EXACT, 2: EXACT, 3: EXACT}
+
+
 # ---------------------------------------------------------------------------------------------------------------- the window by its letter
 
 
@@ -638,6 +685,46 @@ def test_unconfirmed_first_snapshot_is_not_used(tmp_path: Path) -> None:
         result = run(listed(path), as_of_ms=FIXTURE_AS_OF_MS, expiration_ms=DAY_MS)
         assert set(result.classes.values()) == {EXACT_FROM_LOG_START}
         assert all(any(why in reason for reason in state.judgement.reasons) for state in result.states)
+
+
+def test_first_snapshot_on_which_no_broker_could_go_on_is_not_used(tmp_path: Path) -> None:
+    """It claims a transaction of a producer that then writes outside of it; a later snapshot repeats the lie."""
+    log = Hand()
+    log.segments, log.end = [(10, [])], 10
+    client = Client(7, is_transactional=False, sequence=3)
+    log.data(client, YOUNG)
+    boundary = log.roll()
+    log.data(Client(8, is_transactional=False), YOUNG)
+    last = log.roll()
+    log.data(Client(8, is_transactional=False, sequence=1), YOUNG)
+    lie = ProducerEntry(7, 0, 2, 9, 0, YOUNG, current_txn_first_offset=4)
+    later = replace(lie, last_sequence=3, last_offset=10)
+    directory = log.write(tmp_path / "t-0", {10: [lie], boundary: [later]})
+    result = run(directory, as_of_ms=NOW)
+    assert result.classes == dict.fromkeys((boundary, last, log.end), EXACT_FROM_LOG_START)
+    assert result.replay.damage is None
+    assert any("no broker could go on at 10" in reason for reason in result.at(boundary).judgement.reasons)
+
+
+def test_snapshots_behind_damage_do_not_speak_against_the_first_one(tmp_path: Path) -> None:
+    log = Hand()
+    log.segments, log.end = [(10, [])], 10
+    client = Client(7, is_transactional=False, sequence=3)
+    log.data(client, YOUNG)
+    boundary = log.roll()
+    log.data(client, YOUNG)
+    torn = log.roll()
+    log.data(client, YOUNG)
+    right = {
+        at: [ProducerEntry(7, 0, at - 8, at - 1, 0, YOUNG), ProducerEntry(3, 0, 0, 2, 0, YOUNG)]
+        for at in (10, boundary, torn, log.end)
+    }
+    log.write(tmp_path / "t-0", right)
+    path = tmp_path / "t-0" / f"{boundary:020d}.log"
+    path.write_bytes(path.read_bytes()[:-1])
+    result = run(listed(path.parent), as_of_ms=NOW)
+    assert result.classes == {boundary: EXACT}
+    assert result.replay.damage is not None
 
 
 def test_false_empty_first_snapshot_of_a_follower_adds_nothing() -> None:
@@ -836,7 +923,7 @@ def test_damage_in_the_window_sends_auto_to_the_first_segment(tmp_path: Path) ->
     data = bytearray(path.read_bytes())
     healthy = run(listed(path.parent), as_of_ms=NOW, window=1, first_wanted=boundary)
     assert (healthy.replay.start_index, healthy.classes[boundary]) == (1, SnapshotClass.LOAD_EQUIVALENT)
-    data[40] ^= 1
+    data[30] ^= 1  # its base timestamp, which is in no entry: only the checksum tells
     path.write_bytes(data)
     result = run(listed(path.parent), as_of_ms=NOW, window=1, first_wanted=boundary)
     assert result.replay.start_index == 0

@@ -595,6 +595,9 @@ def test_damaged_checkpoint_counts_as_absent(healthy: Path) -> None:
     assert (only(result).log_end.offset, only(result).log_end.known_by) == (8334, "the last snapshot of a clean stop")
 
 
-def test_exit_code_of_a_scan_without_partitions_is_0(tmp_path: Path) -> None:
+def test_an_empty_log_directory_is_clean_and_a_wrong_path_is_not(tmp_path: Path) -> None:
+    result = scanned(tmp_path)
+    assert (result.partitions, result.exit_code, [finding.code for finding in result.findings]) == ((), 1, ["nothing-found"])
+    (tmp_path / "meta.properties").write_text("version=0\n")
     result = scanned(tmp_path)
     assert (result.partitions, result.exit_code, result.counts.partitions) == ((), 0, 0)

@@ -198,7 +198,7 @@ def test_a_worker_without_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     works = [Recorded(partition(tmp_path, f"t-{number}")) for number in range(3)]
     run(works, 2)
     assert [work.taken for work in works] == [list(range(6)), [0, 1, 2], list(range(6))]
-    assert "ran out of memory" in str(works[1].error)
+    assert "out of memory" in str(works[1].error)
 
 
 class Readers:

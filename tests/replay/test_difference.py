@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from log_dirs import snapshot_bytes
 from manifests import FIXTURES
 from simulated_broker import EXPIRATION_MS, Client, Entries, Segment, SimulatedBroker
-from strategies import LogBatch, incoming_entries, logs
+from strategies import CONTROL, LogBatch, batch_of, header_of, incoming_entries, logs
 
 from formats.batch_headers import BytesSegment
 from formats.producer_snapshot import ProducerEntry, read_entries
@@ -387,6 +387,52 @@ def test_phantom_transaction_of_a_producer_that_writes_outside_of_transactions()
     assert comparison.proven_wrong
     assert comparison.differences[0].field == "current_txn_first_offset"
     assert "stays open from 50" in comparison.differences[0].consequence
+
+
+def test_transaction_that_begins_at_or_behind_the_first_offset() -> None:
+    """It cannot have come in open: it begins at one of the batches that are there."""
+    client = Client(9, is_transactional=True, epoch=1)
+    truth = effect_of([client.data(102, 1, 1000), client.data(103, 1, 1000)])
+    knows = knowledge(first_offset=100, is_complete=False, as_of_ms=1000)
+    for claimed, is_wrong in ((99, False), (100, True), (101, True), (102, False), (103, True), (104, True), (-1, True)):
+        entry = ProducerEntry(9, 1, 1, 103, 0, 1000, current_txn_first_offset=claimed)
+        assert compare(truth, array_of([entry]), 105, knows).proven_wrong is is_wrong, claimed
+    # A broker that recovered from 103 lets it begin there, but not behind its last batch.
+    later = replace(knows, log_start_offset=103)
+    for claimed, is_wrong in ((103, False), (104, True), (-1, True)):
+        entry = ProducerEntry(9, 1, 1, 103, 0, 1000, current_txn_first_offset=claimed)
+        assert compare(truth, array_of([entry]), 105, later).proven_wrong is is_wrong, claimed
+
+
+def test_batch_before_the_first_marker() -> None:
+    """It may have been deleted, unless a trusted snapshot at the first offset says what was before."""
+    client = Client(9, is_transactional=True, epoch=1)
+    truth = effect_of([client.marker(100, 1000, 4, commit=True)])
+    for is_complete, last_offset, is_wrong in (
+        (False, 99, False),
+        (False, 100, True),
+        (False, -1, False),
+        (True, 99, True),
+        (True, -1, False),
+    ):
+        entry = ProducerEntry(9, 1, 1 if last_offset >= 0 else -1, last_offset, 0, 1000, coordinator_epoch=4)
+        knows = knowledge(first_offset=100, is_complete=is_complete, as_of_ms=1000)
+        assert compare(truth, array_of([entry]), 101, knows).proven_wrong is is_wrong
+
+
+def test_batch_that_nothing_follows_is_there_whatever_the_log_start_offset() -> None:
+    truth, entry = one(count=5)
+    forgotten = replace(entry, last_sequence=-1, last_offset=-1, offset_delta=0)
+    assert compare(truth, array_of([forgotten]), 9, knowledge(log_start=8, as_of_ms=1000)).proven_wrong
+
+
+def test_producer_of_whom_only_an_empty_control_batch_is_left() -> None:
+    header = header_of(100, attributes=CONTROL, producer_id=9, producer_epoch=1, record_count=0)
+    truth = effect_of([batch_of(header, b"")])
+    entry = ProducerEntry(9, 1, 0, 50, 0, 1000)
+    for is_complete in (False, True):
+        knows = knowledge(first_offset=100, is_complete=is_complete, as_of_ms=1000)
+        assert compare(truth, array_of([entry]), 101, knows).proven_wrong is is_complete
 
 
 def test_certain_differences_are_listed_first_and_all_are_counted() -> None:

@@ -9,10 +9,33 @@ from pathlib import Path
 
 import pytest
 
-from snaprebuild.errors import ReadFailedError, WriteFailedError
+from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
 from snaprebuild.storage import small_file
 from snaprebuild.storage.log_dir import read_small_file
 from snaprebuild.storage.small_file import write_text_file
+
+OLDER = '{\n "schema": "snaprebuild.saved-plan/1",\n "more": "than the new one"\n}\n'
+
+
+@pytest.mark.parametrize("content", ["", "anything", '{"schema": "other"}'])
+def test_what_is_not_ours_is_not_replaced(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(content)
+    with pytest.raises(RefusedError, match="no plan or report of ours"):
+        write_text_file(str(path), "new\n")
+    assert path.read_text() == content
+
+
+@pytest.mark.parametrize("name", ["report.json", "00000000000000000007.log", "00000000000000000007.snapshot", "meta.properties"])
+def test_nothing_of_ours_lies_among_the_files_of_a_broker(name: str, tmp_path: Path) -> None:
+    (tmp_path / "logs" / "t-0").mkdir(parents=True)
+    (tmp_path / "logs" / "meta.properties").write_text("version=0")
+    (tmp_path / "logs" / "t-0" / "00000000000000000000.log").write_bytes(b"")
+    before = sorted(tmp_path.rglob("*"))
+    for directory in (tmp_path / "logs", tmp_path / "logs" / "t-0"):
+        with pytest.raises(RefusedError):
+            write_text_file(str(directory / name), "text")
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_new_file(tmp_path: Path) -> None:
@@ -24,10 +47,10 @@ def test_a_new_file(tmp_path: Path) -> None:
 
 def test_an_older_one_is_replaced_whole(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
-    path.write_text("a much longer text than the new one\n")
+    path.write_text(OLDER)
     with path.open() as reader:
         write_text_file(str(path), "new\n")
-        assert reader.read() == "a much longer text than the new one\n", "who reads the old one reads it to its end"
+        assert reader.read() == OLDER, "who reads the old one reads it to its end"
     assert path.read_text() == "new\n"
 
 
@@ -40,7 +63,7 @@ def test_a_name_without_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("call", ["fsync", "chmod", "replace"])
 def test_a_failure_leaves_the_older_one_and_nothing_else(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "plan.json"
-    path.write_text("old")
+    path.write_text(OLDER)
 
     def fails(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -50,7 +73,7 @@ def test_a_failure_leaves_the_older_one_and_nothing_else(call: str, tmp_path: Pa
         write_text_file(str(path), "new")
     monkeypatch.undo()
     assert (caught.value.path, caught.value.errno) == (str(path), 28)
-    assert path.read_text() == "old"
+    assert path.read_text() == OLDER
     assert os.listdir(tmp_path) == ["plan.json"]
 
 
@@ -58,7 +81,7 @@ def test_no_directory_to_write_to(tmp_path: Path) -> None:
     with pytest.raises(WriteFailedError, match="No such file"):
         write_text_file(str(tmp_path / "absent" / "plan.json"), "text")
     (tmp_path / "directory").mkdir()
-    with pytest.raises(WriteFailedError):
+    with pytest.raises(RefusedError):
         write_text_file(str(tmp_path / "directory"), "text")
     assert os.listdir(tmp_path) == ["directory"]
 
