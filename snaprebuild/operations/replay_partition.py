@@ -271,7 +271,7 @@ class PartitionReplay:
             yield BoundaryState(offset, is_log_end, settled.entries, judgement, prefix, start, False, summary, None)
 
     def _judge_window(self, prefix: SegmentEffect, settled: WindowState, fault: str | None) -> Judgement:
-        if any(gap.name != "G4" for gap in settled.gaps):
+        if any(gap.name not in ("G4", "G5") for gap in settled.gaps):
             klass = SnapshotClass.UNSOUND
         elif fault is not None or settled.gaps:
             klass = SnapshotClass.UNPROVEN

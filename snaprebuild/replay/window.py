@@ -80,7 +80,7 @@ class Gap:
     """Something below the window that the window does not settle.
 
     Attributes:
-        name: ``G1`` to ``G4``, as docs/evidence.md names it.
+        name: ``G1`` to ``G5``, as docs/evidence.md names it.
         producer_id: int64.
         reason: what is not known.
     """
@@ -247,7 +247,11 @@ def settle(
     gaps.add("G4", producers[unmarked & ~from_witness], "no marker before the boundary: its coordinator epoch is not known")
 
     later = _absent_from(total, prefix)
-    gaps.add("G3", later.producer_id[_may_cross(later, witness)], "a transaction may have been open across the boundary")
+    crossing = _may_cross(later, witness)
+    gaps.add("G3", later.producer_id[crossing], "a transaction may have been open across the boundary")
+    # That its older batches have expired is known from the time indexes alone, and those may be cut or stale.
+    older = ~later.starts_fresh & later.assigned & ~crossing
+    gaps.add("G5", later.producer_id[older], "it had batches below the window, and only a time index says how old they are")
     silent = _absent_from(witness, total)
     forgotten = (silent.txn_first_offset != NONE) & (silent.coordinator_epoch == NONE)
     gaps.add("G4", silent.producer_id[forgotten], "its coordinator epoch was not known to the snapshot behind the window either")
