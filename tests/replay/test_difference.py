@@ -460,8 +460,11 @@ def statuses() -> dict[str, Counter[SnapshotStatus]]:
             found[relative] = Counter(verdict.comparison.status for verdict in partition.snapshots)
             wrong = [verdict for verdict in partition.snapshots if verdict.comparison.proven_wrong]
             assert not wrong, relative
-            allowed = {"bad-checksum"} if "bad-crc" in relative else set()
-            assert {finding.code for finding in partition.findings} <= allowed
+            codes = {finding.code for finding in partition.findings}
+            assert not codes & {"wrong-snapshot", "damaged-segment", "transaction-index-differs", "unreadable-transaction-index"}, (
+                relative
+            )
+            assert ("bad-checksum" in codes) is ("bad-crc" in relative)
     return found
 
 
