@@ -272,7 +272,9 @@ def test_a_run_that_is_killed_between_files(written_before: int, tmp_path: Path)
     assert again.exit_code == 0
     for partition in ("mixed-0", "logappend-0"):
         assert snapshots_in(logs / partition) == truth("kafka27-mixed", partition)
-    assert not list(logs.rglob("*.tmp")), "what the killed run left over is gone"
+    # Killed between link and unlink the temporary name stays, as a second name of a snapshot that is whole; every other one is gone.
+    for left in logs.rglob("*.tmp"):
+        assert os.path.samefile(left, left.with_suffix("")), "what the killed run left over is gone"
 
 
 def test_left_over_temporary_files_are_no_obstacle(tmp_path: Path) -> None:
