@@ -109,11 +109,11 @@ def plan(
 ) -> None:
     """Reads only: shows what `rebuild` would write, from where it would replay and why, and what that costs."""
     from snaprebuild.cli.rebuild_output import plan_document, print_plan
-    from snaprebuild.cli.result import leave, set_verbosity
+    from snaprebuild.cli.result import begin, leave
     from snaprebuild.operations.plan import make_plan
     from snaprebuild.operations.saved_plan import save_plan
 
-    set_verbosity(verbose)
+    begin(verbose, report, save)
     request = _request(
         paths,
         server_properties,
@@ -168,12 +168,12 @@ def rebuild(
     """WRITES snapshots that are missing, into the log directories or to --out; an existing file is never replaced."""
     from snaprebuild.cli.progress import progress_of
     from snaprebuild.cli.rebuild_output import print_rebuild, rebuild_document
-    from snaprebuild.cli.result import leave, set_verbosity
+    from snaprebuild.cli.result import begin, leave
     from snaprebuild.operations.plan import Request, make_plan
     from snaprebuild.operations.rebuild import rebuild as carry_out
     from snaprebuild.operations.saved_plan import load_plan
 
-    set_verbosity(verbose)
+    begin(verbose, report)
     request = _request(
         paths,
         server_properties,

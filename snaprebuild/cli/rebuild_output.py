@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from snaprebuild.cli.result import document, print_table, shown
+from snaprebuild.cli.result import document, print_table, shown, size_text
 from snaprebuild.operations.findings import exit_code_of
 
 if TYPE_CHECKING:
@@ -25,15 +25,6 @@ def _time(ms: int) -> str:
         return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(timespec="seconds")
     except (OverflowError, ValueError, OSError):
         return f"{ms} ms"
-
-
-def _size(size_bytes: int) -> str:
-    value = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
 
 
 def plan_document(plan: Plan) -> dict[str, object]:
@@ -90,7 +81,7 @@ def print_plan(plan: Plan) -> None:
             len(partition.boundaries),
             base,
             partition.replay_reason,
-            _size(partition.bytes_least),
+            size_text(partition.bytes_least),
         )
         rows.append((*row, expected, frees))
     count = sum(len(partition.boundaries) for partition in busy)
@@ -106,8 +97,8 @@ def print_plan(plan: Plan) -> None:
         typer.echo(f"nothing to rebuild in {len(plan.partitions)} partitions")
     if plan.rate_bytes_per_second:
         seconds = plan.bytes_least / plan.rate_bytes_per_second
-        rate = _size(int(plan.rate_bytes_per_second))
-        amount = f"{_size(plan.bytes_least)}, at most {_size(plan.bytes_most)}"
+        rate = size_text(int(plan.rate_bytes_per_second))
+        amount = f"{size_text(plan.bytes_least)}, at most {size_text(plan.bytes_most)}"
         typer.echo(f"to read: {amount}; about {seconds:.1f} s at the measured {rate}/s")
     if any(partition.retention_frees_ms is not None for partition in busy):
         typer.echo(
@@ -193,7 +184,7 @@ def print_rebuild(result: RebuildResult) -> None:
                 done,
                 what,
                 entries,
-                _size(partition.bytes_read),
+                size_text(partition.bytes_read),
                 shown(partition.plan.target),
             )
         )

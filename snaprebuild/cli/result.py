@@ -20,7 +20,18 @@ if TYPE_CHECKING:
 
     from snaprebuild.operations.findings import Finding
 
-__all__ = ["console", "document", "leave", "print_findings", "print_json", "print_table", "set_verbosity", "shown", "write_report"]
+__all__ = [
+    "begin",
+    "console",
+    "document",
+    "leave",
+    "print_findings",
+    "print_json",
+    "print_table",
+    "shown",
+    "size_text",
+    "write_report",
+]
 
 
 def document(verb: str, version: int, body: Mapping[str, object]) -> dict[str, object]:
@@ -39,6 +50,16 @@ def shown(path: str) -> str:
     """A path for a person: relative where it lies below the working directory."""
     relative = os.path.relpath(path)
     return path if relative.startswith(os.pardir) else relative
+
+
+def size_text(size_bytes: int) -> str:
+    """A count of bytes for a person."""
+    value, unit = float(size_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{size_bytes} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -111,8 +132,23 @@ def leave(
     raise typer.Exit(exit_code_of(findings))
 
 
-def set_verbosity(verbose: int) -> None:
-    """Sends decisions (-v) and details (-vv) to stderr."""
+def begin(verbose: int, *documents: str | None) -> None:
+    """What every verb does first: decisions (-v) and details (-vv) go to stderr, and its documents may stand where they are wanted.
+
+    Asked before the work, because a refusal behind it would lose the result.
+
+    Args:
+        verbose: count of -v.
+        documents: paths of the report and the saved plan, None for those that are not wanted.
+
+    Raises:
+        RefusedError: a document may not be written there (``check_place``).
+    """
+    from snaprebuild.storage.small_file import check_place
+
+    for path in documents:
+        if path is not None:
+            check_place(path)
     level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
     logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname).1s %(message)s")
 

@@ -21,7 +21,7 @@ from snaprebuild.cli.options import (
     open_selected,
     selection_of,
 )
-from snaprebuild.cli.result import document, print_findings, print_json, print_table, set_verbosity, shown, write_report
+from snaprebuild.cli.result import begin, document, print_findings, print_json, print_table, shown, size_text, write_report
 
 if TYPE_CHECKING:
     from snaprebuild.operations.scan_result import Counts, PartitionScan, ScanResult
@@ -64,7 +64,7 @@ def scan(
     from snaprebuild.operations.scan import scan as scan_source
     from snaprebuild.operations.source import log_dirs_of, read_server_properties
 
-    set_verbosity(verbose)
+    begin(verbose, report)
     # Half a million small values and no cycle: collecting would cost as much as the work.
     gc.disable()
     source = open_selected(paths, server_properties, selection_of(topic, partition, None))
@@ -133,20 +133,11 @@ def _cells(counts: Counts) -> tuple[object, ...]:
     stuck = (counts.stuck_bytes, counts.stuck_bytes_after_rebuild)
     return (
         counts.segments,
-        _size(counts.size_bytes),
+        size_text(counts.size_bytes),
         counts.boundaries,
         *(value or "-" for value in wrong),
-        *(_size(value) if value else "-" for value in stuck),
+        *(size_text(value) if value else "-" for value in stuck),
     )
-
-
-def _size(size_bytes: int) -> str:
-    value, unit = float(size_bytes), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
-        if value < 1024:
-            break
-        value, unit = value / 1024, larger
-    return f"{size_bytes} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
 def _kind(partition: PartitionScan) -> str:

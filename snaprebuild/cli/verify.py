@@ -53,12 +53,12 @@ def verify(
 ) -> None:
     """Reads only: replays each partition and compares every snapshot on disk with the truth."""
     from snaprebuild.cli.progress import bytes_progress
-    from snaprebuild.cli.result import leave, set_verbosity
+    from snaprebuild.cli.result import begin, leave
     from snaprebuild.operations.replay_partition import Clock
     from snaprebuild.operations.verify import verify as judge
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 
-    set_verbosity(verbose)
+    begin(verbose, report)
     selection = selection_of(topic, partition, offsets)
     source = open_selected(paths, server_properties, selection)
     clock = Clock(as_of_ms(as_of), expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import time
 from collections.abc import Iterable
@@ -49,8 +48,6 @@ __all__ = [
     "make_plan",
     "not_due_in_place",
 ]
-
-log = logging.getLogger(__name__)
 
 NO_BROKER_FILES = "no broker's files lie around it, so that nothing tells what a broker would do here: write with --out"
 CLEANER_UNKNOWN = "the cleaner's checkpoint cannot be read, so that nothing tells whether the topic is compacted: write with --out"
@@ -307,9 +304,9 @@ def _plan_partition(
     window = 0 if mode is ReplayFrom.LOG_START else window_index(directory, clock)
     stop = _stop_index(directory, request, boundaries, window)
     replay = PartitionReplay(directory, mode, clock, window, stop, boundaries[0][0], log_end or 0)
-    replay.begin()
+    start_index, start_reason = replay.start()
     size_from = [segment.size_bytes for segment in directory.segments[:stop]]
-    best = _best_class(replay.start_index, bases[0])
+    best = _best_class(start_index, bases[0])
     wanted = tuple(BoundaryPlan(offset, is_end, exists, best) for offset, is_end, exists in boundaries)
     if request.out is None and log_end is not None:
         _check_next_start(partition, log_end, [boundary.offset for boundary in wanted], findings)
@@ -320,11 +317,11 @@ def _plan_partition(
         left_out=tuple(left_out),
         log_end_offset=log_end,
         window_index=window,
-        replay_index=replay.start_index,
-        replay_reason=replay.start_reason,
+        replay_index=start_index,
+        replay_reason=start_reason,
         stop_index=stop,
-        bytes_least=sum(size_from[replay.start_index :]),
-        bytes_most=sum(size_from) if mode is ReplayFrom.AUTO else sum(size_from[replay.start_index :]),
+        bytes_least=sum(size_from[start_index:]),
+        bytes_most=sum(size_from) if mode is ReplayFrom.AUTO else sum(size_from[start_index:]),
         retention_frees_ms=_retention_frees(directory, boundaries, retention_ms),
     )
 

@@ -139,7 +139,7 @@ def rebuild(plan: Plan, *, jobs: int | None = None, dry_run: bool = False, progr
     with contextlib.ExitStack() as stack:
         locks = _Locks(stack, needed=in_place and not dry_run)
         writers = stack.enter_context(ThreadPoolExecutor(WRITERS, thread_name_prefix="writer"))
-        context = _Context(plan, writers, dry_run, progress)
+        context = _Context(plan, writers, dry_run, progress, _told_corrupt(plan))
         works = []
         for result in results:
             _note_left_out(result)
@@ -163,10 +163,12 @@ class _Context:
     writers: ThreadPoolExecutor
     dry_run: bool
     progress: Progress | None
+    told_corrupt: set[tuple[str, int | None]]
+    """Path and offset of the snapshots that the plan has already told to be corrupt."""
 
-    def corrupt_in(self, path: str) -> set[int | None]:
-        """Offsets of the snapshots in a partition that the plan has already told to be corrupt."""
-        return {finding.offset for finding in self.plan.findings if finding.code == "corrupt-snapshot" and finding.path == path}
+
+def _told_corrupt(plan: Plan) -> set[tuple[str, int | None]]:
+    return {(finding.path, finding.offset) for finding in plan.findings if finding.code == "corrupt-snapshot"}
 
 
 class _Locks:
@@ -239,7 +241,7 @@ class _RebuildWork(Work):
         self._progress = context.progress
         self._writers = context.writers
         self._wanted = {boundary.offset: boundary for boundary in plan.boundaries}
-        self._told_corrupt = context.corrupt_in(plan.source.directory.path)
+        self._told_corrupt = context.told_corrupt
         self._pending: deque[Future[BoundaryResult]] = deque()
         self._cross = CrossCheck(plan.source, self._clock)
         self._replay = PartitionReplay(
@@ -329,7 +331,8 @@ class _RebuildWork(Work):
             if wanted is not None:
                 self._result.boundaries.append(self._left_out(wanted, state.judgement, state.entries, str(error)))
             return
-        told = comparison is not None and comparison.status is SnapshotStatus.CORRUPT and state.offset in self._told_corrupt
+        is_corrupt = comparison is not None and comparison.status is SnapshotStatus.CORRUPT
+        told = is_corrupt and (self._result.plan.source.directory.path, state.offset) in self._told_corrupt
         if comparison is not None and comparison.proven_wrong and not told and not (wanted and self._request.set_aside):
             message = f"the snapshot is {comparison.status.value}: {comparison.reason}; --set-aside replaces it"
             self._finding("wrong-snapshot", Severity.FINDING, message, state.offset)

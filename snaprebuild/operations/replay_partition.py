@@ -112,7 +112,7 @@ class PartitionReplay:
 
     def begin(self) -> list[int]:
         """Indices of the segments that are needed first, in order."""
-        self.start_index, self.start_reason = self._start()
+        self.start_index, self.start_reason = self.start()
         if self.mode is ReplayFrom.AUTO and self.start_index == 0:
             self._holds = self._has_first_snapshot()
         elif self.start_index > 0:
@@ -130,7 +130,8 @@ class PartitionReplay:
     def _segments(self) -> tuple[SegmentFiles, ...]:
         return self.directory.segments
 
-    def _start(self) -> tuple[int, str]:
+    def start(self) -> tuple[int, str]:
+        """Index of the segment where the replay begins, as far as names and hints tell, and why there. Changes nothing."""
         if self.mode is ReplayFrom.LOG_START:
             return 0, "asked for: the first segment on disk"
         # The last segment is always read where it is wanted: only it tells the log end.

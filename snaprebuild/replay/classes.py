@@ -107,9 +107,7 @@ class ReplayRecord:
         self.next_offset = max(summary.next_offset, summary.base_offset, following or 0)
 
     def _take_order(self, summary: SegmentSummary, following: int | None) -> None:
-        missing = summary.missing_offsets
-        if self.next_offset is not None and summary.base_offset > self.next_offset:
-            missing += summary.base_offset - self.next_offset
+        missing = summary.missing_offsets  # a hole before the segment was told at the boundary below it
         if missing:
             self.missing_offsets += missing
             start = summary.base_offset if self.next_offset is None else self.next_offset
