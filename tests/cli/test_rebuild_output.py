@@ -13,9 +13,11 @@ import pytest
 from command import COMMAND, in_json, snaprebuild
 from log_dirs import (
     batch,
+    changes,
     copy_of,
     make_log_dir,
     snapshot_name,
+    tree,
     write_partition,
 )
 from manifests import REPOSITORY
@@ -145,3 +147,11 @@ def test_the_first_help_line_says_that_it_writes() -> None:
     assert "WRITES" in help_text.split("Options")[0]
     for verb in ("plan", "verify"):
         assert "Reads only" in snaprebuild(verb, "--help").stdout.split("Options")[0]
+
+
+def test_a_report_that_may_not_be_written_there_is_refused_before_the_work(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    before = tree(logs)
+    ran = snaprebuild("rebuild", logs, "--report", logs / "mixed-0" / "report.json")
+    assert ran.exit_code == 3, ran.stderr
+    assert changes(before, tree(logs)) == (set(), set(), set())
