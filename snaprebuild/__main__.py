@@ -1,6 +1,20 @@
-"""``python -m snaprebuild``."""
+"""``python -m snaprebuild``, and the command."""
 
-from snaprebuild.cli.main import main
+import signal
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Entry point. Until the command is loaded, an interrupt ends the process without a word."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from snaprebuild.cli.main import main as run
+
+    signal.signal(signal.SIGINT, before)
+    run()
+
 
 if __name__ == "__main__":
     main()

@@ -136,9 +136,9 @@ def rebuild(plan: Plan, *, jobs: int | None = None, dry_run: bool = False, progr
     """
     results = [PartitionResult(partition) for partition in plan.partitions]
     in_place = plan.request.out is None
-    with contextlib.ExitStack() as stack:
-        locks = _Locks(stack, needed=in_place and not dry_run)
-        writers = stack.enter_context(ThreadPoolExecutor(WRITERS, thread_name_prefix="writer"))
+    # The writers end before the locks are let go, also when an interrupt ends the run: nothing is written without the lock.
+    with contextlib.ExitStack() as held, ThreadPoolExecutor(WRITERS, thread_name_prefix="writer") as writers:
+        locks = _Locks(held, needed=in_place and not dry_run)
         context = _Context(plan, writers, dry_run, progress, _told_corrupt(plan))
         works = []
         for result in results:
@@ -151,7 +151,10 @@ def rebuild(plan: Plan, *, jobs: int | None = None, dry_run: bool = False, progr
                 _refuse(result, error)
                 continue
             works.append(_RebuildWork(result, context, lock))
-        run(works, jobs)
+        try:
+            run(works, jobs)
+        finally:
+            writers.shutdown(cancel_futures=True)
     return RebuildResult(plan, tuple(results), dry_run)
 
 
@@ -380,7 +383,8 @@ class _RebuildWork(Work):
         return state.entries[~expired], judgement
 
     def _judged(self, wanted: BoundaryPlan, judgement: Judgement) -> None:
-        log.info("%s at %d: %s", self._result.plan.source.directory.path, wanted.offset, judgement)
+        path, reasons = self._result.plan.source.directory.path, "; ".join(judgement.reasons)
+        log.info("%s at %d: %s: %s", path, wanted.offset, judgement.snapshot_class.value, reasons)
         if not judgement.snapshot_class.may_go_in_place:
             code = f"{judgement.snapshot_class.value.lower()}-boundary"
             self._finding(code, Severity.FINDING, "; ".join(judgement.reasons[:3]), wanted.offset)

@@ -10,11 +10,14 @@ import contextlib
 import logging
 import multiprocessing
 import os
+import signal
+import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from pathlib import Path
 
 from formats.errors import FormatError
@@ -198,6 +201,25 @@ def _run_here(states: list[_State]) -> None:
             state.refill()
 
 
+@contextlib.contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Processes that are started here never see the interrupt of a terminal, which reaches all of them and is ours to answer."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield  # a handler that could not be put back, or a thread that may not set one
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _end_at_interrupt() -> None:
+    """In a worker: it only reads, so that it may end at once and without a word."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class _Pool:
     """Worker processes. They are forked from a small server process: safe beside the threads of a progress bar, and quick to start."""
 
@@ -215,7 +237,9 @@ class _Pool:
     def run(self) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
-        with ProcessPoolExecutor(self.jobs, mp_context=context) as pool:
+        with _interrupts_ignored():
+            forkserver.ensure_running()
+        with ProcessPoolExecutor(self.jobs, mp_context=context, initializer=_end_at_interrupt) as pool:
             try:
                 while self._submit(pool) or self.owner:
                     done, _ = wait(self.owner, return_when=FIRST_COMPLETED)

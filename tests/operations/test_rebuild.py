@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from snaprebuild.operations.findings import Severity, exit_code_of
 from snaprebuild.operations.plan import Request, make_plan
 from snaprebuild.operations.rebuild import RebuildResult, rebuild
 from snaprebuild.storage import atomic_file
+from snaprebuild.storage.broker_lock import lock_holder
 
 NOW_MS = 1_795_270_000_000
 BUNDLED = sorted({each.fixture for each in partition_fixtures()})
@@ -105,6 +107,28 @@ def test_only_what_the_window_leaves_open_is_read(tmp_path: Path) -> None:
         found = snapshots_in(logs / "mixed-0")[7637]
         assert {e for e in found if e.current_txn_first_offset >= 0 or newest - e.timestamp < 5000} == live
         assert found <= segments[7637] or boundary.snapshot_class.value != "EXACT"
+
+
+def test_an_interrupt_leaves_no_writer_without_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are written in threads, which an interrupt does not reach: they end first, then the log directory is let go."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    held = []
+    create = module.create_file
+
+    def slow(*arguments: object, **named: object) -> None:
+        time.sleep(0.2)
+        held.append(lock_holder(logs))
+        create(*arguments, **named)  # type: ignore[arg-type]
+
+    def interrupt(result: object, size_bytes: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "create_file", slow)
+    with pytest.raises(KeyboardInterrupt):
+        rebuild(make_plan(Request((str(logs),), as_of_ms=NOW_MS)), jobs=1, progress=interrupt)
+    assert held
+    assert None not in held
+    assert lock_holder(logs) is None
 
 
 def test_the_window_alone_proves_nothing_and_says_so(tmp_path: Path) -> None:
