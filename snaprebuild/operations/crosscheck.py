@@ -11,7 +11,7 @@ from formats.file_names import transaction_index_file_name
 from formats.limits import INDEX_BYTES_MAX
 from formats.transaction_index import AbortedTransaction, read_transaction_index
 from snaprebuild.errors import ReadFailedError
-from snaprebuild.operations.findings import Finding, Severity
+from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, read_snapshot_file
 from snaprebuild.operations.source import PartitionSource
 from snaprebuild.replay.classes import SnapshotClass
@@ -30,7 +30,8 @@ def bad_checksum_finding(source: PartitionSource, index: int, summary: SegmentSu
     """Batches of a segment whose checksum differs."""
     position, offset = summary.bad_crc[0]
     path = source.directory.file_path(source.directory.segments[index].log.name)
-    message = f"the checksum of the batch at byte {position} differs ({summary.bad_crc_count} such batches in this segment)"
+    count = counted(summary.bad_crc_count, "such batch", "such batches")
+    message = f"the checksum of the batch at byte {position} differs ({count} in this segment)"
     return Finding("bad-checksum", Severity.DAMAGED, path, message, offset)
 
 

@@ -9,7 +9,12 @@ from enum import IntEnum
 from formats.errors import FormatError
 from snaprebuild.errors import SnaprebuildError
 
-__all__ = ["Finding", "Severity", "exit_code_of", "finding_of_error"]
+__all__ = ["Finding", "Severity", "counted", "exit_code_of", "finding_of_error"]
+
+
+def counted(count: int, what: str, several: str | None = None) -> str:
+    """A count with its noun: ``1 snapshot``, ``2 snapshots``; ``several`` where an s does not do."""
+    return f"{count} {what if count == 1 else several or what + 's'}"
 
 
 class Severity(IntEnum):

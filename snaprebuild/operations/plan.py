@@ -37,10 +37,6 @@ from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.segment_file import SegmentFile
 
 __all__ = [
-    "CLEANER_UNKNOWN",
-    "END_BELOW_RECOVERY_POINT",
-    "IRREGULAR_NAME",
-    "NO_BROKER_FILES",
     "BoundaryPlan",
     "PartitionPlan",
     "Plan",
@@ -216,9 +212,20 @@ def make_plan(request: Request, *, measure_rate: bool = False) -> Plan:
         except (ReadFailedError, FormatError) as error:
             findings.append(finding_of_error(error, partition.directory.path))
             planned = _nothing(partition, targets[partition.directory.path], str(error))
+        findings += _left_out_findings(planned)
         plans.append(planned)
     rate = _measured_rate(plans, request.check_crc) if measure_rate else None
     return Plan(request, clock, tuple(plans), tuple(findings), rate, retention_ms, retention_source)
+
+
+def _left_out_findings(plan: PartitionPlan) -> list[Finding]:
+    found = []
+    for offset, reason in plan.left_out:
+        # What a broker does not need, or makes itself, is nobody's business; what it needs and we may not write is.
+        unknown = reason in (NO_BROKER_FILES, CLEANER_UNKNOWN, END_BELOW_RECOVERY_POINT, IRREGULAR_NAME)
+        code, severity = ("not-known-to-be-due", Severity.FINDING) if unknown else ("not-due", Severity.NOTE)
+        found.append(Finding(code, severity, plan.source.directory.path, reason, offset))
+    return found
 
 
 def _nothing(partition: PartitionSource, target: str, fault: str | None, log_end: int | None = None) -> PartitionPlan:

@@ -20,16 +20,7 @@ from formats.producer_snapshot import read_entries, write_entries
 from snaprebuild.errors import AlreadyExistsError, ReadFailedError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.operations.crosscheck import CrossCheck, bad_checksum_finding, disorder_finding
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
-from snaprebuild.operations.plan import (
-    CLEANER_UNKNOWN,
-    END_BELOW_RECOVERY_POINT,
-    IRREGULAR_NAME,
-    NO_BROKER_FILES,
-    BoundaryPlan,
-    PartitionPlan,
-    Plan,
-    not_due_in_place,
-)
+from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, not_due_in_place
 from snaprebuild.operations.replay_partition import BoundaryState, PartitionReplay, ReplayFrom
 from snaprebuild.operations.schedule import ReadTask, Work, run
 from snaprebuild.operations.segment_tasks import read_tasks
@@ -142,7 +133,6 @@ def rebuild(plan: Plan, *, jobs: int | None = None, dry_run: bool = False, progr
         context = _Context(plan, writers, dry_run, progress, _told_corrupt(plan))
         works = []
         for result in results:
-            _note_left_out(result)
             if not result.plan.boundaries:
                 continue
             try:
@@ -212,15 +202,6 @@ def _check_unchanged(plan: PartitionPlan) -> None:
     now = list_partition_dir(directory.path, directory.name)
     if (now.segments, now.snapshots) != (directory.segments, directory.snapshots):
         raise RefusedError("segments or snapshots changed since the plan was made: plan again", path=directory.path)
-
-
-def _note_left_out(result: PartitionResult) -> None:
-    path = result.plan.source.directory.path
-    for offset, reason in result.plan.left_out:
-        # What a broker does not need, or makes itself, is nobody's business; what it needs and we may not write is.
-        unknown = reason in (NO_BROKER_FILES, CLEANER_UNKNOWN, END_BELOW_RECOVERY_POINT, IRREGULAR_NAME)
-        code, severity = ("not-known-to-be-due", Severity.FINDING) if unknown else ("not-due", Severity.NOTE)
-        result.findings.append(Finding(code, severity, path, reason, offset))
 
 
 def _refuse(result: PartitionResult, error: SnaprebuildError) -> None:
@@ -337,7 +318,7 @@ class _RebuildWork(Work):
         is_corrupt = comparison is not None and comparison.status is SnapshotStatus.CORRUPT
         told = is_corrupt and (self._result.plan.source.directory.path, state.offset) in self._told_corrupt
         if comparison is not None and comparison.proven_wrong and not told and not (wanted and self._request.set_aside):
-            message = f"the snapshot is {comparison.status.value}: {comparison.reason}; --set-aside replaces it"
+            message = f"the snapshot is {comparison.status.value.replace('_', ' ')}: {comparison.reason}; --set-aside replaces it"
             self._finding("wrong-snapshot", Severity.FINDING, message, state.offset)
         if wanted is not None:
             if len(self._pending) >= PENDING_MAX:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from formats.errors import FormatError
 from formats.file_names import FileKind, parse_file_name, snapshot_file_name
 from snaprebuild.errors import ReadFailedError
-from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.scan_result import AtNextStart, BoundaryScan, BoundaryState, Counts, LogEnd, PartitionScan, Shutdown
 from snaprebuild.operations.snapshot_check import CheckedSnapshot, ReadOutcome, check_snapshots
 from snaprebuild.operations.source import PartitionSource, TopicKind
@@ -152,7 +152,7 @@ class _PartitionScanner:
         for name in directory.temporary:
             self._say("left-over-temporary", Severity.NOTE, "was left by an interrupted run; a broker ignores it", name=name)
         if directory.deleted:
-            self._say("left-over-deleted", Severity.NOTE, f"{len(directory.deleted)} files are marked for deletion")
+            self._say("left-over-deleted", Severity.NOTE, f"{counted(len(directory.deleted), 'file')} marked for deletion")
         if directory.sub_directories:
             self._say("sub-directory", Severity.NOTE, f"has directories inside: {_some(directory.sub_directories)}")
         self._look_at_owners()
@@ -278,7 +278,7 @@ class _PartitionScanner:
     ) -> None:
         stray = [offset for offset, _ in others if offset not in self.known_bases]
         if stray:
-            message = f"{len(stray)} snapshots belong to no segment: {_some(stray)}"
+            message = f"{counted(len(stray), 'snapshot')} without a segment: {_some(stray)}"
             if any(fate is AtNextStart.REMOVED for offset, fate in others if offset not in self.known_bases):
                 message += "; the broker removes such files at its next start"
             self._say("stray-snapshots", Severity.NOTE, message)
@@ -292,7 +292,8 @@ class _PartitionScanner:
         removed = [boundary.offset for boundary in boundaries if boundary.at_next_start is AtNextStart.REMOVED]
         removed = [offset for offset in removed if offset > self.log_start]
         if removed:
-            message = f"the broker removes {len(removed)} snapshots at its next start and writes none for them: {_some(removed)}"
+            count = counted(len(removed), "snapshot")
+            message = f"the broker removes {count} at its next start and writes none instead: {_some(removed)}"
             self._say("removed-at-next-start", self._severity, message)
 
     # ------------------------------------------------------------ the upload
@@ -311,7 +312,8 @@ class _PartitionScanner:
             # The missing snapshot has a finding of its own.
             if blocker in reasons and blocker is not Blocker.MISSING_SNAPSHOT:
                 offsets = [segment.base_offset for segment in blocked if blocker in segment.blockers]
-                message = f"{reasons[blocker]} closed segments cannot be uploaded ({_some(offsets)}): {_EXPLAINED[blocker]}"
+                count = counted(reasons[blocker], "closed segment")
+                message = f"{count} cannot be uploaded ({_some(offsets)}): {_EXPLAINED[blocker]}"
                 self._say(blocker.value, Severity.FINDING, message)
         if self.is_tiered:
             message = (
@@ -361,7 +363,8 @@ class _PartitionScanner:
             return 0
         waiting = sum(1 for base_offset in self.bases[1:] if base_offset > max(min(bounds), self.log_start))
         if waiting:
-            message = f"{waiting} closed segments end above offset {min(bounds)}, where a transaction is open or nothing is replicated yet"
+            count = counted(waiting, "closed segment")
+            message = f"{count} beyond offset {min(bounds)}, where a transaction is open or nothing is replicated yet"
             self._say("above-last-stable-offset", Severity.NOTE, f"{message}: they are uploaded when that is over")
         return waiting
 

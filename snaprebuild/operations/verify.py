@@ -228,7 +228,7 @@ class _VerifyWork(Work):
         self._verdict.snapshots.append(verdict)
         comparison = verdict.comparison
         if comparison.proven_wrong:
-            message = f"{comparison.status.value}: {comparison.reason}"
+            message = f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}"
             if comparison.differences:
                 first = comparison.differences[0]
                 message += f"; producer {first.producer_id}: {first.consequence}"

@@ -312,7 +312,7 @@ def test_wrong_snapshots(kind: str, as_of: str, tmp_path: Path) -> None:
     assert run.exit_code == 1
     told = run.messages("corrupt-snapshot") + run.messages("wrong-snapshot")
     assert "--set-aside" in told
-    assert kind not in ("false_empty", "stale") or kind in told or as_of != "1795261244275"
+    assert kind not in ("false_empty", "stale") or kind.replace("_", " ") in told or as_of != "1795261244275"
     appeared, vanished, changed = changes(before, tree(logs))
     assert (len(appeared), vanished, changed) == (15, set(), set())
     assert wrong.read_bytes() == WRONG[kind], "kept, byte for byte"
@@ -337,7 +337,7 @@ def test_the_empty_snapshots_that_a_broker_writes_where_it_found_none(tmp_path: 
     run = in_json("rebuild", logs)
     assert run.exit_code == 1
     assert run.codes["wrong-snapshot"] == 3
-    assert run.messages("wrong-snapshot").count("false_empty") == 3
+    assert run.messages("wrong-snapshot").count("false empty") == 3
     replaced = in_json("rebuild", logs, "--set-aside")
     assert replaced.exit_code == 0
     assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
