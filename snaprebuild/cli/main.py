@@ -9,11 +9,14 @@ import logging
 import os
 import sys
 
+import click
 import typer
+from click.exceptions import NoArgsIsHelpError
 
 from snaprebuild import __version__
 from snaprebuild.cli.rebuild import plan, rebuild
 from snaprebuild.cli.scan import scan
+from snaprebuild.cli.table import printable
 from snaprebuild.cli.verify import verify
 from snaprebuild.errors import SnaprebuildError
 
@@ -33,6 +36,14 @@ The contract:
 8. A snapshot takes effect when the broker next loads the log, at its start. Never before.
 """
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as of a process that the signal ended."""
+
+INTERRUPTED_TEXT = (
+    "snaprebuild: interrupted. What was written is whole; run the same command again for the rest, or plan again where a saved "
+    "plan wrote in place."
+)
+
 # Without rich markup the help needs no import of rich, which alone costs more than the rest.
 app = typer.Typer(
     name="snaprebuild",
@@ -41,6 +52,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    suggest_commands=False,  # recent releases of click suggest by themselves
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -68,17 +80,27 @@ def main() -> None:
     """Entry point: runs the command; an error is printed as one line and becomes its exit code."""
     # A temporary file that a crash leaves behind must stay readable for the broker, whatever the umask of the caller is.
     os.umask(0o022)
+    _open_standard_streams()
     try:
-        app()
-    except SnaprebuildError as error:
-        typer.echo(f"snaprebuild: {error}", err=True)
+        code = app(prog_name="snaprebuild", standalone_mode=False)
+    except NoArgsIsHelpError as error:
+        error.show()
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # The reader of stdout went away (head, less): not an error worth a traceback.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except (OSError, MemoryError) as error:
-        typer.echo(f"snaprebuild: {error or 'out of memory'}", err=True)
+    except click.UsageError as error:
+        where = "snaprebuild" if error.ctx is None else error.ctx.command_path
+        typer.echo(f"snaprebuild: {printable(error.format_message())} ({where} --help tells more)", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except SnaprebuildError as error:
+        typer.echo(f"snaprebuild: {printable(str(error))}", err=True)
+        sys.exit(error.exit_code)
+    except OSError as error:
+        place = "" if error.filename is None else f"{error.filename}: "
+        typer.echo(printable(f"snaprebuild: {place}{error.strerror or error}"), err=True)
+        sys.exit(SnaprebuildError.exit_code)
+    except MemoryError:
+        typer.echo("snaprebuild: out of memory", err=True)
         sys.exit(SnaprebuildError.exit_code)
     except Exception as error:
         # Nobody foresaw it, so nothing is known of the outcome: never an exit code that says otherwise.
@@ -86,3 +108,19 @@ def main() -> None:
             raise
         typer.echo(f"snaprebuild: unforeseen {type(error).__name__}: {error} (-vv shows where)", err=True)
         sys.exit(SnaprebuildError.exit_code)
+    if code == INTERRUPTED:
+        typer.echo(INTERRUPTED_TEXT, err=True)
+    sys.exit(code)
+
+
+def _open_standard_streams() -> None:
+    """Where a standard stream is closed, the next file that is opened would take its number, and get what is printed."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)

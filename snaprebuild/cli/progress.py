@@ -1,10 +1,11 @@
-"""A progress bar on stderr: bytes, rate, time left. Only where a person watches."""
+"""A progress bar on stderr: bytes, rate, time left. Only where a person watches, and where no log runs through it."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ __all__ = ["bytes_progress", "progress_of"]
 
 @contextlib.contextmanager
 def progress_of(plan: Plan) -> Iterator[Progress | None]:
-    """The callback for a rebuild; None where stderr is no terminal or nothing is to be read."""
+    """The callback for a rebuild; None where nobody watches or nothing is to be read."""
     with bytes_progress("replaying", plan.bytes_least) as advance:
         if advance is None:
             yield None
@@ -28,26 +29,14 @@ def progress_of(plan: Plan) -> Iterator[Progress | None]:
         yield progress
 
 
-class _Advance:
-    """Moves the bar on by so many bytes of a partition."""
-
-    def __init__(self, bar: object, task: object) -> None:
-        self._bar = bar
-        self._task = task
-
-    def __call__(self, what: str, size_bytes: int) -> None:
-        self._bar.update(self._task, advance=size_bytes, what=what)  # type: ignore[attr-defined]
-
-
 @contextlib.contextmanager
-def bytes_progress(doing: str, total_bytes: int) -> Iterator[_Advance | None]:
-    """A bar over ``total_bytes``; None where stderr is no terminal or there is nothing to wait for."""
-    if not sys.stderr.isatty() or total_bytes == 0:
+def bytes_progress(doing: str, total_bytes: int) -> Iterator[Callable[[str, int], None] | None]:
+    """A bar over ``total_bytes``, moved on by so many bytes of a partition; None where nobody watches or nothing is to be read."""
+    if not sys.stderr.isatty() or total_bytes == 0 or logging.getLogger().isEnabledFor(logging.INFO):
         yield None
         return
+    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    from snaprebuild.cli.result import console
 
     columns = (
         TextColumn(doing),
@@ -55,7 +44,12 @@ def bytes_progress(doing: str, total_bytes: int) -> Iterator[_Advance | None]:
         DownloadColumn(binary_units=True),
         TransferSpeedColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[what]}"),
+        TextColumn("{task.fields[what]}", markup=False),
     )
-    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
-        yield _Advance(bar, bar.add_task(doing, total=total_bytes, what=""))
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    if console.is_dumb_terminal:
+        yield None
+        return
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(doing, total=total_bytes, what="")
+        yield lambda what, size_bytes: bar.update(task, advance=size_bytes, what=what)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -113,7 +114,7 @@ def plan(
     from snaprebuild.operations.plan import make_plan
     from snaprebuild.operations.saved_plan import save_plan
 
-    begin(verbose, report, save)
+    begin(verbose, {"--report": report, "--save": save})
     request = _request(
         paths,
         server_properties,
@@ -131,13 +132,15 @@ def plan(
     made = make_plan(request, measure_rate=True)
     if save is not None:
         save_plan(made, save)
+        typer.echo(f"saved: snaprebuild rebuild --plan {shlex.quote(save)} carries it out", err=True)
     leave(
-        plan_document(made),
+        lambda: plan_document(made),
         made.findings,
         as_json=output is OutputFormat.JSON,
         show=lambda: print_plan(made),
         report=report,
         notes=verbose > 0,
+        everything=verbose > 0,
     )
 
 
@@ -173,7 +176,7 @@ def rebuild(
     from snaprebuild.operations.rebuild import rebuild as carry_out
     from snaprebuild.operations.saved_plan import load_plan
 
-    begin(verbose, report)
+    begin(verbose, {"--report": report}, plan)
     request = _request(
         paths,
         server_properties,
@@ -196,12 +199,13 @@ def rebuild(
     with progress_of(made) as progress:
         result = carry_out(made, jobs=jobs, dry_run=dry_run, progress=progress)
     leave(
-        rebuild_document(result),
+        lambda: rebuild_document(result),
         result.findings,
         as_json=output is OutputFormat.JSON,
         show=lambda: print_rebuild(result),
         report=report,
         notes=verbose > 0,
+        everything=verbose > 0,
     )
 
 

@@ -7,10 +7,8 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-import typer
-
-from snaprebuild.cli.result import document, print_table, shown, size_text
-from snaprebuild.operations.findings import exit_code_of
+from snaprebuild.cli.result import document, labels_of, print_table, print_text, shown, size_text
+from snaprebuild.operations.findings import counted, exit_code_of
 
 if TYPE_CHECKING:
     from snaprebuild.operations.plan import PartitionPlan, Plan
@@ -68,46 +66,53 @@ def _partition_plan(plan: PartitionPlan) -> dict[str, object]:
 
 
 def print_plan(plan: Plan) -> None:
-    """A summary line, a table of partitions, and what is worth a sentence."""
-    busy = [partition for partition in plan.partitions if partition.boundaries]
+    """A table of partitions, the most expensive first, and what is worth a sentence."""
     rows = []
-    for partition in sorted(busy, key=lambda each: -each.bytes_least):
+    labelled = zip(labels_of([partition.source for partition in plan.partitions]), plan.partitions, strict=True)
+    busy = [(label, partition) for label, partition in labelled if partition.boundaries]
+    for label, partition in sorted(busy, key=lambda each: -each[1].bytes_least):
         base = partition.source.directory.segments[partition.replay_index].base_offset
         classes = Counter(boundary.expected_class for boundary in partition.boundaries)
         frees = "-" if partition.retention_frees_ms is None else _time(partition.retention_frees_ms)
         expected = ", ".join(f"{count} {name}" for name, count in classes.items())
-        row = (
-            partition.source.topic_partition,
-            len(partition.boundaries),
-            base,
-            partition.replay_reason,
-            size_text(partition.bytes_least),
-        )
+        row = (label, len(partition.boundaries), base, partition.replay_reason, size_text(partition.bytes_least))
         rows.append((*row, expected, frees))
-    count = sum(len(partition.boundaries) for partition in busy)
+    count = sum(len(partition.boundaries) for _, partition in busy)
     if rows:
         columns = ("partition", "snapshots", "replay from", "because", "to read", "class at best", "retention frees it")
-        print_table(
-            f"{count} snapshots in {len(busy)} of {len(plan.partitions)} partitions",
-            columns,
-            rows,
-            right=("snapshots", "replay from", "to read"),
-        )
+        title = f"{counted(count, 'snapshot')} in {len(busy)} of {counted(len(plan.partitions), 'partition')}"
+        print_table(title, columns, rows, right=("snapshots", "replay from", "to read"))
     else:
-        typer.echo(f"nothing to rebuild in {len(plan.partitions)} partitions")
+        print_text(f"nothing to rebuild in {counted(len(plan.partitions), 'partition')}")
     if plan.rate_bytes_per_second:
         seconds = plan.bytes_least / plan.rate_bytes_per_second
         rate = size_text(int(plan.rate_bytes_per_second))
         amount = f"{size_text(plan.bytes_least)}, at most {size_text(plan.bytes_most)}"
-        typer.echo(f"to read: {amount}; about {seconds:.1f} s at the measured {rate}/s")
-    if any(partition.retention_frees_ms is not None for partition in busy):
-        typer.echo(
-            f"retention: assumes {plan.retention_source}; waiting frees a partition only while tiered storage is off, because with it on "
-            "nothing is deleted before it was uploaded"
+        print_text(f"to read: {amount}; about {seconds:.1f} s at the measured {rate}/s")
+    if any(partition.retention_frees_ms is not None for _, partition in busy):
+        print_text(
+            f"retention: assumes {plan.retention_source}; waiting frees a partition only while tiered storage is off, because "
+            "with it on nothing is deleted before it was uploaded"
         )
-    left_out = Counter(reason for partition in plan.partitions for _, reason in partition.left_out)
-    for reason, number in left_out.items():
-        typer.echo(f"not due: {number} boundaries: {reason}")
+    _print_left_out(plan)
+    _print_live_brokers(plan)
+
+
+def _print_left_out(plan: Plan) -> None:
+    """What has no snapshot and gets none: for each reason how many, and what could not be planned at all."""
+    reasons = Counter(reason for partition in plan.partitions for _, reason in partition.left_out)
+    for reason, count in reasons.items():
+        print_text(f"left out: {counted(count, 'boundary', 'boundaries')}: {reason}")
+    faults = sum(partition.fault is not None for partition in plan.partitions)
+    if faults:
+        print_text(f"left out: {counted(faults, 'partition')} that cannot be read, named on stderr")
+
+
+def _print_live_brokers(plan: Plan) -> None:
+    if plan.request.out is None and any(partition.boundaries for partition in plan.partitions):
+        for finding in plan.findings:
+            if finding.code == "live-broker":
+                print_text(f"a live broker holds {shown(finding.path)}: stop it first, or write elsewhere with --out")
 
 
 def rebuild_document(result: RebuildResult) -> dict[str, object]:
@@ -166,37 +171,39 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
 
 
 def print_rebuild(result: RebuildResult) -> None:
-    """A table of partitions, then one line of totals."""
+    """A table of partitions, then one line of totals, and what else became of the plan."""
     rows = []
-    for partition in result.partitions:
+    for label, partition in zip(labels_of([each.plan.source for each in result.partitions]), result.partitions, strict=True):
         if not partition.boundaries:
             continue
         actions = Counter(boundary.action for boundary in partition.boundaries)
         classes = Counter(boundary.snapshot_class.value for boundary in partition.boundaries if boundary.snapshot_class is not None)
-        offsets = f"{partition.boundaries[0].offset} .. {partition.boundaries[-1].offset}"
+        first, last = partition.boundaries[0].offset, partition.boundaries[-1].offset
+        offsets = f"{first} .. {last}" if first != last else str(first)
         entries = max((boundary.entries or 0 for boundary in partition.boundaries), default=0)
-        done = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in actions.items())
-        what = ", ".join(f"{count} {name}" for name, count in classes.items())
-        rows.append(
-            (
-                partition.plan.source.topic_partition,
-                offsets,
-                done,
-                what,
-                entries,
-                size_text(partition.bytes_read),
-                shown(partition.plan.target),
-            )
-        )
+        what = ", ".join(f"{count} {name}" for name, count in classes.items()) or "-"
+        read, target = size_text(partition.bytes_read), shown(partition.plan.target)
+        rows.append((label, offsets, _actions_text(actions), what, entries, read, target))
+    totals = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
     if rows:
         columns = ("partition", "boundaries", "done", "class", "producers at most", "read", "directory")
-        title = "dry run: nothing was written" if result.is_dry_run else "rebuilt"
-        print_table(title, columns, rows, right=("producers at most", "read"))
-    totals = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
-    text = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in totals.items()) or "nothing to do"
-    typer.echo(f"{len(result.partitions)} partitions: {text}")
-    not_due = sum(len(partition.plan.left_out) for partition in result.partitions)
-    if not_due:
-        typer.echo(f"{not_due} boundaries without a snapshot are not due here (-v tells why)")
-    if totals.get("written") and result.plan.request.out is None:
-        typer.echo("The snapshots take effect when the broker next starts.")
+        print_table(_title(result, totals["written"]), columns, rows, right=("producers at most", "read"))
+    print_text(f"{counted(len(result.partitions), 'partition')}: {_actions_text(totals) or 'nothing to rebuild'}")
+    _print_left_out(result.plan)
+    if result.is_dry_run:
+        _print_live_brokers(result.plan)
+    aside = sum(boundary.set_aside is not None for partition in result.partitions for boundary in partition.boundaries)
+    if aside:
+        print_text(f"{counted(aside, 'wrong snapshot')} set aside beside the new one, as <offset>.snapshot.set-aside.<number>")
+    if totals["written"] and result.plan.request.out is None:
+        print_text("The snapshots take effect when the broker next starts.")
+
+
+def _title(result: RebuildResult, written: int) -> str:
+    if result.is_dry_run:
+        return "Dry run: nothing was written"
+    return f"{counted(written, 'snapshot')} written" if written else "Nothing was written"
+
+
+def _actions_text(actions: Counter[str]) -> str:
+    return ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in actions.items())

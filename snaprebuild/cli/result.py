@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
 import os
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import typer
 
 from snaprebuild import __version__
-from snaprebuild.errors import WriteFailedError
+from snaprebuild.cli.table import printable, table_text
+from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
+from snaprebuild.operations.findings import counted, exit_code_of
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from snaprebuild.operations.findings import Finding
+    from snaprebuild.operations.source import PartitionSource
 
 __all__ = [
     "begin",
-    "console",
     "document",
+    "labels_of",
     "leave",
     "print_findings",
     "print_json",
     "print_table",
+    "print_text",
     "shown",
     "size_text",
     "write_report",
 ]
+
+LINES_MAX = 60
+"""Findings told without ``-v``; all of them are in the JSON."""
 
 
 def document(verb: str, version: int, body: Mapping[str, object]) -> dict[str, object]:
@@ -43,13 +52,15 @@ def print_json(result: Mapping[str, object]) -> None:
     """Prints one JSON document to stdout."""
     # In one piece: json.dump writes token by token, each a system call where stdout is unbuffered.
     sys.stdout.write(json.dumps(result, indent=2, default=str) + "\n")
-    sys.stdout.flush()  # a reader that went away is met here, where it is expected, and not when the interpreter ends
 
 
 def shown(path: str) -> str:
     """A path for a person: relative where it lies below the working directory."""
-    relative = os.path.relpath(path)
-    return path if relative.startswith(os.pardir) else relative
+    try:
+        below = os.path.join(os.getcwd(), "")
+    except OSError:
+        return path  # the working directory was removed
+    return path[len(below) :] if below != os.sep and path.startswith(below) else path
 
 
 def size_text(size_bytes: int) -> str:
@@ -62,95 +73,146 @@ def size_text(size_bytes: int) -> str:
     return f"{size_bytes} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
-def console(*, stderr: bool = False) -> Console:
-    """A rich console; without a terminal it has no colours and does not cut lines."""
-    from rich.console import Console
-
-    stream = sys.stderr if stderr else sys.stdout
-    if isinstance(stream, io.TextIOWrapper):
-        # Names of files need be no text, and a terminal need not know every character of a table.
-        stream.reconfigure(errors="backslashreplace")
-    width = None if stream.isatty() else 200
-    # Names of files are shown as they are: a bracket is no markup and a word between colons no emoji.
-    return Console(file=stream, width=width, highlight=False, soft_wrap=False, markup=False, emoji=False)
+def labels_of(sources: Sequence[PartitionSource]) -> list[str]:
+    """What each partition is called in a table: its name, or its path where two directories hold partitions of this name."""
+    count = Counter(source.topic_partition for source in sources)
+    return [source.topic_partition if count[source.topic_partition] == 1 else shown(source.directory.path) for source in sources]
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
     """Prints a table to stdout; columns named in ``right`` are set flush right."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(str(value) for value in row))
-    console().print(table)
+    rule = "─" if sys.stdout.encoding.lower().startswith("utf") else "-"
+    sys.stdout.write(table_text(title, columns, rows, right=right, width=_width(), rule=rule))
 
 
-def print_findings(findings: Iterable[Finding], *, notes: bool = True) -> None:
-    """Prints findings to stderr, one a line, the worst first."""
+def print_text(text: str) -> None:
+    """Prints a paragraph to stdout: one line, which a terminal breaks between words."""
+    width = _width()
+    text = printable(text)
+    sys.stdout.write((text if width is None else textwrap.fill(text, width, break_on_hyphens=False)) + "\n")
+
+
+def _width() -> int | None:
+    """Cells of the terminal that stdout is; None where it is none, and lines have any length."""
+    return max(20, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
+
+
+def print_findings(findings: Iterable[Finding], *, notes: bool, everything: bool) -> None:
+    """Prints findings to stderr, one a line and each once, the worst first; without ``everything`` no more than ``LINES_MAX``."""
+    lines: Counter[str] = Counter()
     for finding in sorted(findings, key=lambda each: -each.severity):
         if notes or finding.severity:
             place = f" [offset {finding.offset}]" if finding.offset is not None else ""
-            typer.echo(f"{finding.severity.name.lower()}: {finding.path}{place}: {finding.message} ({finding.code})", err=True)
+            text = f"{finding.severity.name.lower()}: {shown(finding.path)}{place}: {finding.message} ({finding.code})"
+            lines[printable(text)] += 1
+    for number, (line, count) in enumerate(lines.items()):
+        if number == LINES_MAX and not everything:
+            typer.echo(f"... and {counted(len(lines) - LINES_MAX, 'more finding')} (-v shows all)", err=True)
+            break
+        typer.echo(line if count == 1 else f"{line} [{count} times]", err=True)
 
 
 def leave(
-    result: Mapping[str, object],
+    document_of: Callable[[], Mapping[str, object]],
     findings: Sequence[Finding],
     *,
     as_json: bool,
     show: Callable[[], None],
     report: str | None,
     notes: bool,
+    everything: bool,
 ) -> NoReturn:
     """Hands a result out, to the report file, stdout and stderr, and ends the command with its exit code.
 
-    The report comes first, because the reader of stdout may go away; that it cannot be written is told last, because the result must not
-    be lost with it.
+    The report comes first, because the reader of stdout may go away, which changes neither what is told on stderr nor the exit
+    code; that the result cannot be written somewhere is told last, because it must not be lost everywhere.
+
+    Args:
+        document_of: makes the JSON document, which is not small; called where somebody wants it.
+        findings: of the result.
+        as_json: stdout is the document.
+        show: prints the tables, where it is not.
+        report: file that gets the document, too, or None.
+        notes: tell notes beside the findings.
+        everything: tell all of them, however many.
 
     Raises:
-        WriteFailedError: the report cannot be written.
+        WriteFailedError: the report or stdout cannot be written.
+        RefusedError: the report may no longer be written there.
         Exit: always, else.
     """
-    from snaprebuild.operations.findings import exit_code_of
-
-    failure: WriteFailedError | None = None
+    failures: list[SnaprebuildError] = []
+    wanted = document_of() if as_json or report is not None else {}
     if report is not None:
         try:
-            write_report(report, result)
-        except WriteFailedError as error:
-            failure = error
-    if as_json:
-        print_json(result)
-    else:
-        show()
-    print_findings(findings, notes=notes)
-    if failure is not None:
-        raise failure
+            write_report(report, wanted)
+        except (WriteFailedError, RefusedError) as error:
+            failures.append(error)
+    try:
+        with _reader_may_go_away(sys.stdout):
+            if as_json:
+                print_json(wanted)
+            else:
+                show()
+    except OSError as error:
+        _discard(sys.stdout)
+        failures.append(WriteFailedError(f"stdout: the result cannot be printed: {error.strerror}", errno=error.errno))
+    with _reader_may_go_away(sys.stderr):
+        print_findings(findings, notes=notes, everything=everything)
+    if failures:
+        raise failures[0]
     raise typer.Exit(exit_code_of(findings))
 
 
-def begin(verbose: int, *documents: str | None) -> None:
+@contextlib.contextmanager
+def _reader_may_go_away(stream: TextIO) -> Iterator[None]:
+    """``snaprebuild ... | head``: what nobody reads is dropped, and nothing else changes."""
+    try:
+        yield
+        stream.flush()
+    except BrokenPipeError:
+        _discard(stream)
+
+
+def _discard(stream: TextIO) -> None:
+    """Whatever waits to be written to a stream, and all that follows, goes nowhere: not even when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def begin(verbose: int, documents: Mapping[str, str | None], plan: str | None = None) -> None:
     """What every verb does first: decisions (-v) and details (-vv) go to stderr, and its documents may stand where they are wanted.
 
     Asked before the work, because a refusal behind it would lose the result.
 
     Args:
         verbose: count of -v.
-        documents: paths of the report and the saved plan, None for those that are not wanted.
+        documents: paths of the report and the saved plan by their options, None for those that are not wanted.
+        plan: a saved plan that is read, which must not be written over.
 
     Raises:
+        UsageError: there is no such directory, or two options name one file.
         RefusedError: a document may not be written there (``check_place``).
     """
     from snaprebuild.storage.small_file import check_place
 
-    for path in documents:
-        if path is not None:
-            check_place(path)
+    taken = {} if plan is None else {os.path.realpath(plan): "--plan"}
+    for option, path in documents.items():
+        if path is None:
+            continue
+        if not path or os.path.isdir(path):
+            raise UsageError(f"{option}: expected a file, found {path or 'an empty path'}")
+        if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+            raise UsageError(f"{option}: the directory of {path} does not exist")
+        other = taken.setdefault(os.path.realpath(path), option)
+        if other != option:
+            raise UsageError(f"{other} and {option} name one file, {path}")
+        check_place(path)
     level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
     logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname).1s %(message)s")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Names of files need be no text, and a terminal need not know every character.
+            stream.reconfigure(errors="backslashreplace")
 
 
 def write_report(path: str, result: Mapping[str, object]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,7 +20,9 @@ from snaprebuild.cli.options import (
     open_selected,
     selection_of,
 )
-from snaprebuild.cli.result import begin, document, print_findings, print_json, print_table, shown, size_text, write_report
+from snaprebuild.cli.result import begin, document, leave, print_table, print_text, shown, size_text
+from snaprebuild.cli.table import printable
+from snaprebuild.operations.findings import counted
 
 if TYPE_CHECKING:
     from snaprebuild.operations.scan_result import Counts, PartitionScan, ScanResult
@@ -31,19 +32,23 @@ __all__ = ["scan"]
 ROWS_MAX = 40
 """Rows of a table without ``--details``: a broker has thousands of partitions, and the worst stand first."""
 
-LINES_MAX = 60
-"""Findings printed without ``-v`` or ``--details``; all of them are in the JSON."""
-
 RARE = ("corrupt", "suspect", "misnamed", "stuck after rebuild", "blocked by")
 
 COLUMNS = ("segments", "size", "boundaries", "missing", "corrupt", "suspect", "misnamed", "blocked", "stuck", "stuck after rebuild")
 
 EFFECT = (
-    "Effect: a snapshot that is written now counts from the next start of its broker on, when it loads the log; a running broker\n"
-    "does not see it. Segments go up in order: the first blocked one holds back every later one, and local retention with it.\n"
+    "Effect: a snapshot that is written now counts from the next start of its broker on, when it loads the log; a running broker "
+    "does not see it."
 )
 
-Details = Annotated[bool, typer.Option("--details", help="Print every boundary, all rows and all findings.")]
+ORDER = "Segments go up in order: the first blocked one holds back every later one, and local retention with it."
+
+Details = Annotated[
+    bool,
+    typer.Option(
+        "--details", help=f"Print every boundary, all rows and all findings. Default: the {ROWS_MAX} worst rows of each table."
+    ),
+]
 
 
 def scan(
@@ -56,38 +61,37 @@ def scan(
     report: Report = None,
     verbose: Verbose = 0,
 ) -> None:
-    """Only reads: shows missing and suspect snapshots, and which closed segments would block the upload to tiered storage.
+    """Reads only: shows missing and suspect snapshots, and which closed segments would block the upload to tiered storage.
 
-    Reads names, sizes, checkpoints, small files and snapshots, no segment. Exit code 1 when something is missing or wrong.
+    PATH is a partition directory, a log directory, or any directory above them; several may be named. Names, sizes, checkpoints,
+    small files and snapshots are read, no segment. Exit code 1 when something is missing or wrong.
     """
     from snaprebuild.cli.scan_output import SCAN_VERSION, scan_as_json
     from snaprebuild.operations.scan import scan as scan_source
     from snaprebuild.operations.source import log_dirs_of, read_server_properties
 
-    begin(verbose, report)
+    begin(verbose, {"--report": report})
     # Half a million small values and no cycle: collecting would cost as much as the work.
     gc.disable()
     source = open_selected(paths, server_properties, selection_of(topic, partition, None))
     own = [] if server_properties is None else log_dirs_of(read_server_properties(server_properties))
     result = scan_source(source, own)
-    if output is OutputFormat.JSON or report is not None:
-        inputs = {
-            "paths": paths or [],
-            "server_properties": server_properties,
-            "topics": topic or [],
-            "partitions": partition or [],
-        }
-        whole = document("scan", SCAN_VERSION, {"inputs": inputs, **scan_as_json(result)})
-        if report is not None:
-            write_report(report, whole)
-        if output is OutputFormat.JSON:
-            print_json(whole)
-    if output is OutputFormat.TABLE:
-        _print_tables(result, all_rows=details)
-        if details:
-            _print_boundaries(result)
-    _print_some_findings(result, everything=details or verbose > 0)
-    raise typer.Exit(result.exit_code)
+    inputs = {"paths": paths or [], "server_properties": server_properties, "topics": topic or [], "partitions": partition or []}
+    leave(
+        lambda: document("scan", SCAN_VERSION, {"inputs": inputs, **scan_as_json(result)}),
+        result.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(result, details=details),
+        report=report,
+        notes=True,
+        everything=details or verbose > 0,
+    )
+
+
+def _print(result: ScanResult, *, details: bool) -> None:
+    _print_tables(result, all_rows=details)
+    if details:
+        _print_boundaries(result)
 
 
 def _print_tables(result: ScanResult, *, all_rows: bool) -> None:
@@ -113,10 +117,28 @@ def _print_tables(result: ScanResult, *, all_rows: bool) -> None:
     ]
     columns = ("dir", "partition", "kind", *COLUMNS, "log end", "blocked by")
     _print_rows("Partitions, the worst first", columns, rows, rows_max, of=len(result.partitions))
-    sys.stdout.write(_start_text(result) + EFFECT)
+    _print_sentences(result)
+
+
+def _print_sentences(result: ScanResult) -> None:
+    counts = result.counts
+    if not result.partitions:
+        print_text("no partition was looked at")
+        return
+    if counts.missing == 0:
+        print_text("No snapshot is missing, as far as names and small files tell; `verify` reads the log.")
+    start = _start_text(result)
+    if start:
+        print_text(start)
+    if counts.missing:
+        print_text(EFFECT)
+    if counts.blocked_segments:
+        print_text(ORDER)
 
 
 def _print_rows(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]], rows_max: int, of: int | None = None) -> None:
+    if not rows:
+        return
     shown = rows[:rows_max]
     # What nobody has needs no column.
     kept = [index for index, name in enumerate(columns) if name not in RARE or any(row[index] not in ("-", "") for row in shown)]
@@ -171,24 +193,26 @@ def _start_text(result: ScanResult) -> str:
             if fate is AtNextStart.REMOVED:
                 counts[fate] += 1
     parts = [
-        (counts[AtNextStart.REMOVED], "removes {} snapshots that are there now"),
-        (counts[AtNextStart.EMPTY], "writes {} EMPTY snapshots"),
-        (counts[AtNextStart.REBUILT], "makes {} snapshots by its own replay"),
+        (counts[AtNextStart.REMOVED], "removes {} now on disk", "snapshot"),
+        (counts[AtNextStart.EMPTY], "writes {}", "EMPTY snapshot"),
+        (counts[AtNextStart.REBUILT], "makes {} by its own replay", "snapshot"),
     ]
-    said = [text.format(count) for count, text in parts if count]
-    return f"Next start: a broker {', '.join(said)}.\n" if said else ""
+    said = [text.format(counted(count, what)) for count, text, what in parts if count]
+    return f"Next start: a broker {', '.join(said)}." if said else ""
 
 
 def _print_boundaries(result: ScanResult) -> None:
     """Every boundary as plain lines: a table of hundred thousands of rows would take minutes to lay out."""
     for partition in result.partitions:
-        lines = [f"\n{partition.source.directory.path}: log start {partition.log_start}, log end {_end(partition)}"]
+        lines = [
+            f"\n{printable(shown(partition.source.directory.path))}: log start {partition.log_start}, log end {_end(partition)}"
+        ]
         for boundary in partition.boundaries:
             facts = [boundary.state.value]
             if boundary.is_log_end:
                 facts.append("log end")
             if boundary.entries is not None:
-                facts.append(f"{boundary.entries} entries")
+                facts.append(counted(boundary.entries, "entry", "entries"))
             if boundary.at_next_start is not None:
                 facts.append(f"next start: {boundary.at_next_start.value}")
             lines.append(f"  {boundary.offset:>20}  {', '.join([*facts, *boundary.why])}")
@@ -199,14 +223,3 @@ def _print_boundaries(result: ScanResult) -> None:
             reasons = ", ".join(f"{blocker.value} (freed by {blocker.freed_by.value})" for blocker in segment.blockers)
             lines.append(f"  segment {segment.base_offset} to {segment.next_base_offset} is blocked: {reasons}")
         sys.stdout.write("\n".join(lines) + "\n")
-
-
-def _print_some_findings(result: ScanResult, *, everything: bool) -> None:
-    findings: Iterable[Any] = sorted(result.findings, key=lambda finding: -finding.severity)
-    shown = list(findings)
-    if not everything:
-        shown = shown[:LINES_MAX]
-    print_findings(shown)
-    left = len(result.findings) - len(shown)
-    if left > 0:
-        typer.echo(f"... and {left} more findings (-v shows all)", err=True)

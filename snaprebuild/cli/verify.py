@@ -46,19 +46,23 @@ def verify(
     partition: Partition = None,
     offsets: Offset = None,
     jobs: Jobs = None,
-    details: Annotated[bool, typer.Option("--details", help="List every snapshot, not only those that are not equal.")] = False,
+    details: Annotated[bool, typer.Option("--details", help="List every snapshot. Default: those that are not equal.")] = False,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
     verbose: Verbose = 0,
 ) -> None:
-    """Reads only: replays each partition and compares every snapshot on disk with the truth."""
+    """Reads only: replays each partition and compares every snapshot on disk with the truth.
+
+    PATH is a partition directory, a log directory, or any directory above them; several may be named. Every segment is read, from
+    the first one on disk. Exit code 1 when a snapshot is proven wrong; one that is missing is counted, and no finding.
+    """
     from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.result import begin, leave
     from snaprebuild.operations.replay_partition import Clock
     from snaprebuild.operations.verify import verify as judge
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 
-    begin(verbose, report)
+    begin(verbose, {"--report": report})
     selection = selection_of(topic, partition, offsets)
     source = open_selected(paths, server_properties, selection)
     clock = Clock(as_of_ms(as_of), expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS)
@@ -66,14 +70,15 @@ def verify(
     started = time.perf_counter()
     with bytes_progress("verifying", total) as progress:
         result = judge(source, clock, selection=selection, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
-    document = _document(result, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
     leave(
-        document,
+        lambda: _document(result, seconds),
         result.findings,
         as_json=output is OutputFormat.JSON,
         show=lambda: _print(result, details=details),
         report=report,
         notes=verbose > 0,
+        everything=verbose > 0,
     )
 
 
@@ -116,34 +121,41 @@ def _partition(verdict: PartitionVerdict) -> dict[str, object]:
 
 
 def _print(result: VerifyResult, *, details: bool) -> None:
-    from snaprebuild.cli.result import print_table
+    from snaprebuild.cli.result import labels_of, print_table
 
+    labelled = list(zip(labels_of([verdict.source for verdict in result.partitions]), result.partitions, strict=True))
     rows = []
-    for verdict in result.partitions:
+    for label, verdict in labelled:
         counts = Counter(each.comparison.status.value for each in verdict.snapshots)
-        text = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items()) or "-"
-        rows.append((verdict.source.topic_partition, len(verdict.snapshots), text, len(verdict.missing)))
-    print_table("verified", ("partition", "snapshots", "verdict", "missing"), rows, right=("snapshots", "missing"))
+        rows.append((label, len(verdict.snapshots), _statuses_text(counts) or "-", len(verdict.missing)))
+    if rows:
+        print_table("Partitions", ("partition", "snapshots", "verdict", "missing"), rows, right=("snapshots", "missing"))
     listed = []
-    for verdict in result.partitions:
+    for label, verdict in labelled:
         for each in verdict.snapshots:
             comparison = each.comparison
             if details or comparison.status.value not in ("equal", "equal_after_expiry"):
-                counts_text = f"{comparison.found_entries} of {comparison.expected_entries}"
-                listed.append(
-                    (verdict.source.topic_partition, each.offset, comparison.status.value, counts_text, comparison.reason)
-                )
+                # Where there is no state to compare with, nothing is expected.
+                expected = "-" if each.snapshot_class is None else comparison.expected_entries
+                status = comparison.status.value.replace("_", " ")
+                listed.append((label, each.offset, status, comparison.found_entries, expected, comparison.reason))
     if listed:
-        columns = ("partition", "offset", "verdict", "entries", "because")
-        print_table("snapshots", columns, listed, right=("offset",))
-    _print_differences(result)
+        columns = ("partition", "offset", "verdict", "entries", "expected", "because")
+        title = "Every snapshot" if details else "Snapshots that are not equal"
+        print_table(title, columns, listed, right=("offset", "entries", "expected"))
+    _print_differences(labelled)
+    _print_totals(result)
 
 
-def _print_differences(result: VerifyResult) -> None:
+def _statuses_text(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
+
+
+def _print_differences(labelled: list[tuple[str, PartitionVerdict]]) -> None:
     from snaprebuild.cli.result import print_table
 
     rows: list[tuple[object, ...]] = []
-    for verdict in result.partitions:
+    for label, verdict in labelled:
         for each in verdict.snapshots:
             if not each.comparison.proven_wrong:
                 continue
@@ -153,11 +165,24 @@ def _print_differences(result: VerifyResult) -> None:
                 values = (
                     "no entry" if difference.kind.value == "missing" else f"{difference.found} instead of {difference.expected}"
                 )
-                place = (verdict.source.topic_partition, each.offset, difference.producer_id)
-                rows.append((*place, what, values, difference.consequence))
+                rows.append((label, each.offset, difference.producer_id, what, values, difference.consequence))
             if len(certain) > DIFFERENCES_SHOWN_MAX:
                 more = f"and {len(certain) - DIFFERENCES_SHOWN_MAX} more (--output json lists them)"
-                rows.append((verdict.source.topic_partition, each.offset, "...", "", "", more))
+                rows.append((label, each.offset, "...", "", "", more))
     if rows:
         columns = ("partition", "offset", "producer id", "differs", "found", "what it costs")
-        print_table("wrong entries", columns, rows, right=("offset", "producer id"))
+        print_table("Wrong entries", columns, rows, right=("offset", "producer id"))
+
+
+def _print_totals(result: VerifyResult) -> None:
+    """The verdict on everything, last, where it stays in sight."""
+    from snaprebuild.cli.result import print_text
+    from snaprebuild.operations.findings import Severity, counted
+
+    totals = Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)
+    missing = sum(len(verdict.missing) for verdict in result.partitions)
+    text = f"{counted(len(result.partitions), 'partition')}: {_statuses_text(totals) or 'no snapshot'}"
+    print_text(f"{text}; {missing} missing, which rebuild writes where they are due" if missing else text)
+    unjudged = sum(any(each.severity > Severity.FINDING for each in verdict.findings) for verdict in result.partitions)
+    if unjudged:
+        print_text(f"{counted(unjudged, 'partition')} not judged to the end: stderr tells why")

@@ -93,10 +93,10 @@ def test_the_table(tmp_path: Path) -> None:
     assert re.search(r"to read: .* at the measured .*/s", run.stdout)
     assert "with it on nothing is deleted before it was uploaded" in run.stdout
     assert run.stderr == ""
-    assert "nothing to rebuild in 1 partitions" in snaprebuild("plan", "fixtures/kafka27-mixed", "--topic", "plain").stdout
+    assert "nothing to rebuild in 1 partition\n" in snaprebuild("plan", "fixtures/kafka27-mixed", "--topic", "plain").stdout
     logs = copy_of("txn-state", tmp_path)
     remove_snapshots(logs / "__consumer_offsets-0")
-    assert "not due: 1 boundaries: an internal topic is never uploaded" in snaprebuild("plan", logs).stdout
+    assert "left out: 1 boundary: an internal topic is never uploaded" in snaprebuild("plan", logs).stdout
 
 
 # --- saved -----------------------------------------------------------------------------------------------------------------
@@ -112,6 +112,8 @@ def saved_plan(logs: Path, tmp_path: Path, *options: object) -> Path:
 def test_a_saved_plan_is_carried_out(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     plan = saved_plan(logs, tmp_path, "--topic", "mixed", "--as-of", "1795270000000", "--expiration-ms", 7000)
+    told = snaprebuild("plan", logs, "--topic", "mixed", "--save", tmp_path / "my plan.json")
+    assert told.stderr == f"saved: snaprebuild rebuild --plan '{tmp_path}/my plan.json' carries it out\n"
     before = tree(logs)
     dry = in_json("rebuild", "--plan", plan, "--dry-run")
     assert dry.document["totals"] == {"would_write": 12}
@@ -282,8 +284,9 @@ def test_a_plan_carries_what_was_asked_for(options: tuple[str, ...], tmp_path: P
     assert tree(tmp_path) == before
 
 
-def test_a_plan_that_cannot_be_saved(tmp_path: Path) -> None:
-    run = snaprebuild("plan", "fixtures/magicup", "--save", tmp_path / "no" / "plan.json")
+def test_a_plan_that_cannot_be_saved() -> None:
+    # A directory that is there, and in which nobody makes a file.
+    run = snaprebuild("plan", "fixtures/magicup", "--save", "/proc/plan.json")
     assert run.exit_code == 5
     assert "cannot be written" in run.stderr
 

@@ -16,12 +16,6 @@ SCHEMA = Draft202012Validator(json.loads((REPOSITORY / "docs/schema/scan.schema.
 FIXTURE_NAMES = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
 
 
-def test_first_line_of_the_help_says_that_it_only_reads() -> None:
-    run = snaprebuild("scan", "--help")
-    lines = [line.strip() for line in run.stdout.splitlines() if line.strip()]
-    assert (run.exit_code, lines[1].split()[:2]) == (0, ["Only", "reads:"])
-
-
 @pytest.mark.parametrize("fixture", FIXTURE_NAMES)
 def test_document_follows_its_schema(fixture: str) -> None:
     run = in_json("scan", FIXTURES / fixture)

@@ -130,7 +130,7 @@ def test_a_false_empty(as_of: str, tmp_path: Path) -> None:
     assert (
         hanging["consequence"] == "its transaction, open from 6913, is forgotten: undecided data is read by consumers and uploaded"
     )
-    assert "false_empty" in told
+    assert "false empty" in told
     if as_of == "2200-01-01":
         assert set(differences) == {in_transaction().producer_id}, "everything else has expired"
         assert "open from 6913, is forgotten" in " ".join(told.split())
@@ -298,7 +298,7 @@ def test_details_and_tables(tmp_path: Path) -> None:
     run = snaprebuild("verify", "fixtures/kafka27-mixed", "--details")
     assert run.exit_code == 0
     assert re.search(r"mixed-0 +3 +3 equal +12", run.stdout)
-    assert re.search(r"mixed-0 +8231 +equal +35 of 35", run.stdout)
+    assert re.search(r"mixed-0 +8231 +equal +35 +35 ", run.stdout)
     assert run.stderr == ""
 
 

@@ -1,0 +1,325 @@
+"""Where output goes: pipes, closed and full streams, terminals of every kind, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from command import COMMAND, SECONDS_MAX, in_json, live_broker, snaprebuild
+from log_dirs import batch, copy_of, make_log_dir, snapshots_in, tree, truth, write_partition
+from manifests import REPOSITORY
+from terminal import in_terminal
+
+VERBS = ("scan", "plan", "rebuild", "verify")
+MIXED = "fixtures/kafka27-mixed"
+EXIT_CODES = {"scan": 1, "plan": 0, "rebuild": 0, "verify": 0}
+"""Of the verbs on ``MIXED``: its snapshots are missing."""
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def arguments_of(verb: str, *more: object) -> list[str]:
+    return [*COMMAND, verb, MIXED, *(("--dry-run",) if verb == "rebuild" else ()), *map(str, more)]
+
+
+def shell(verb: str, rest: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """Runs a verb in a shell, with a redirection behind it."""
+    command = " ".join([*arguments_of(verb), rest])
+    return subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        check=False,
+        timeout=SECONDS_MAX,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.mark.parametrize("output", ["json", "table"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_reader_that_goes_away_changes_nothing(verb: str, output: str) -> None:
+    """The exit code is that of the result, and stderr tells the rest, also where both go into the pipe."""
+    whole = snaprebuild(*arguments_of(verb, "--output", output)[len(COMMAND) :])
+    done = shell(verb, f"--output {output} | true")
+    assert (done.returncode, done.stderr.decode()) == (EXIT_CODES[verb], whole.stderr)
+    both = shell(verb, f"--output {output} 2>&1 | true")
+    assert (both.returncode, both.stderr) == (EXIT_CODES[verb], b"")
+
+
+def test_a_verdict_outlives_its_reader() -> None:
+    command = f"{' '.join(COMMAND)} verify fixtures/damaged | head -n 1"
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], cwd=REPOSITORY, capture_output=True, check=False)
+    assert done.returncode == 4
+
+
+@pytest.mark.parametrize("output", ["json", "table"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_stream_that_is_closed(verb: str, output: str) -> None:
+    done = shell(verb, f"--output {output} >&-")
+    assert done.returncode == EXIT_CODES[verb]
+    assert b"unforeseen" not in done.stderr
+    assert shell(verb, f"--output {output} >&- 2>&- <&-").returncode == EXIT_CODES[verb]
+
+
+def test_what_is_printed_never_lands_in_a_file_that_is_written(tmp_path: Path) -> None:
+    """With stdout closed, the first file that is opened would be number 1."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    command = f"{' '.join(COMMAND)} rebuild {logs} -v >&- 2>&-"
+    assert subprocess.run(["bash", "-c", command], cwd=REPOSITORY, check=False).returncode == 0
+    assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
+
+
+@pytest.mark.parametrize("output", ["json", "table"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_full_disk_behind_stdout(verb: str, output: str, tmp_path: Path) -> None:
+    """The result that cannot be printed is in the report."""
+    done = shell(verb, f"--output {output} --report {tmp_path}/report.json >/dev/full")
+    assert done.returncode == 5
+    assert done.stderr.decode().splitlines()[-1] == "snaprebuild: stdout: the result cannot be printed: No space left on device"
+    assert json.loads((tmp_path / "report.json").read_text())["schema"].startswith(f"snaprebuild.{verb}/")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_report_that_cannot_be_written_does_not_take_the_result_with_it(verb: str) -> None:
+    # A directory that is there, and in which nobody makes a file.
+    run = snaprebuild(*arguments_of(verb, "--output", "json", "--report", "/proc/report.json")[len(COMMAND) :])
+    assert run.exit_code == 5
+    assert run.document["schema"].startswith(f"snaprebuild.{verb}/")
+    assert run.stderr.splitlines()[-1].startswith("snaprebuild: /proc/report.json: cannot be written")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_machine_output_stands_alone(verb: str) -> None:
+    """stdout is one document and nothing else, in a pipe and in a terminal."""
+    assert json.loads(shell(verb, "--output json").stdout)["schema"].startswith(f"snaprebuild.{verb}/")
+    assert json.loads(in_terminal(*arguments_of(verb, "--output", "json")[len(COMMAND) :]).text)["findings"] is not None
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_colours_in_a_pipe(verb: str) -> None:
+    done = shell(verb, "--details" if verb in ("scan", "verify") else "", FORCE_COLOR="1", TERM="xterm-256color")
+    assert b"\x1b" not in done.stdout + done.stderr
+    assert not [line for line in done.stdout.decode().splitlines() if line != line.rstrip()]
+
+
+def test_no_color_is_honoured() -> None:
+    arguments = arguments_of("verify")[len(COMMAND) :]
+    assert COLOUR.search(in_terminal(*arguments, stderr_too=True).text), "the progress bar has some"
+    without = in_terminal(*arguments, stderr_too=True, NO_COLOR="1").text
+    assert "verifying" in without
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m|\x1b\[9[0-9]m", without)
+
+
+def test_a_terminal_that_can_nothing() -> None:
+    screen = in_terminal(*arguments_of("verify")[len(COMMAND) :], stderr_too=True, TERM="dumb").text
+    assert "\x1b" not in screen
+    assert screen.startswith("Partitions\n")
+
+
+def test_no_progress_bar_runs_through_the_decisions() -> None:
+    screen = in_terminal(*arguments_of("verify", "-v")[len(COMMAND) :], stderr_too=True).text
+    assert "\x1b" not in screen
+    assert "I fixtures" in screen or "replay begins at segment" in screen
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("verb", VERBS)
+def test_narrow_terminals(verb: str, columns: int) -> None:
+    """No line is broken by the terminal, no name or number by us."""
+    screen = in_terminal(*arguments_of(verb)[len(COMMAND) :], columns=columns)
+    assert screen.exit_code == EXIT_CODES[verb]
+    assert max(map(len, screen.text.splitlines())) <= columns
+    assert "\x1b" not in screen.text
+    for word in ("mixed-0", "logappend-0"):
+        assert word in screen.text
+    wide = snaprebuild(*arguments_of(verb)[len(COMMAND) :]).stdout
+    numbers = set(re.findall(r"\d{3,}", re.sub(r"[\d.]+ s at .*", "", wide)))
+    assert numbers <= set(re.findall(r"\d+", screen.text))
+
+
+def test_the_width_that_the_shell_names() -> None:
+    wide, narrow = (in_terminal("scan", MIXED, columns=columns) for columns in (250, 60))
+    named = subprocess.run(
+        arguments_of("scan"), cwd=REPOSITORY, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "60"}
+    )
+    assert named.stdout == wide.text, "a pipe has lines of any length"
+    assert narrow.text != wide.text
+
+
+def test_long_names_of_topics(tmp_path: Path) -> None:
+    """The longest that Kafka allows, 249 characters: never cut."""
+    name = "x" * 249
+    logs = make_log_dir(tmp_path / "logs")
+    write_partition(logs / f"{name}-0", {0: batch(0, producer_id=7), 1: batch(1, producer_id=7)})
+    for verb in VERBS:
+        arguments = (verb, logs, *(("--dry-run",) if verb == "rebuild" else ()))
+        assert f"{name}-0" in snaprebuild(*arguments).stdout
+        assert f"{name}-0" in in_terminal(*arguments, columns=80).text.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"LC_ALL": "C"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        {"PYTHONIOENCODING": "ascii"},
+        {"PYTHONIOENCODING": "latin-1:strict"},
+    ],
+    ids=["C", "C as it was", "ascii", "latin-1"],
+)
+@pytest.mark.parametrize("verb", VERBS)
+def test_other_character_sets(verb: str, environment: dict[str, str]) -> None:
+    done = shell(verb, "", **environment)
+    assert done.returncode == EXIT_CODES[verb]
+    assert b"mixed-0" in done.stdout
+    assert b"\\u2500" not in done.stdout
+    assert b"Traceback" not in done.stderr
+    if len(environment) != 1 or "LC_ALL" not in environment:
+        assert done.stdout.isascii(), "the rule of a table is a character that is known there"
+    if verb == "verify":
+        screen = in_terminal(*arguments_of(verb)[len(COMMAND) :], stderr_too=True, **environment)
+        assert screen.exit_code == 0
+        assert "4 partitions: 9 equal" in screen.text
+
+
+# --- findings on stderr ------------------------------------------------------------------------------------------------------
+
+
+def test_findings_are_limited_and_counted(tmp_path: Path) -> None:
+    logs = make_log_dir(tmp_path / "logs")
+    for number in range(70):
+        write_partition(logs / f"t-{number}", {0: batch(0, producer_id=7), 1: batch(1, producer_id=7)})
+    count = len(in_json("scan", logs).document["findings"])
+    assert count >= 70
+    *told, last = snaprebuild("scan", logs).stderr.splitlines()
+    assert len(told) == 60
+    assert last == f"... and {count - 60} more findings (-v shows all)"
+    everything = snaprebuild("scan", logs, "-v").stderr.splitlines()
+    assert len([line for line in everything if not line.startswith("I ")]) == count
+    assert told == [line for line in everything if not line.startswith("I ")][:60]
+
+
+def test_the_same_is_not_told_for_every_partition(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    with live_broker(logs) as process_id:
+        run = snaprebuild("rebuild", logs)
+    assert run.exit_code == 3
+    (line,) = run.stderr.splitlines()
+    assert line.startswith(f"refused: {logs}/.lock: is held by process {process_id}")
+    assert line.endswith("(refused) [2 times]")
+
+
+def test_paths_are_told_as_the_tables_show_them() -> None:
+    """Below the working directory they are relative, on both streams."""
+    run = snaprebuild("scan", MIXED)
+    assert f"finding: {MIXED}/logs/mixed-0: 12 of 15" in run.stderr
+    assert str(REPOSITORY) not in run.stdout + run.stderr
+
+
+def test_a_name_that_would_move_the_cursor(tmp_path: Path) -> None:
+    logs = make_log_dir(tmp_path / "\x1b[2Jone\ntwo" / "logs")
+    write_partition(logs / "t-0", {0: batch(0, producer_id=7), 1: batch(1, producer_id=7)})
+    for verb in VERBS:
+        options = ("--details",) if verb in ("scan", "verify") else ("--out", tmp_path / "out")
+        run = snaprebuild(verb, logs, *options, "-v")
+        told = run.stdout + "".join(line for line in run.stderr.splitlines() if not line.startswith("I "))
+        assert "\x1b" not in told
+        assert "one\ntwo" not in told
+    assert "\\x1b[2Jone\\ntwo" in snaprebuild("scan", logs).stdout
+
+
+# --- Ctrl-C ----------------------------------------------------------------------------------------------------------------
+
+INTERRUPTED = "snaprebuild: interrupted. What was written is whole; run the same command again for the rest"
+
+
+WAITS_FOR_IT = """
+import sys, time
+from snaprebuild.operations import schedule
+from snaprebuild.__main__ import main
+
+submit, seconds = schedule._Pool._submit, float(sys.argv.pop(1))
+def submit_and_wait(self, pool):
+    answer = submit(self, pool)
+    time.sleep(seconds)
+    sys.stdout.write("workers were started")
+    sys.stdout.flush()
+    time.sleep(10)
+    return answer
+schedule._Pool._submit = submit_and_wait
+sys.argv[0] = "snaprebuild"
+main()
+"""
+
+
+@pytest.mark.parametrize("seconds", [0, 1.5], ids=["they load", "they wait for work"])
+def test_ctrl_c_while_workers_are_there(seconds: float, tmp_path: Path) -> None:
+    """Everybody in the terminal gets the signal, the workers too: one line, exit code 130."""
+    logs = make_log_dir(tmp_path / "logs", recovery_points={"t-0": 125})
+    one = batch(0, producer_id=7, payload_bytes=1 << 20)[8:]
+    segments = {base: b"".join((base + n).to_bytes(8, "big") + one for n in range(25)) for base in range(0, 125, 25)}
+    write_partition(logs / "t-0", segments)
+    options = ("rebuild", logs, "--out", tmp_path / "out", "--jobs", 3)
+    python = ("-c", WAITS_FOR_IT, str(seconds))
+    screen = in_terminal(*options, stderr_too=True, interrupt_at="workers were started", python=python)
+    assert screen.exit_code == 130, screen.text
+    assert INTERRUPTED in screen.text
+    assert "Traceback" not in screen.text
+    assert "\x1b[?25h" in screen.text, "the cursor is back"
+    run = snaprebuild(*options)
+    assert run.exit_code == 0
+    assert len(snapshots_in(tmp_path / "out" / "t-0")) == 5
+
+
+INTERRUPTS_ITSELF = """
+import os, signal, sys
+from snaprebuild.operations import rebuild
+from snaprebuild.__main__ import main
+
+count, create = 0, rebuild.create_file
+def create_and_count(*arguments, **named):
+    global count
+    create(*arguments, **named)
+    count += 1
+    if count == 3:
+        os.kill(os.getpid(), signal.SIGINT)
+rebuild.create_file = create_and_count
+sys.argv = ["snaprebuild", "rebuild", sys.argv[1]]
+main()
+"""
+
+
+def test_the_same_command_goes_on_after_ctrl_c(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    before = tree(logs)
+    done = subprocess.run(
+        [COMMAND[0], "-c", INTERRUPTS_ITSELF, str(logs)], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.startswith(INTERRUPTED)
+    assert done.stderr.count("\n") == 1
+    written = {name for name in tree(logs) if name not in before and name.endswith(".snapshot")}
+    assert len(written) >= 3
+    assert not list(logs.rglob("*.tmp"))
+    again = snaprebuild("rebuild", logs)
+    assert again.exit_code == 0
+    assert f"4 partitions: {14 - len(written)} written" in again.stdout or len(written) == 14
+    assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
+
+
+def test_ctrl_c_before_anything_is_loaded() -> None:
+    """The interpreter takes its time; whoever is quicker sees no inside of it."""
+    code = "import os, signal, sys\nsys.argv = ['snaprebuild', '--version']\nimport snaprebuild.__main__ as it\n"
+    kill = "class Finder:\n def find_spec(self, name, *rest):\n  name == 'typer' and os.kill(os.getpid(), signal.SIGINT)\n"
+    done = subprocess.run(
+        [COMMAND[0], "-c", code + kill + "sys.meta_path.insert(0, Finder())\nit.main()"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")

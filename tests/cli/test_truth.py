@@ -1,0 +1,181 @@
+"""Titles and totals say what was done, and no more."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from command import in_json, live_broker, snaprebuild
+from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, cut, make_log_dir, remove_snapshots, snapshot_name, tree, write_partition
+from manifests import FIXTURES
+
+MIXED = "fixtures/kafka27-mixed"
+
+
+def title(stdout: str) -> str:
+    return stdout.split("\n", 1)[0]
+
+
+def last(stdout: str) -> str:
+    return stdout.rstrip("\n").rsplit("\n", 1)[-1]
+
+
+def test_a_rebuild_that_wrote(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    run = snaprebuild("rebuild", logs, "--topic", "logappend", "--offsets", "542")
+    assert title(run.stdout) == "1 snapshot written"
+    assert "1 partition: 1 written" in run.stdout
+    assert re.search(r"logappend-0 +542 +1 written +1 EXACT", run.stdout), "one boundary is no range"
+    assert last(run.stdout) == "The snapshots take effect when the broker next starts."
+    run = snaprebuild("rebuild", logs)
+    assert title(run.stdout) == "13 snapshots written"
+    run = snaprebuild("rebuild", logs)
+    assert run.stdout == "4 partitions: nothing to rebuild\n"
+
+
+def test_a_rebuild_elsewhere_takes_no_effect(tmp_path: Path) -> None:
+    run = snaprebuild("rebuild", MIXED, "--out", tmp_path / "out")
+    assert title(run.stdout) == "14 snapshots written"
+    assert "take effect" not in run.stdout
+    again = snaprebuild("rebuild", MIXED, "--out", tmp_path / "out")
+    assert title(again.stdout) == "Nothing was written"
+    assert last(again.stdout) == "4 partitions: 14 equal"
+
+
+def test_a_dry_run(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    before = tree(logs)
+    run = snaprebuild("rebuild", logs, "--dry-run")
+    assert title(run.stdout) == "Dry run: nothing was written"
+    assert last(run.stdout) == "4 partitions: 14 would write"
+    assert tree(logs) == before
+
+
+def test_a_rebuild_that_was_refused(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    with live_broker(logs):
+        run = snaprebuild("rebuild", logs)
+        assert (run.exit_code, title(run.stdout)) == (3, "Nothing was written")
+        assert last(run.stdout) == "4 partitions: 14 left out"
+        for verb, option in (("plan", ()), ("rebuild", ("--dry-run",))):
+            told = f"a live broker holds {logs}: stop it first, or write elsewhere with --out"
+            assert told in snaprebuild(verb, logs, *option).stdout
+            assert "a live broker" not in snaprebuild(verb, logs, *option, "--out", tmp_path / "out").stdout
+
+
+def test_a_rebuild_that_failed_in_part(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    cut(logs / "mixed-0" / f"{2181:020d}.log", -7)
+    run = snaprebuild("rebuild", logs)
+    assert run.exit_code == 4
+    written = len(list(logs.rglob("*.snapshot"))) - 9
+    assert 0 < written < 14
+    assert title(run.stdout) == f"{written} snapshots written"
+    assert f"4 partitions: {written} written, {14 - written} left out\n" in run.stdout
+
+
+def test_what_was_set_aside(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / "mixed-0" / snapshot_name(7045)).write_bytes(EMPTY_SNAPSHOT)
+    told = "1 wrong snapshot set aside beside the new one, as <offset>.snapshot.set-aside.<number>\n"
+    assert told not in snaprebuild("rebuild", logs, "--set-aside", "--dry-run").stdout
+    assert told in snaprebuild("rebuild", logs, "--set-aside").stdout
+    assert (logs / "mixed-0" / f"{snapshot_name(7045)}.set-aside.1").exists()
+
+
+def test_plan_and_rebuild_say_the_same_of_what_is_left_out() -> None:
+    """A bare copy: nothing tells whether the snapshots at the log ends are due. That is a finding of both."""
+    reason = "left out: 2 boundaries: no broker's files lie around it, so that nothing tells what a broker would do here"
+    plan, rebuild = snaprebuild("plan", "fixtures/damaged"), snaprebuild("rebuild", "fixtures/damaged", "--dry-run")
+    for run in (plan, rebuild):
+        assert run.exit_code == 1
+        assert reason in run.stdout
+    assert plan.stderr == rebuild.stderr
+    assert plan.stdout.startswith("nothing to rebuild in 2 partitions\n")
+    assert rebuild.stdout.startswith("2 partitions: nothing to rebuild\n")
+    codes = in_json("plan", "fixtures/damaged").codes
+    assert codes == in_json("rebuild", "fixtures/damaged", "--dry-run").codes == {"not-known-to-be-due": 2}
+
+
+def test_a_partition_that_cannot_be_planned(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / "plain-0" / f"{0:020d}.log").rename(tmp_path / "segment")
+    (logs / "plain-0" / f"{0:020d}.log").symlink_to(tmp_path / "segment")
+    for verb, options in (("plan", ()), ("rebuild", ("--dry-run",))):
+        run = snaprebuild(verb, logs, *options)
+        assert run.exit_code == 5
+        assert "left out: 1 partition that cannot be read, named on stderr\n" in run.stdout
+        assert "plain-0/" in run.stderr
+
+
+def test_verify_ends_with_the_verdict(tmp_path: Path) -> None:
+    assert last(snaprebuild("verify", "fixtures/kafka4-mixed").stdout) == "4 partitions: 24 equal"
+    told = "4 partitions: 9 equal; 14 missing, which rebuild writes where they are due"
+    assert last(snaprebuild("verify", MIXED).stdout) == told
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / "mixed-0" / snapshot_name(7045)).write_bytes(EMPTY_SNAPSHOT)
+    remove_snapshots(logs / "plain-0")
+    run = snaprebuild("verify", logs)
+    assert last(run.stdout) == "4 partitions: 7 equal, 1 false empty; 15 missing, which rebuild writes where they are due"
+    assert re.search(r"mixed-0 +7045 +false empty +0 +34 +the log contradicts", run.stdout)
+    assert "Snapshots that are not equal\n" in run.stdout
+    assert "Every snapshot\n" in snaprebuild("verify", logs, "--details").stdout
+
+
+def test_verify_does_not_claim_what_it_did_not_judge() -> None:
+    run = snaprebuild("verify", "fixtures/damaged")
+    assert run.exit_code == 4
+    assert last(run.stdout) == "1 partition not judged to the end: stderr tells why"
+    assert "(1 such batch in this segment)" in run.stderr
+
+
+def test_verify_expects_nothing_where_it_has_nothing_to_compare_with() -> None:
+    run = snaprebuild("verify", "fixtures/kafka27-compacted")
+    assert re.search(r"compacted-0 +632 +unverifiable +19 +- +its offset is no boundary", run.stdout)
+
+
+@pytest.mark.parametrize("verb", ["plan", "rebuild", "verify"])
+def test_two_partitions_of_one_name_are_told_apart(verb: str, tmp_path: Path) -> None:
+    for node in ("a", "b"):
+        shutil.copytree(FIXTURES / "kafka27-mixed" / "logs", tmp_path / node)
+    shutil.rmtree(tmp_path / "b" / "logappend-0")
+    run = snaprebuild(verb, tmp_path / "a", tmp_path / "b", *(("--dry-run",) if verb == "rebuild" else ()))
+    first_words = [line.split()[0] for line in run.stdout.splitlines() if line.startswith(" ")]
+    assert f"{tmp_path}/a/mixed-0" in first_words
+    assert f"{tmp_path}/b/mixed-0" in first_words
+    assert "logappend-0" in first_words, "this name is the only one of its kind"
+
+
+def test_scan_of_health() -> None:
+    run = snaprebuild("scan", "fixtures/kafka4-mixed")
+    assert last(run.stdout) == "No snapshot is missing, as far as names and small files tell; `verify` reads the log."
+    assert "Effect:" not in run.stdout
+    assert "held" not in run.stdout
+    one = snaprebuild("scan", "fixtures/kraft-metadata")
+    assert "Next start: a broker removes 1 snapshot now on disk.\n" in one.stdout
+    assert "1 snapshot without a segment: 396" in one.stderr
+
+
+@pytest.mark.parametrize(
+    ("verb", "told"),
+    [
+        ("scan", "no partition was looked at\n"),
+        ("plan", "nothing to rebuild in 0 partitions\n"),
+        ("rebuild", "0 partitions: nothing to rebuild\n"),
+        ("verify", "0 partitions: no snapshot\n"),
+    ],
+)
+def test_nothing_found(verb: str, told: str) -> None:
+    """No table of nothing."""
+    run = snaprebuild(verb, MIXED, "--topic", "no-such-topic")
+    assert (run.exit_code, run.stdout) == (1, told)
+    assert "nothing-found" in run.stderr
+
+
+def test_decisions_are_told_in_words(tmp_path: Path) -> None:
+    logs = make_log_dir(tmp_path / "logs")
+    write_partition(logs / "t-0", {0: batch(0, producer_id=7), 1: batch(1, producer_id=7)})
+    run = snaprebuild("rebuild", logs, "--out", tmp_path / "out", "-v")
+    assert f"I {logs}/t-0 at 1: EXACT: every batch from offset 0 was replayed\n" in run.stderr
