@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
 
 import click
 import typer
@@ -26,15 +27,28 @@ CONTRACT = """Rebuild, prove and check the producer snapshots of Apache Kafka lo
 
 \b
 The contract:
-1. Reading is the default. A verb that writes says so in its first help line; --dry-run shows the same plan.
-2. A saved plan carries the identity of its inputs and is refused when the disk has moved on.
-3. An existing file is never replaced. A proven wrong one is moved aside only with --set-aside.
+1. Reading is the default. A verb that writes says so in its first help line;
+   --dry-run shows the same without writing.
+2. A saved plan carries the identity of its inputs and is refused when the
+   disk has moved on.
+3. An existing file is never replaced. A proven wrong one is moved aside only
+   with --set-aside.
 4. What was written is read back and checked before it gets its name.
 5. Every guess is printed with its reason and counted.
-6. Exit codes: 0 clean or done; 1 findings; 2 usage; 3 refused; 4 input damaged; 5 storage failed or outcome unknown.
+6. Exit codes: 0 clean or done; 1 findings; 2 usage; 3 refused; 4 input
+   damaged; 5 storage failed or outcome unknown; 130 interrupted.
 7. stdout is the result, stderr is the story.
-8. A snapshot takes effect when the broker next loads the log, at its start. Never before.
+8. A snapshot takes effect when the broker next loads the log, at its start.
+   Never before.
 """
+
+EXAMPLES = {
+    "scan": ("scan /var/lib/kafka",),
+    "plan": ("plan /var/lib/kafka --save plan.json",),
+    "rebuild": ("rebuild --plan plan.json", "rebuild /var/lib/kafka --topic 'orders*' --out /tmp/rebuilt"),
+    "verify": ("verify /var/lib/kafka --output json",),
+}
+"""What a help ends with: commands that do something useful as they stand."""
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as of a process that the signal ended."""
@@ -70,10 +84,15 @@ def _root(
     pass
 
 
-app.command("scan")(scan)
-app.command("plan")(plan)
-app.command("rebuild")(rebuild)
-app.command("verify")(verify)
+def _add(name: str, verb: Callable[..., None], short_help: str) -> None:
+    lines = [f"  snaprebuild {example}" for example in EXAMPLES[name]]
+    app.command(name, short_help=short_help, epilog="\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *lines]))(verb)
+
+
+_add("scan", scan, "Reads only: what is missing, and what blocks the upload.")
+_add("plan", plan, "Reads only: what rebuild would write, and why.")
+_add("rebuild", rebuild, "WRITES the snapshots that are missing.")
+_add("verify", verify, "Reads only: compares every snapshot with a replay.")
 
 
 def main() -> None:

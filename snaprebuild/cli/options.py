@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import os
+import re
 import time
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 
 from snaprebuild.errors import UsageError
@@ -28,14 +31,42 @@ __all__ = [
     "Topic",
     "Verbose",
     "as_of_ms",
+    "check_paths",
     "open_selected",
+    "quoted",
+    "selection_of",
 ]
 
-
+INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+
+JOBS_MAX = 1024
+"""Worker processes; more than any machine has processors or disks for."""
 
 AS_OF_MAX_MS = 253_402_300_799_999
 """The last moment of the year 9999: later ones have no date, and much later ones no place in an int64."""
+
+NOT_MS = range(10**6, 10**11)
+"""As milliseconds these lie between 1970 and 1973, long before Kafka: who types one means seconds, or a date without dashes."""
+
+_OFFSETS = re.compile(r"([0-9]{0,19})(:)?([0-9]{0,19})")
+
+
+class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
+    """A number from ``least`` to ``most``."""
+
+    name = "integer"
+
+    def __init__(self, least: int, most: int) -> None:
+        self.least = least
+        self.most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number; a usage error where it is none, or out of the range."""
+        text = str(value)
+        if not (text.isascii() and text.isdecimal() and len(text) < 20 and self.least <= int(text) <= self.most):
+            self.fail(f"expected a number from {self.least} to {self.most}, found {quoted(text)}", param, ctx)
+        return int(text)
 
 
 class OutputFormat(StrEnum):
@@ -45,42 +76,86 @@ class OutputFormat(StrEnum):
     JSON = "json"
 
 
-Paths = Annotated[
-    list[str] | None, typer.Argument(metavar="PATH...", help="Partition directory, log directory, or any ancestor of such.")
-]
+# Hidden, because the text of a verb says what a PATH is; releases of click differ in how they show the help of an argument.
+Paths = Annotated[list[str] | None, typer.Argument(metavar="PATH...", hidden=True)]
 ServerProperties = Annotated[
-    str | None, typer.Option("--server-properties", metavar="FILE", help="Read all log.dirs of this broker as one unit.")
+    str | None,
+    typer.Option(
+        "--server-properties",
+        metavar="FILE",
+        help="Configuration of a broker: all its log.dirs are read as one unit, with its expiration and retention. Default: none.",
+    ),
 ]
 Topic = Annotated[
-    list[str] | None, typer.Option("--topic", metavar="PATTERN", help="Only topics like this shell pattern; repeatable.")
+    list[str] | None,
+    typer.Option("--topic", metavar="PATTERN", help="Only topics like this shell pattern; repeatable. Default: all."),
 ]
-Partition = Annotated[list[int] | None, typer.Option("--partition", metavar="N", help="Only this partition number; repeatable.")]
+Partition = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--partition",
+        metavar="N",
+        click_type=WholeNumber(0, INT32_MAX),
+        help="Only partitions of this number; repeatable. Default: all.",
+    ),
+]
 Offset = Annotated[
     str | None,
     typer.Option(
         "--offsets",
         metavar="FROM:TO",
-        help="Only boundaries in this range, both ends included; either may be empty. One offset means itself.",
+        help="Only boundaries in this range of offsets, both ends included; FROM: and :TO leave one end open, N is one offset. "
+        "Default: all.",
     ),
 ]
-OutputOption = Annotated[OutputFormat, typer.Option("--output", help="Table for people, JSON for programs (docs/json.md).")]
+OutputOption = Annotated[
+    OutputFormat,
+    typer.Option("--output", show_default=False, help="table for people, json for programs (docs/json.md). Default: table."),
+]
 AsOf = Annotated[
     str | None,
-    typer.Option("--as-of", metavar="TIME", help="Moment for expiry: ms since 1970, ISO 8601, or 'now' (default)."),
+    typer.Option(
+        "--as-of",
+        metavar="TIME",
+        help="Moment at which producers expire: ISO 8601 (UTC where it names no zone), milliseconds since 1970, or now. "
+        "Default: now.",
+    ),
 ]
 ExpirationMs = Annotated[
     int | None,
     typer.Option(
-        "--expiration-ms", min=1, max=INT64_MAX, help="Default 86400000, or producer.id.expiration.ms of --server-properties."
+        "--expiration-ms",
+        metavar="MS",
+        click_type=WholeNumber(1, INT64_MAX),
+        help="Milliseconds after which the broker forgets an idle producer. Default: producer.id.expiration.ms of "
+        "--server-properties, else 86400000 (one day). Risk: less than the broker uses loses producers.",
     ),
 ]
-Verbose = Annotated[int, typer.Option("-v", "--verbose", count=True, help="Log decisions to stderr.")]
+Verbose = Annotated[
+    int,
+    typer.Option(
+        "-v",
+        "--verbose",
+        count=True,
+        show_default=False,
+        help="Tell decisions, notes and all findings on stderr; -vv also where an error comes from. "
+        "Default: the worst 60 findings.",
+    ),
+]
 Report = Annotated[
     str | None,
-    typer.Option("--report", metavar="FILE", help="Also write a report: inputs, identities, versions, findings, actions."),
+    typer.Option(
+        "--report", metavar="FILE", help="Write the JSON document to FILE, too; an older report there is replaced. Default: none."
+    ),
 ]
 Jobs = Annotated[
-    int | None, typer.Option("--jobs", min=1, metavar="N", help="Worker processes (default: the processors of this machine).")
+    int | None,
+    typer.Option(
+        "--jobs",
+        metavar="N",
+        click_type=WholeNumber(1, JOBS_MAX),
+        help="Worker processes that read segments. Default: as many as processors, or disks where those are more.",
+    ),
 ]
 
 
@@ -92,12 +167,15 @@ def as_of_ms(text: str | None) -> int:
     """
     if text is None or text == "now":
         return int(time.time() * 1000)
+    expected = "expected a time like 2026-11-21T12:00:00Z, milliseconds since 1970, or now"
     try:
-        moment_ms = int(text) if text.isdecimal() and len(text) < 20 else _moment_ms(text)
+        moment_ms = int(text) if text.isascii() and text.isdecimal() else _moment_ms(text)
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"--as-of: {error}") from error
+        raise UsageError(f"--as-of: {expected}; found {quoted(text)}") from error
+    if moment_ms in NOT_MS and text.isdecimal():
+        raise UsageError(f"--as-of: {expected}; {text} ms lie before 1974: are they seconds, or a date without dashes?")
     if not 0 <= moment_ms <= AS_OF_MAX_MS:
-        raise UsageError(f"--as-of: {text} does not lie between 1970 and 9999")
+        raise UsageError(f"--as-of: {quoted(text)} does not lie between 1970 and 9999")
     return moment_ms
 
 
@@ -108,35 +186,62 @@ def _moment_ms(text: str) -> int:
     return int(moment.timestamp() * 1000)
 
 
+def quoted(text: str) -> str:
+    """A value as it was typed, cut where it is long."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
 def selection_of(topics: list[str] | None, partitions: list[int] | None, offsets: str | None) -> Selection:
     """The selection that the options ask for.
 
     Raises:
-        UsageError: ``--offsets`` is no range.
+        UsageError: a pattern is empty, or ``--offsets`` is no range.
     """
     from snaprebuild.operations.source import Selection
 
+    if not all(topics or ()):
+        raise UsageError("--topic: the pattern is empty")
     offset_from = offset_to = None
     if offsets is not None:
-        low, colon, high = offsets.partition(":")
-        try:
-            offset_from = int(low) if low else None
-            offset_to = (int(high) if high else None) if colon else offset_from
-        except ValueError as error:
-            raise UsageError(f"--offsets: expected FROM:TO, found {offsets!r}") from error
-    if offset_from is not None and offset_to is not None and offset_from > offset_to:
-        raise UsageError(f"--offsets: nothing lies in {offsets!r}")
-    if min(offset_from or 0, offset_to or 0) < 0:
-        raise UsageError("--offsets: offsets are not negative")
+        match = _OFFSETS.fullmatch(offsets)
+        if match is None or not (match[1] or match[3]):
+            raise UsageError(f"--offsets: expected FROM:TO, FROM:, :TO or one offset; found {quoted(offsets)}")
+        offset_from = int(match[1]) if match[1] else None
+        offset_to = int(match[3]) if match[3] else None if match[2] else offset_from
+        if max(offset_from or 0, offset_to or 0) > INT64_MAX:
+            raise UsageError(f"--offsets: no offset is larger than {INT64_MAX}; found {quoted(offsets)}")
+        if offset_from is not None and offset_to is not None and offset_from > offset_to:
+            raise UsageError(f"--offsets: nothing lies in {quoted(offsets)}")
     return Selection(tuple(topics or ()), frozenset(partitions or ()), offset_from, offset_to)
+
+
+def check_paths(paths: list[str] | None, **options: str | None) -> None:
+    """Makes sure that no path is empty, as a variable of a shell that is not set makes it, and that a file is no directory.
+
+    Args:
+        paths: the arguments.
+        options: paths by the names of their options, None for those that are not given.
+
+    Raises:
+        UsageError: one is.
+    """
+    if not all(paths or ()):
+        raise UsageError("a PATH is empty")
+    for name, path in options.items():
+        option = "--" + name.replace("_", "-")
+        if path == "":
+            raise UsageError(f"{option}: the path is empty")
+        if path is not None and name != "out" and os.path.isdir(path):
+            raise UsageError(f"{option}: expected a file, found the directory {path}")
 
 
 def open_selected(paths: list[str] | None, server_properties: str | None, selection: Selection) -> Source:
     """The source that the options ask for.
 
     Raises:
-        UsageError: as ``open_source``.
+        UsageError: as ``check_paths`` and ``open_source``.
     """
     from snaprebuild.operations.source import open_source
 
+    check_paths(paths, server_properties=server_properties)
     return open_source(paths or [], server_properties, selection)

@@ -24,6 +24,7 @@ from snaprebuild.cli.options import (
     Topic,
     Verbose,
     as_of_ms,
+    check_paths,
     selection_of,
 )
 from snaprebuild.errors import UsageError
@@ -57,35 +58,81 @@ class Crc(StrEnum):
 
 
 Out = Annotated[
-    str | None, typer.Option("--out", metavar="DIR", help="Write to DIR/<topic-partition>/ instead of into the log directories.")
+    str | None,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Write to DIR/<topic-partition>/ and nothing into the log directories; DIR lies outside of them. "
+        "Default: beside the segments.",
+    ),
 ]
-BoundariesOption = Annotated[Boundaries, typer.Option("--boundaries", help="Those without a snapshot, or all.")]
+BoundariesOption = Annotated[
+    Boundaries,
+    typer.Option(
+        "--boundaries",
+        show_default=False,
+        help="missing: those without a snapshot. all: every one; in place, what is there is compared and kept. Default: missing.",
+    ),
+]
 ReplayFromOption = Annotated[
     ReplayStart,
     typer.Option(
         "--replay-from",
-        help="auto: the window, and further back as evidence asks. window: never before the window. log-start: the first segment on disk.",
+        show_default=False,
+        help="auto: where the expiration begins, and further back as evidence asks. window: never further back. "
+        "Risk: more UNPROVEN ones. log-start: the first segment on disk. Default: auto.",
     ),
 ]
 SetAside = Annotated[
     bool,
     typer.Option(
         "--set-aside",
-        help="Replace proven wrong snapshots; the old file is renamed. Risk: a later start can no longer fall back on it.",
+        help="Replace snapshots that are proven wrong; the old file gets a name that Kafka ignores. Risk: a later start can no "
+        "longer fall back on it. Default: they are kept.",
     ),
 ]
 CrcOption = Annotated[
-    Crc, typer.Option("--crc", help="skip reads headers only. Risk: damaged batches are replayed as if they were whole.")
+    Crc,
+    typer.Option(
+        "--crc",
+        show_default=False,
+        help="check: compute the checksum of every batch. skip: read headers only. Risk: damaged batches are replayed as if they "
+        "were whole. Default: check.",
+    ),
 ]
 DropExpired = Annotated[
     bool,
     typer.Option(
-        "--drop-expired/--keep-expired", help="Leave out entries that a load at --as-of drops. Kafka itself writes them (default)."
+        "--drop-expired/--keep-expired",
+        show_default=False,
+        help="Leave out, or write, entries of producers that have expired at --as-of. Default: write them, as Kafka does. Risk of "
+        "leaving them out: an --as-of in the future drops producers that are alive.",
     ),
 ]
 AllowUnproven = Annotated[
-    bool, typer.Option("--allow-unproven", help="Write UNPROVEN snapshots in place. Risk: an open transaction may be forgotten.")
+    bool,
+    typer.Option(
+        "--allow-unproven",
+        help="Write UNPROVEN snapshots in place, too. Risk: an open transaction may be forgotten. Default: only with --out.",
+    ),
 ]
+Save = Annotated[
+    str | None,
+    typer.Option(
+        "--save",
+        metavar="FILE",
+        help="Save the plan for `rebuild --plan FILE`; an older plan there is replaced. Default: none.",
+    ),
+]
+SavedPlan = Annotated[
+    str | None,
+    typer.Option(
+        "--plan",
+        metavar="FILE",
+        help="Carry out a saved plan, with the options it was made with; refused when the disk has moved on. Default: none.",
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Replay and judge, and write no snapshot. Default: write them.")]
 
 
 def plan(
@@ -103,12 +150,17 @@ def plan(
     topic: Topic = None,
     partition: Partition = None,
     offsets: Offset = None,
-    save: Annotated[str | None, typer.Option("--save", metavar="FILE", help="Save the plan for `rebuild --plan FILE`.")] = None,
+    save: Save = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
     verbose: Verbose = 0,
 ) -> None:
-    """Reads only: shows what `rebuild` would write, from where it would replay and why, and what that costs."""
+    """Reads only: shows what `rebuild` would write, from where it would replay and why, and what that costs.
+
+    PATH is a partition directory, a log directory, or any directory above them; several may be named. The plan is that of
+    `rebuild` with the same options. Of the segments it reads the end of each last one, and a sample that tells the speed. Exit
+    code 1 when something that is wanted is left out.
+    """
     from snaprebuild.cli.rebuild_output import plan_document, print_plan
     from snaprebuild.cli.result import begin, leave
     from snaprebuild.operations.plan import make_plan
@@ -147,9 +199,7 @@ def plan(
 def rebuild(
     paths: Paths = None,
     server_properties: ServerProperties = None,
-    plan: Annotated[
-        str | None, typer.Option("--plan", metavar="FILE", help="Carry out a saved plan; refused when the disk moved on.")
-    ] = None,
+    plan: SavedPlan = None,
     out: Out = None,
     boundaries: BoundariesOption = Boundaries.MISSING,
     replay_from: ReplayFromOption = ReplayStart.AUTO,
@@ -157,7 +207,7 @@ def rebuild(
     crc: CrcOption = Crc.CHECK,
     drop_expired: DropExpired = False,
     allow_unproven: AllowUnproven = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Replay and judge, write nothing.")] = False,
+    dry_run: DryRun = False,
     jobs: Jobs = None,
     as_of: AsOf = None,
     expiration_ms: ExpirationMs = None,
@@ -168,7 +218,12 @@ def rebuild(
     report: Report = None,
     verbose: Verbose = 0,
 ) -> None:
-    """WRITES snapshots that are missing, into the log directories or to --out; an existing file is never replaced."""
+    """WRITES snapshots that are missing, into the log directories or to --out; an existing file is never replaced.
+
+    PATH is a partition directory, a log directory, or any directory above them; several may be named. Stop the broker first:
+    while it runs, only --out and --dry-run work. The snapshots take effect when it next starts. Exit code 1 when something that
+    is wanted is left out.
+    """
     from snaprebuild.cli.progress import progress_of
     from snaprebuild.cli.rebuild_output import print_rebuild, rebuild_document
     from snaprebuild.cli.result import begin, leave
@@ -176,6 +231,7 @@ def rebuild(
     from snaprebuild.operations.rebuild import rebuild as carry_out
     from snaprebuild.operations.saved_plan import load_plan
 
+    check_paths(None, plan=plan)
     begin(verbose, {"--report": report}, plan)
     request = _request(
         paths,
@@ -225,8 +281,9 @@ def _request(
 ) -> Request:
     from snaprebuild.operations.plan import Request
 
-    if not all(paths or ()) or "" in (out, server_properties):
-        raise UsageError("a path is empty")
+    check_paths(paths, server_properties=server_properties, out=out)
+    if set_aside and out is not None:
+        raise UsageError("--set-aside renames files in the log directories, and --out leaves those alone: give one of them")
     return Request(
         paths=tuple(os.path.abspath(path) for path in paths or ()),
         server_properties=None if server_properties is None else os.path.abspath(server_properties),

@@ -234,8 +234,11 @@ def _nothing(partition: PartitionSource, target: str, fault: str | None, log_end
 
 def _check_output(out: str, targets: Iterable[str], partitions: Iterable[PartitionSource]) -> None:
     """A directory that a broker does not know keeps it from starting, so nothing foreign is put where one may run."""
-    if os.path.exists(out) and not os.path.isdir(out):
-        raise UsageError("--out is no directory", path=out)
+    above = out
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        raise UsageError("--out leads there, and it is no directory", path=above)
     real = {os.path.realpath(target) for target in targets}
     own = {os.path.realpath(partition.directory.path) for partition in partitions}
     for target in sorted(real):

@@ -73,7 +73,7 @@ def load_plan(path: str) -> Plan:
         resolved = _request_of({**saved["request"], "expiration_ms": saved["expiration_ms"]})
         expected = {partition["path"]: dict(partition) for partition in saved["partitions"]}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError(f"is no saved plan: {error!r}", path=path) from error
+        raise UsageError("is no saved plan, or was damaged or edited", path=path) from error
     plan = make_plan(resolved)
     plan = replace(plan, request=replace(plan.request, expiration_ms=request.expiration_ms))
     present = {partition.source.directory.path: partition_fingerprint(partition) for partition in plan.partitions}

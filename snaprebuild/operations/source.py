@@ -32,6 +32,9 @@ __all__ = [
     "read_server_properties",
 ]
 
+DEFAULT_LOG_DIR = "/tmp/kafka-logs"  # noqa: S108
+"""``log.dir`` where neither it nor ``log.dirs`` is set."""
+
 EXPIRATION_BEFORE_3_4_MS = 604_800_000
 """Brokers before 3.4 expire producers by ``transactional.id.expiration.ms``, seven days by default (KIP-854)."""
 
@@ -149,11 +152,13 @@ def open_source(paths: Iterable[str], server_properties: str | None = None, sele
         UsageError: nothing to read from, or a path that is no directory.
     """
     properties = None if server_properties is None else read_server_properties(server_properties)
+    if properties is not None and not (properties.get("log.dirs") or properties.get("log.dir") or os.path.isdir(DEFAULT_LOG_DIR)):
+        raise UsageError(f"has no log.dirs, and Kafka's default {DEFAULT_LOG_DIR} does not exist", path=server_properties)
     roots = [*paths, *(() if properties is None else log_dirs_of(properties))]
     if not all(roots):
         raise UsageError("a path is empty")
     if not roots:
-        raise UsageError("name at least one path, or a server.properties that has log.dirs")
+        raise UsageError("name at least one path, or the --server-properties of a broker")
     discovery = find_partitions(roots)
     partitions: list[PartitionSource] = []
     findings = [finding_of_error(error, error.path or "") for error in discovery.faults]
@@ -240,7 +245,7 @@ def read_server_properties(path: str) -> Properties:
 
 def log_dirs_of(properties: Properties) -> list[str]:
     """``log.dirs``, else ``log.dir``, else Kafka's default."""
-    value = properties.get("log.dirs") or properties.get("log.dir") or "/tmp/kafka-logs"  # noqa: S108
+    value = properties.get("log.dirs") or properties.get("log.dir") or DEFAULT_LOG_DIR
     return [part.strip() for part in value.split(",") if part.strip()]
 
 

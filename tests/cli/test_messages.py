@@ -1,0 +1,223 @@
+"""What is said about wrong options, and what the help says of right ones."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+import typer
+from command import snaprebuild
+
+from snaprebuild.cli import main as command
+from snaprebuild.cli.options import as_of_ms
+
+FIXTURE = "fixtures/magic0"
+INTERNALS = re.compile(r"Traceback|\w+Error\b|\w+Exception|isoformat|NoneType|Errno|integer range|python|<class|object at 0x")
+"""Words of the language that the program is written in."""
+
+GROUP = typer.main.get_command(command.app)
+assert isinstance(GROUP, click.Group)
+VERBS = sorted(GROUP.commands)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ("--as-of", "yesterday"),
+            "--as-of: expected a time like 2026-11-21T12:00:00Z, milliseconds since 1970, or now; found 'yesterday'",
+        ),
+        (("--as-of", ""), "--as-of: expected a time like"),
+        (("--as-of", "2026-13-01"), "found '2026-13-01'"),
+        (("--as-of", "-1"), "found '-1'"),
+        (("--as-of", "1700000000"), "1700000000 ms lie before 1974: are they seconds"),
+        (("--as-of", "20261121"), "20261121 ms lie before 1974: are they seconds, or a date without dashes?"),
+        (("--as-of", "9" * 70), "'" + "9" * 57 + "...' does not lie between 1970 and 9999"),
+        (("--as-of", "1969-12-31T23:59:59Z"), "'1969-12-31T23:59:59Z' does not lie between 1970 and 9999"),
+        (("--expiration-ms", "0"), "'--expiration-ms': expected a number from 1 to 9223372036854775807, found '0'"),
+        (("--expiration-ms", "1.5"), "found '1.5'"),
+        (("--expiration-ms", "9223372036854775808"), "found '9223372036854775808'"),
+        (("--offsets", ""), "--offsets: expected FROM:TO, FROM:, :TO or one offset; found ''"),
+        (("--offsets", ":"), "found ':'"),
+        (("--offsets", "a:b"), "found 'a:b'"),
+        (("--offsets", "-5:-1"), "found '-5:-1'"),
+        (("--offsets", "1_0"), "found '1_0'"),
+        (("--offsets", "٧"), "found '٧'"),
+        (("--offsets", "5:1"), "--offsets: nothing lies in '5:1'"),
+        (("--offsets", "9223372036854775808:"), "--offsets: no offset is larger than 9223372036854775807"),
+        (("--partition", "-1"), "'--partition': expected a number from 0 to 2147483647, found '-1'"),
+        (("--partition", "x"), "found 'x'"),
+        (("--topic", ""), "--topic: the pattern is empty"),
+        (("--jobs", "0"), "'--jobs': expected a number from 1 to 1024, found '0'"),
+        (("--jobs", "100000000"), "found '100000000'"),
+        (("--output", "yaml"), "'yaml' is not one of 'table', 'json'"),
+        (("--out", ""), "--out: the path is empty"),
+        (("--out", "README.md"), "README.md: --out leads there, and it is no directory"),
+        (("--out", "README.md/below/it"), "README.md: --out leads there, and it is no directory"),
+        (("--out", "nowhere", "--set-aside"), "--set-aside renames files in the log directories, and --out leaves those alone"),
+        (("--server-properties", ""), "--server-properties: the path is empty"),
+        (("--server-properties", "fixtures"), "--server-properties: expected a file, found the directory fixtures"),
+        (("--server-properties", "nowhere"), "nowhere: does not exist"),
+        (("--report", ""), "--report: expected a file, found an empty path"),
+        (("--report", "fixtures"), "--report: expected a file, found fixtures"),
+        (("--report", "nowhere/report.json"), "--report: the directory of nowhere/report.json does not exist"),
+        (("",), "a PATH is empty"),
+        (("nowhere",), "nowhere: does not exist"),
+        (("README.md",), "README.md: is no directory"),
+        (("--nope",), "No such option '--nope'"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else "",
+)
+def test_one_line_says_what_was_expected_and_found(arguments: tuple[str, ...], said: str) -> None:
+    run = snaprebuild("rebuild", FIXTURE, "--dry-run", *arguments)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert said in run.stderr
+    assert run.stderr.startswith("snaprebuild: ")
+    assert run.stderr.count("\n") == 1, run.stderr
+    assert not INTERNALS.search(run.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("rebuild",), "name at least one path, or the --server-properties of a broker"),
+        (("rebuild", "--plan", ""), "--plan: the path is empty"),
+        (("rebuild", "--plan", "fixtures"), "--plan: expected a file, found the directory fixtures"),
+        (("rebuild", "--plan", "README.md"), "README.md: is no saved plan"),
+        (("plan", FIXTURE, "--save", "nowhere/plan.json"), "--save: the directory of nowhere/plan.json does not exist"),
+        (("plan", FIXTURE, "--save", "one.json", "--report", "./one.json"), "--report and --save name one file"),
+        (("rebuild", "--plan", "README.md", "--report", "README.md"), "--plan and --report name one file"),
+        (("rebuildd",), "No such command 'rebuildd'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_documents_and_verbs(arguments: tuple[str, ...], said: str) -> None:
+    run = snaprebuild(*arguments)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert said in run.stderr
+    assert run.stderr.count("\n") == 1
+    assert not INTERNALS.search(run.stderr)
+
+
+def test_a_broker_without_log_dirs(tmp_path: Path) -> None:
+    """Kafka's default is looked for, and the message says whose it is."""
+    properties = tmp_path / "server.properties"
+    properties.write_text("broker.id=1\n")
+    run = snaprebuild("scan", "--server-properties", properties)
+    if not os.path.isdir("/tmp/kafka-logs"):
+        assert run.exit_code == 2
+        assert f"{properties}: has no log.dirs, and Kafka's default /tmp/kafka-logs does not exist" in run.stderr
+
+
+def test_moments() -> None:
+    assert as_of_ms("0") == 0
+    assert as_of_ms("1795262400000") == as_of_ms("2026-11-21T12:00:00Z") == as_of_ms("2026-11-21T13:00:00+01:00")
+    assert as_of_ms("2026-11-21T12:00:00") == 1_795_262_400_000, "UTC, where no zone is named"
+    assert as_of_ms("1970-01-12T13:46:40Z") == 1_000_000_000, "a date is taken as it is"
+
+
+NASTY = (
+    "",
+    " ",
+    "0",
+    "-1",
+    "1e9",
+    "²",
+    "٧",
+    "\x1b[2J",
+    "a\nb",
+    "caf\udce9",
+    "null",
+    "--",
+    "../..",
+    "/dev/null",
+    "9" * 5000,
+    "[",
+    "%s {0}",
+)
+
+
+def options_of(verb: str) -> list[click.Option]:
+    return [each for each in GROUP.commands[verb].params if isinstance(each, click.Option) and "--help" not in each.opts]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_nasty_values_of_every_option(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Documented exit codes, no word of the language, nothing that a terminal obeys, nothing written where nothing was asked."""
+    monkeypatch.chdir(tmp_path)
+    tried = 0
+    for option in options_of(verb):
+        for value in NASTY:
+            if option.is_flag or option.count:
+                continue
+            run_main(["snaprebuild", verb, "no-such-path", option.opts[0], value], monkeypatch)
+            printed = capsys.readouterr()
+            assert printed.out == ""
+            assert not INTERNALS.search(printed.err), (option.opts, value, printed.err)
+            assert "\x1b" not in printed.err
+            assert printed.err.count("\n") == 1
+            tried += 1
+    assert tried >= 5 * len(NASTY)
+    assert os.listdir(tmp_path) == []
+
+
+def run_main(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", argv)
+    with pytest.raises(SystemExit) as ended:
+        command.main()
+    assert ended.value.code in (2, 3, 5)
+
+
+# --- help ------------------------------------------------------------------------------------------------------------------
+
+RISKY = {"--set-aside", "--crc", "--drop-expired", "--allow-unproven", "--expiration-ms", "--replay-from"}
+"""Options with which a snapshot may become wrong, or a way back is lost."""
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_option_tells_its_default_and_its_risk(verb: str) -> None:
+    for option in options_of(verb):
+        assert re.search(r"Default: .+\.$", option.help or ""), option.opts
+        assert ("Risk" in (option.help or "")) == (option.opts[0] in RISKY), option.opts
+        assert option.help is not None
+        if not option.help.startswith(("table", "missing", "auto", "check")):  # the names of values
+            assert option.help[0].isupper()
+
+
+@pytest.mark.parametrize("verb", [None, *VERBS])
+def test_the_help_calls_the_command_by_its_name(verb: str | None) -> None:
+    run = snaprebuild(*(() if verb is None else (verb,)), "--help")
+    assert run.exit_code == 0
+    assert run.stdout.startswith("Usage: snaprebuild " + (f"{verb} " if verb else "["))
+    assert "python" not in run.stdout
+    assert max(map(len, run.stdout.splitlines())) <= 80
+    if verb is not None:
+        assert "PATH is a partition directory, a log directory, or any directory above them" in " ".join(run.stdout.split())
+
+
+def test_without_a_verb_the_help_is_shown() -> None:
+    run = snaprebuild()
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert run.stderr.startswith("Usage: snaprebuild [OPTIONS] COMMAND")
+    for verb in VERBS:
+        (line,) = [line for line in run.stderr.splitlines() if line.startswith(f"  {verb} ")]
+        assert line.endswith("."), "whole, not cut"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_ends_with_an_example_that_is_right(verb: str) -> None:
+    lines = snaprebuild(verb, "--help").stdout.rstrip().splitlines()
+    examples = lines[max(at for at, line in enumerate(lines) if line.strip() in ("Example:", "Examples:")) + 1 :]
+    assert examples
+    for example in examples:
+        program, named, *arguments = shlex.split(example)
+        assert (program, named) == ("snaprebuild", verb)
+        parse: Callable[..., click.Context] = GROUP.commands[verb].make_context
+        assert parse(verb, arguments).params["output"] is not None
