@@ -35,10 +35,12 @@ def _end_from(source: SegmentFile, base_offset: int, start_bytes: int, *, check_
     """Log end from a position on; None where no batch begins there, or where checksums speak against it."""
     reader = HeaderReader(source, check_crc=check_crc, start_bytes=start_bytes, block_bytes=1 << 20)
     end: int | None = None
+    damaged = False
     for block in reader:
-        end = int(block.rows["base_offset"][-1]) + int(block.rows["last_offset_delta"][-1]) + 1
+        damaged |= len(block.bad_crc) > 0
+        end = int(block.column("base_offset")[-1]) + int(block.column("last_offset_delta")[-1]) + 1
     assert reader.tail is not None
-    if start_bytes and (end is None or end <= base_offset or reader.bad_crc_positions or reader.tail.kind is TailKind.CORRUPT):
+    if start_bytes and (end is None or end <= base_offset or damaged or reader.tail.kind is TailKind.CORRUPT):
         return None
     return end
 

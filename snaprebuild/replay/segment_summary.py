@@ -12,12 +12,17 @@ import numpy as np
 from formats import limits
 from formats.batch_headers import HeaderBlock, HeaderReader, SegmentBytes, Tail
 from formats.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
-from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, effect_of_block
+from snaprebuild.replay.segment_effect import EFFECT_COLUMNS, IDENTITY, SegmentEffect, compose, effect_of_block
 
 __all__ = ["SegmentSummary", "summarise_segment"]
 
 BAD_CRC_LISTED_MAX = 100
 """Positions of damaged batches that a summary names; all are counted."""
+
+BLOCK_ROWS = 32_768
+"""Batches that are summarised together: their effects are composed for each producer, which should be the lesser part."""
+
+SUMMARY_COLUMNS = tuple(sorted({*EFFECT_COLUMNS, "magic", "record_count"}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +92,13 @@ def summarise_segment(
         TruncatedError: the segment became shorter while it was read.
         SnaprebuildError: whatever ``source`` raises when it cannot be read.
     """
-    reader = HeaderReader(source, check_crc=check_crc, hint=hint, block_bytes=block_bytes)
+    reader = HeaderReader(
+        source, check_crc=check_crc, hint=hint, block_bytes=block_bytes, block_rows=BLOCK_ROWS, columns=SUMMARY_COLUMNS
+    )
     facts = _Facts(base_offset)
     effects = _Effects()
     for block in reader:
         facts.take(block)
-        facts.take_bad_crc(block, reader.bad_crc_positions)
         effects.take(effect_of_block(block))
     assert reader.tail is not None
     return SegmentSummary(
@@ -105,7 +111,7 @@ def summarise_segment(
         effect=effects.total(),
         tail=reader.tail,
         crc_checked=check_crc,
-        bad_crc_count=len(reader.bad_crc_positions),
+        bad_crc_count=facts.bad_crc_count,
         bad_crc=tuple(facts.bad_crc),
         missing_offsets=facts.missing_offsets,
         partial_batches=facts.partial_batches,
@@ -145,7 +151,7 @@ class _Facts:
         self.next_offset = base_offset
         self.max_timestamp = -1
         self.bad_crc: list[tuple[int, int]] = []
-        self.bad_crc_seen = 0
+        self.bad_crc_count = 0
         self.missing_offsets = 0
         self.partial_batches = 0
         self.empty_control_batches = 0
@@ -155,26 +161,23 @@ class _Facts:
         self.transactional_batches = 0
 
     def take(self, block: HeaderBlock) -> None:
-        base = block.column("base_offset")
-        delta = block.column("last_offset_delta")
-        attributes = block.column("attributes")
-        has_producer = block.rows["producer_id"] >= 0
-        is_new = block.rows["magic"] == 2
-        is_control = attributes & ATTRIBUTE_CONTROL != 0
+        base, delta, count = (block.column(name) for name in ("base_offset", "last_offset_delta", "record_count"))
+        attributes, producer_id = block.column("attributes"), block.column("producer_id")
+        is_new = block.column("magic") == 2
         if self.batches == 0 and is_new[0]:
             self.first_offset = int(base[0])
         self._order(base, base + delta + 1, is_new)
+        self._bad_crc(block)
         self.batches += len(block)
         self.next_offset = int(base[-1]) + int(delta[-1]) + 1
-        self.max_timestamp = max(self.max_timestamp, int(block.rows["max_timestamp"].max()))
-        self.legacy_batches += int(np.count_nonzero(~is_new))
-        self.producer_batches += int(np.count_nonzero(has_producer))
-        self.transactional_batches += int(
-            np.count_nonzero(has_producer & ~is_control & (attributes & ATTRIBUTE_TRANSACTIONAL != 0))
-        )
-        count = block.column("record_count")
-        self.partial_batches += int(np.count_nonzero(is_new & (count != delta + 1)))
-        self.empty_control_batches += int(np.count_nonzero(is_new & is_control & (count == 0)))
+        self.max_timestamp = max(self.max_timestamp, int(block.column("max_timestamp").max()))
+        self.legacy_batches += len(block) - int(np.count_nonzero(is_new))
+        self.producer_batches += int(np.count_nonzero(producer_id >= 0))
+        transactional = attributes & (ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL) == ATTRIBUTE_TRANSACTIONAL
+        self.transactional_batches += int(np.count_nonzero(transactional & (producer_id >= 0)))
+        self.partial_batches += int(np.count_nonzero((count != delta + 1) & is_new))
+        empty = np.flatnonzero(count == 0)
+        self.empty_control_batches += int(np.count_nonzero(is_new[empty] & (attributes[empty] & ATTRIBUTE_CONTROL != 0)))
 
     def _order(self, first: np.ndarray, following: np.ndarray, is_new: np.ndarray) -> None:
         """Gaps and disorder between neighbours. Where the wrapper of an old message begins is not known, so no gap is seen there."""
@@ -182,12 +185,11 @@ class _Facts:
         disorder = np.flatnonzero((first < expected) | (following <= first))
         if len(disorder) and self.disorder_offset is None:
             self.disorder_offset = int(first[disorder[0]])
-        gaps = np.where(is_new & (first > expected), first - expected, 0)
-        self.missing_offsets += int(gaps.sum())
+        after_gap = np.flatnonzero(is_new & (first > expected))
+        self.missing_offsets += int((first[after_gap] - expected[after_gap]).sum())
 
-    def take_bad_crc(self, block: HeaderBlock, positions: list[int]) -> None:
-        fresh = positions[self.bad_crc_seen :]
-        self.bad_crc_seen = len(positions)
-        for position in fresh[: max(BAD_CRC_LISTED_MAX - len(self.bad_crc), 0)]:
-            row = int(np.searchsorted(block.position_bytes, position))
-            self.bad_crc.append((position, int(block.rows["base_offset"][row])))
+    def _bad_crc(self, block: HeaderBlock) -> None:
+        self.bad_crc_count += len(block.bad_crc)
+        rows = block.bad_crc[: BAD_CRC_LISTED_MAX - len(self.bad_crc)]
+        pairs = zip(block.position_bytes[rows].tolist(), block.column("base_offset")[rows].tolist(), strict=True)
+        self.bad_crc.extend(pairs)
