@@ -11,7 +11,6 @@ is not whole (the broker's iterators end silently there), or bytes on which the 
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -234,8 +233,8 @@ class HeaderReader:
         """The bytes of the segment block by block, and what is read of them while they are there and in the processor's cache."""
         dtype = _row_dtype(self.grammar)
         capacity = min(max(self.block_bytes, 2 * limits.BATCH_HEADER_BYTES_MAX), max(self.source.size_bytes, 1))
-        # Anonymous memory that can be searched. Behind the block: a row's width, so that a short message at its end is gathered like any.
-        data = mmap.mmap(-1, capacity + dtype.itemsize)
+        # A bytearray can be searched. Behind the block: a row's width, so that a short message at its end is gathered like any.
+        data = bytearray(capacity + dtype.itemsize)
         buffer = np.frombuffer(data, dtype=np.uint8)
         position = self.start_bytes
         tail = self.tail
@@ -294,7 +293,7 @@ class HeaderReader:
         return filled
 
     def _walk(
-        self, data: mmap.mmap, buffer: np.ndarray, position: int, filled: int, dtype: np.dtype[np.void]
+        self, data: bytearray, buffer: np.ndarray, position: int, filled: int, dtype: np.dtype[np.void]
     ) -> tuple[np.ndarray, np.ndarray, int, FormatError | None]:
         """Offsets and rows of the whole batches of the block, where the last of them ends, and the error on which the walk stopped."""
         length_position = dtype.fields["length"][1]  # type: ignore[index]
@@ -310,7 +309,7 @@ class HeaderReader:
         return offsets, _gather(buffer, offsets, dtype), end, reason
 
     def _guesses(
-        self, data: mmap.mmap, buffer: np.ndarray, position: int, filled: int, length_position: int
+        self, data: bytearray, buffer: np.ndarray, position: int, filled: int, length_position: int
     ) -> Iterator[np.ndarray]:
         if self.hint is not None and len(self.hint):
             seeds = seeds_from_hints(self.hint, position, filled)

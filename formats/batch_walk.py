@@ -8,7 +8,6 @@ the answer of the plain walk. A seed that lies costs time, never truth.
 
 from __future__ import annotations
 
-from mmap import mmap
 from struct import Struct
 
 import numpy as np
@@ -41,7 +40,7 @@ _INT32 = Struct(">i").unpack_from
 
 
 def walk_by_length(
-    data: mmap, filled: int, length_position: int, name: str = "", position: int = 0, most: int | None = None
+    data: bytearray, filled: int, length_position: int, name: str = "", position: int = 0, most: int | None = None
 ) -> tuple[np.ndarray, int, FormatError | None]:
     """The plain walk, one batch after the other.
 
@@ -83,7 +82,7 @@ def seeds_from_hints(hint: np.ndarray, position: int, filled: int) -> np.ndarray
     return seeds
 
 
-def seeds_from_search(data: mmap, buffer: np.ndarray, filled: int, length_position: int) -> np.ndarray | None:
+def seeds_from_search(data: bytearray, buffer: np.ndarray, filled: int, length_position: int) -> np.ndarray | None:
     """Where batches of magic 2 seem to begin: where leader epoch and magic stand as in the first header. None where that does not pay."""
     sample, end, _ = walk_by_length(data, filled, length_position, most=SAMPLED_BATCHES)
     if len(sample) < SAMPLED_BATCHES or data[MAGIC_POSITION] != 2:
@@ -92,7 +91,7 @@ def seeds_from_search(data: mmap, buffer: np.ndarray, filled: int, length_positi
     step = mean * BATCHES_BETWEEN_SEEDS
     if mean > SEARCHED_BATCH_BYTES_MAX or filled < step * SEEDS_MIN:
         return None
-    pattern = data[LEADER_EPOCH_POSITION : MAGIC_POSITION + 1]
+    pattern = bytes(data[LEADER_EPOCH_POSITION : MAGIC_POSITION + 1])
     find = data.find
     found = [find(pattern, at, at + step) for at in range(step + LEADER_EPOCH_POSITION, filled - step, step)]
     seeds = np.asarray(found, dtype=np.int64) - LEADER_EPOCH_POSITION

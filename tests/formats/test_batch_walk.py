@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
-
 import numpy as np
 import pytest
 from header_engines import read_fast, read_reference, segment
@@ -35,9 +33,8 @@ def searched_log(count: int = 900, epoch_at: int | None = None) -> GeneratedLog:
     return GeneratedLog(tuple(data_batch(row, PAYLOADS[row % len(PAYLOADS)], epoch(row)) for row in range(count)))
 
 
-def blocks_of(data: bytes) -> tuple[mmap.mmap, np.ndarray]:
-    memory = mmap.mmap(-1, len(data) + 100)
-    memory[: len(data)] = data
+def blocks_of(data: bytes) -> tuple[bytearray, np.ndarray]:
+    memory = bytearray(data + bytes(100))
     return memory, np.frombuffer(memory, dtype=np.uint8)
 
 
