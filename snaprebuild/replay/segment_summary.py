@@ -19,7 +19,7 @@ __all__ = ["SegmentSummary", "summarise_segment"]
 BAD_CRC_LISTED_MAX = 100
 """Positions of damaged batches that a summary names; all are counted."""
 
-BLOCK_ROWS = 32_768
+BLOCK_ROWS = 65_536
 """Batches that are summarised together: their effects are composed for each producer, which should be the lesser part."""
 
 SUMMARY_COLUMNS = tuple(sorted({*EFFECT_COLUMNS, "magic", "record_count"}))
