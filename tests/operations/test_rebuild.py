@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,8 @@ from snaprebuild.operations import schedule
 from snaprebuild.operations.findings import Severity, exit_code_of
 from snaprebuild.operations.plan import Request, make_plan
 from snaprebuild.operations.rebuild import RebuildResult, rebuild
+from snaprebuild.operations.schedule import ReadTask, read_segment
+from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.storage import atomic_file
 
 NOW_MS = 1_795_270_000_000
@@ -85,6 +88,29 @@ def test_workers_in_place(replay_from: str, tmp_path: Path, monkeypatch: pytest.
     assert result.findings == ()
     for partition in ("mixed-0", "logappend-0"):
         assert snapshots_in(logs / partition) == truth("kafka27-mixed", partition)
+
+
+def killed_at_2181(task: ReadTask) -> SegmentSummary:
+    """As the kernel does when memory runs out."""
+    if task.base_offset == 2181:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read_segment(task)
+
+
+def test_a_segment_that_kills_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies below it is written, the finding names the file, and no other partition is affected."""
+    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+    monkeypatch.setattr(schedule, "read_segment", killed_at_2181)
+    logs = copy_of("kafka27-mixed", tmp_path)
+    remove_snapshots(logs / "mixed-0")
+    result = rebuilt(logs, jobs=2)
+    assert exit_code_of(result.findings) == 5
+    (finding,) = [each for each in result.findings if each.severity is Severity.STORAGE]
+    assert (finding.code, finding.path) == ("storage-failed", str(logs / "mixed-0" / f"{2181:020d}.log"))
+    assert "a worker process died while it read this file" in finding.message
+    expected = truth("kafka27-mixed", "mixed-0")
+    assert snapshots_in(logs / "mixed-0") == {offset: expected[offset] for offset in expected if offset <= 2181}
+    assert snapshots_in(logs / "logappend-0") == truth("kafka27-mixed", "logappend-0")
 
 
 # --- evidence --------------------------------------------------------------------------------------------------------------
