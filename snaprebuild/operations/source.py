@@ -16,7 +16,7 @@ from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.broker_lock import lock_holder
-from snaprebuild.storage.log_dir import BROKER_FILES, LogDirState, find_partitions, read_small_file
+from snaprebuild.storage.log_dir import BROKER_FILES, LogDirState, directory_fault, find_partitions, read_small_file
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = [
@@ -145,18 +145,28 @@ class Source:
 def open_source(paths: Iterable[str], server_properties: str | None = None, selection: Selection = Selection()) -> Source:
     """Finds the selected partitions below ``paths`` and below the ``log.dirs`` of a ``server.properties``.
 
+    Of several ``log.dirs`` some may be offline, as for a broker: each is a finding, and the others are read.
+
     Raises:
-        UsageError: nothing to read from, or a path that is no directory.
+        UsageError: nothing to read from, a path that is no directory, or no directory among the ``log.dirs``.
     """
     properties = None if server_properties is None else read_server_properties(server_properties)
-    roots = [*paths, *(() if properties is None else log_dirs_of(properties))]
+    log_dirs = [] if properties is None else [os.path.abspath(path) for path in log_dirs_of(properties)]
+    offline = {path: fault for path in log_dirs if (fault := directory_fault(path)) is not None}
+    if all(path in offline for path in log_dirs):
+        offline = {}  # not one to go on with: told as any path that leads nowhere
+    roots = [*paths, *(path for path in log_dirs if path not in offline)]
     if not all(roots):
         raise UsageError("a path is empty")
     if not roots:
         raise UsageError("name at least one path, or a server.properties that has log.dirs")
     discovery = find_partitions(roots)
     partitions: list[PartitionSource] = []
-    findings = [finding_of_error(error, error.path or "") for error in discovery.faults]
+    findings = [_offline(path, fault) for path, fault in offline.items()]
+    findings += [
+        _offline(error.path, error.message) if error.path in log_dirs else finding_of_error(error, error.path or "")
+        for error in discovery.faults
+    ]
     findings += [
         Finding("duplicate-path", Severity.NOTE, path, "was reached before by another path") for path in discovery.duplicates
     ]
@@ -179,6 +189,12 @@ def open_source(paths: Iterable[str], server_properties: str | None = None, sele
         message = "no partition was found here that the selection takes"
         findings.append(Finding("nothing-found", Severity.FINDING, os.path.abspath(roots[0]), message))
     return Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties))
+
+
+def _offline(path: str, fault: str) -> Finding:
+    """``LogManager.createAndValidateLogDirs`` goes on without a log directory that it can neither read nor create."""
+    message = f"{fault}: this log directory is left out, as a broker would take it for offline; the others are not affected"
+    return Finding("offline-log-dir", Severity.STORAGE, path, message)
 
 
 def live_broker_notes(source: Source) -> list[Finding]:

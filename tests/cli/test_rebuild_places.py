@@ -239,6 +239,23 @@ def test_server_properties(tmp_path: Path) -> None:
     assert overruled.document["expiration_ms"] == 5000
 
 
+def test_a_log_dir_that_is_offline(tmp_path: Path) -> None:
+    """Every verb tells it, and goes on with the others; where none is left the request makes no sense."""
+    logs, offline, properties = copy_of("kafka27-mixed", tmp_path), tmp_path / "disk2", tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={offline},{logs}\n")
+    for verb in ("scan", "plan", "rebuild", "verify"):
+        run = in_json(verb, "--server-properties", properties)
+        assert (run.exit_code, run.codes["offline-log-dir"]) == (5, 1)
+        assert f"{offline}: does not exist" in run.messages("offline-log-dir")
+        assert len(run.document["partitions"]) == 4
+    assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
+    properties.write_text(f"log.dirs={offline}\n")
+    for verb in ("scan", "plan", "rebuild", "verify"):
+        run = snaprebuild(verb, "--server-properties", properties)
+        assert (run.exit_code, run.stdout) == (2, "")
+    assert not offline.exists()
+
+
 def live_at(entries: Entries, as_of_ms: int, expiration_ms: int) -> Entries:
     """What a broker keeps when it loads them (``ProducerStateManager.isProducerExpired``): equality expires, open transactions never."""
     return frozenset(e for e in entries if e.current_txn_first_offset >= 0 or as_of_ms - e.timestamp < expiration_ms)
