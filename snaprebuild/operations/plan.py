@@ -189,7 +189,7 @@ def make_plan(request: Request, *, measure_rate: bool = False) -> Plan:
         measure_rate: read a sample to tell how long it would take.
 
     Raises:
-        UsageError: nothing to read, or targets that would collide.
+        UsageError: nothing to read from, or ``out`` is no directory.
         RefusedError: the output directory lies in a log directory.
     """
     source = open_source(request.paths, request.server_properties, request.selection)
@@ -255,19 +255,13 @@ def _lies_in(path: str, directory: str) -> bool:
 
 
 def _targets(out: str | None, partitions: tuple[PartitionSource, ...]) -> dict[str, str]:
-    """Where each partition's snapshots go: ``DIR/<topic-partition>`` if that is unique, else by the path below the source for all."""
+    """Where each partition's snapshots go: ``DIR/<topic-partition>`` if that is unique, else by the path below the sources for all."""
     if out is None:
         return {partition.directory.path: partition.directory.path for partition in partitions}
     names = [partition.topic_partition for partition in partitions]
     if len(set(names)) == len(names):
         return {partition.directory.path: os.path.join(out, partition.topic_partition) for partition in partitions}
-    targets: dict[str, str] = {}
-    for partition in partitions:
-        relative = partition.topic_partition if partition.relative == os.curdir else partition.relative
-        targets[partition.directory.path] = os.path.join(out, relative)
-    if len(set(targets.values())) < len(targets):
-        raise UsageError("two partitions would be written to the same place: name one common ancestor instead of several paths")
-    return targets
+    return {partition.directory.path: os.path.join(out, partition.relative) for partition in partitions}
 
 
 def _retention(server_properties: str | None) -> tuple[int, str]:

@@ -86,7 +86,7 @@ class PartitionSource:
     Attributes:
         directory: the listing.
         log_dir: the small files of its log directory.
-        relative: its path below the path that led to it.
+        relative: its path below the lowest directory that all paths of the request lie in.
     """
 
     directory: PartitionDir
@@ -161,6 +161,7 @@ def open_source(paths: Iterable[str], server_properties: str | None = None, sele
     if not roots:
         raise UsageError("name at least one path, or a server.properties that has log.dirs")
     discovery = find_partitions(roots)
+    ancestor = os.path.commonpath([os.path.abspath(root) for root in roots])
     partitions: list[PartitionSource] = []
     findings = [_offline(path, fault) for path, fault in offline.items()]
     findings += [
@@ -179,9 +180,10 @@ def open_source(paths: Iterable[str], server_properties: str | None = None, sele
                 continue
             skipped = _why_skipped(directory, directory.path in discovery.named)
             if skipped is None:
-                partitions.append(PartitionSource(directory, log_dir.state, discovery.relative[directory.path]))
+                partitions.append(PartitionSource(directory, log_dir.state, os.path.relpath(directory.path, ancestor)))
             else:
                 findings.append(skipped)
+    findings += _in_two_log_dirs(partitions, log_dirs)
     narrowed = bool(selection.topics or selection.partitions)
     empty_log_dir = any(os.path.lexists(os.path.join(root, name)) for root in roots for name in BROKER_FILES)
     if not partitions and not any(finding.severity for finding in findings) and (narrowed or not empty_log_dir):
@@ -195,6 +197,20 @@ def _offline(path: str, fault: str) -> Finding:
     """``LogManager.createAndValidateLogDirs`` goes on without a log directory that it can neither read nor create."""
     message = f"{fault}: this log directory is left out, as a broker would take it for offline; the others are not affected"
     return Finding("offline-log-dir", Severity.STORAGE, path, message)
+
+
+def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[str]) -> list[Finding]:
+    """``LogManager.loadLog`` throws when one broker has a partition twice. Elsewhere equal names are those of replicas, or of copies."""
+    own = {os.path.realpath(path) for path in log_dirs}
+    first: dict[str, str] = {}
+    findings = []
+    for partition in partitions:
+        if partition.log_dir.path in own:
+            other = first.setdefault(partition.topic_partition, partition.directory.path)
+            if other != partition.directory.path:
+                message = f"is also in {other}: the broker does not start with a partition in two log directories"
+                findings.append(Finding("partition-in-two-log-dirs", Severity.FINDING, partition.directory.path, message))
+    return findings
 
 
 def live_broker_notes(source: Source) -> list[Finding]:

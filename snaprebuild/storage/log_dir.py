@@ -139,14 +139,12 @@ class Discovery:
 
     Attributes:
         log_dirs: ordered by path.
-        relative: path of each partition directory below the path that led to it, for naming what is written elsewhere.
         named: partition directories that were named themselves, not found below a path.
         duplicates: paths that led to a directory which another path had led to before.
         faults: errors of directories that could not be listed; the others are not affected.
     """
 
     log_dirs: list[LogDir] = field(default_factory=list)
-    relative: dict[str, str] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)
     duplicates: list[str] = field(default_factory=list)
     faults: list[ReadFailedError] = field(default_factory=list)
@@ -171,7 +169,6 @@ def find_partitions(paths: Iterable[str]) -> Discovery:
                 found.duplicates.append(partition.path)
                 continue
             seen.add((partition.device, partition.inode))
-            found.relative[partition.path] = os.path.relpath(partition.path, root)
             if partition.path == root:
                 found.named.add(partition.path)
             by_log_dir.setdefault(_log_dir_of(partition.path), []).append(partition)

@@ -298,6 +298,24 @@ def test_a_log_dir_on_a_dead_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert {each.code for each in open_source([str(dead)]).findings} == {"storage-failed"}
 
 
+def test_one_partition_in_two_directories(tmp_path: Path) -> None:
+    """Copies and replicas have equal names; one broker does not start with a partition in two of its log directories."""
+    one, two, copy = (make_log_dir(tmp_path / name) for name in ("one", "two", "copy"))
+    for logs in (one, two, copy):
+        write_partition(logs / "t-0", {0: batch(0)})
+    write_partition(two / "t-1", {0: batch(0)})
+    write_partition(one / f"t-1.{'0' * 32}-future", {0: batch(0)})
+    apart = open_source([str(one), str(two), str(copy)])
+    assert names(apart) == ["t-0", "t-0", "t-0", "t-1"]
+    assert [finding.code for finding in apart.findings] == ["future-directory"]
+    (tmp_path / "link").symlink_to(one)
+    together = open_source([str(copy)], properties_of(tmp_path, tmp_path / "link", two))
+    assert names(together) == ["t-0", "t-0", "t-0", "t-1"]
+    (finding,) = [each for each in together.findings if each.code == "partition-in-two-log-dirs"]
+    assert finding.severity is Severity.FINDING
+    assert {finding.path, finding.message.split()[3].rstrip(":")} == {str(tmp_path / "link" / "t-0"), str(two / "t-0")}
+
+
 # --- exit codes ------------------------------------------------------------------------------------------------------------
 
 
