@@ -295,7 +295,7 @@ def _plan_partition(
         return replace(_nothing(partition, target, None, log_end), left_out=tuple(left_out))
     bases = [segment.base_offset for segment in directory.segments]
     mode = ReplayFrom(request.replay_from)
-    window = 0 if mode is ReplayFrom.LOG_START else window_index(directory, clock)
+    window = 0 if mode is ReplayFrom.LOG_START else window_index(partition, clock)
     stop = _stop_index(directory, request, boundaries, window)
     replay = PartitionReplay(directory, mode, clock, window, stop, boundaries[0][0], log_end or 0)
     start_index, start_reason = replay.start()
@@ -316,7 +316,7 @@ def _plan_partition(
         stop_index=stop,
         bytes_least=sum(size_from[start_index:]),
         bytes_most=sum(size_from) if mode is ReplayFrom.AUTO else sum(size_from[start_index:]),
-        retention_frees_ms=_retention_frees(directory, boundaries, retention_ms),
+        retention_frees_ms=_retention_frees(partition, boundaries, retention_ms),
     )
 
 
@@ -434,14 +434,14 @@ def not_due_in_place(partition: PartitionSource, offset: int, *, is_log_end: boo
     return None
 
 
-def _retention_frees(directory: PartitionDir, boundaries: list[tuple[int, bool, bool]], retention_ms: int) -> int | None:
+def _retention_frees(partition: PartitionSource, boundaries: list[tuple[int, bool, bool]], retention_ms: int) -> int | None:
     """When the newest closed segment without a snapshot is old enough to be deleted."""
     missing = {offset for offset, is_end, exists in boundaries if not exists and not is_end}
-    pairs = zip(directory.segments, directory.segments[1:], strict=False)
-    blocking = [segment for segment, following in pairs if following.base_offset in missing]
+    following = partition.directory.segments[1:]
+    blocking = [index for index, segment in enumerate(following) if segment.base_offset in missing]
     if not blocking or retention_ms < 0:
         return None
-    newest = largest_timestamp_hint(directory, blocking[-1])
+    newest = largest_timestamp_hint(partition, blocking[-1])
     return None if newest is None else newest + retention_ms
 
 
