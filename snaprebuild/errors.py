@@ -10,7 +10,8 @@
     └── StorageError          5   root of what the storage did
         ├── ReadFailedError       a file or directory cannot be read
         ├── WriteFailedError      nothing took effect
-        │   └── AlreadyExistsError    the name is taken; what stands there was not touched
+        │   ├── AlreadyExistsError    the name is taken; what stands there was not touched
+        │   └── BusyError             another run writes this very file now
         └── OutcomeUnknownError   it may have taken effect: look before trying again
 
 Bytes that do not follow their format have a tree of their own, ``formats.errors``. Exit code 1 (findings) and 0 are no errors.
@@ -23,6 +24,7 @@ from typing import ClassVar
 
 __all__ = [
     "AlreadyExistsError",
+    "BusyError",
     "DamagedInputError",
     "LockUnknownError",
     "OutcomeUnknownError",
@@ -120,6 +122,10 @@ class AlreadyExistsError(WriteFailedError):
     def __init__(self, message: str, *, path: str | None = None, errno: int | None = None, name: str = "") -> None:
         super().__init__(message, path=path, errno=errno)
         self.name = name
+
+
+class BusyError(WriteFailedError):
+    """Another run writes this very file now: in a moment it is there, or nobody holds it any more."""
 
 
 class OutcomeUnknownError(StorageError):

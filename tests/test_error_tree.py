@@ -19,6 +19,7 @@ EXIT_CODES = {
     "StorageError": 5,
     "WriteFailedError": 5,
     "AlreadyExistsError": 5,
+    "BusyError": 5,
     "OutcomeUnknownError": 5,
     "ReadFailedError": 5,
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from snaprebuild.cli.result import document, print_table, shown, size_text
+from snaprebuild.cli.result import document, labels_of, print_table, shown, size_text
 from snaprebuild.operations.findings import exit_code_of
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def _partition_plan(plan: PartitionPlan) -> dict[str, object]:
 def print_plan(plan: Plan) -> None:
     """A summary line, a table of partitions, and what is worth a sentence."""
     busy = [partition for partition in plan.partitions if partition.boundaries]
+    labels = labels_of(partition.source for partition in plan.partitions)
     rows = []
     for partition in sorted(busy, key=lambda each: -each.bytes_least):
         base = partition.source.directory.segments[partition.replay_index].base_offset
@@ -77,7 +78,7 @@ def print_plan(plan: Plan) -> None:
         frees = "-" if partition.retention_frees_ms is None else _time(partition.retention_frees_ms)
         expected = ", ".join(f"{count} {name}" for name, count in classes.items())
         row = (
-            partition.source.topic_partition,
+            labels[partition.source.directory.path],
             len(partition.boundaries),
             base,
             partition.replay_reason,

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from snaprebuild.operations.findings import Finding
+    from snaprebuild.operations.source import PartitionSource
 
 __all__ = [
     "begin",
     "console",
     "document",
+    "labels_of",
     "leave",
     "print_findings",
     "print_json",
@@ -50,6 +53,16 @@ def shown(path: str) -> str:
     """A path for a person: relative where it lies below the working directory."""
     relative = os.path.relpath(path)
     return path if relative.startswith(os.pardir) else relative
+
+
+def labels_of(partitions: Iterable[PartitionSource]) -> dict[str, str]:
+    """What a table calls each partition, by its path: its name, or where it lies below the sources if several have that name."""
+    partitions = list(partitions)
+    names = Counter(partition.topic_partition for partition in partitions)
+    return {
+        partition.directory.path: partition.topic_partition if names[partition.topic_partition] == 1 else partition.relative
+        for partition in partitions
+    }
 
 
 def size_text(size_bytes: int) -> str:

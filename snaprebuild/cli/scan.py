@@ -62,14 +62,11 @@ def scan(
     """
     from snaprebuild.cli.scan_output import SCAN_VERSION, scan_as_json
     from snaprebuild.operations.scan import scan as scan_source
-    from snaprebuild.operations.source import log_dirs_of, read_server_properties
 
     begin(verbose, report)
     # Half a million small values and no cycle: collecting would cost as much as the work.
     gc.disable()
-    source = open_selected(paths, server_properties, selection_of(topic, partition, None))
-    own = [] if server_properties is None else log_dirs_of(read_server_properties(server_properties))
-    result = scan_source(source, own)
+    result = scan_source(open_selected(paths, server_properties, selection_of(topic, partition, None)))
     if output is OutputFormat.JSON or report is not None:
         inputs = {
             "paths": paths or [],

@@ -116,34 +116,35 @@ def _partition(verdict: PartitionVerdict) -> dict[str, object]:
 
 
 def _print(result: VerifyResult, *, details: bool) -> None:
-    from snaprebuild.cli.result import print_table
+    from snaprebuild.cli.result import labels_of, print_table
 
+    labels = labels_of(verdict.source for verdict in result.partitions)
     rows = []
     for verdict in result.partitions:
         counts = Counter(each.comparison.status.value for each in verdict.snapshots)
         text = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items()) or "-"
-        rows.append((verdict.source.topic_partition, len(verdict.snapshots), text, len(verdict.missing)))
+        rows.append((labels[verdict.source.directory.path], len(verdict.snapshots), text, len(verdict.missing)))
     print_table("verified", ("partition", "snapshots", "verdict", "missing"), rows, right=("snapshots", "missing"))
     listed = []
     for verdict in result.partitions:
+        label = labels[verdict.source.directory.path]
         for each in verdict.snapshots:
             comparison = each.comparison
             if details or comparison.status.value not in ("equal", "equal_after_expiry"):
                 counts_text = f"{comparison.found_entries} of {comparison.expected_entries}"
-                listed.append(
-                    (verdict.source.topic_partition, each.offset, comparison.status.value, counts_text, comparison.reason)
-                )
+                listed.append((label, each.offset, comparison.status.value, counts_text, comparison.reason))
     if listed:
         columns = ("partition", "offset", "verdict", "entries", "because")
         print_table("snapshots", columns, listed, right=("offset",))
-    _print_differences(result)
+    _print_differences(result, labels)
 
 
-def _print_differences(result: VerifyResult) -> None:
+def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
     from snaprebuild.cli.result import print_table
 
     rows: list[tuple[object, ...]] = []
     for verdict in result.partitions:
+        label = labels[verdict.source.directory.path]
         for each in verdict.snapshots:
             if not each.comparison.proven_wrong:
                 continue
@@ -153,11 +154,10 @@ def _print_differences(result: VerifyResult) -> None:
                 values = (
                     "no entry" if difference.kind.value == "missing" else f"{difference.found} instead of {difference.expected}"
                 )
-                place = (verdict.source.topic_partition, each.offset, difference.producer_id)
-                rows.append((*place, what, values, difference.consequence))
+                rows.append((label, each.offset, difference.producer_id, what, values, difference.consequence))
             if len(certain) > DIFFERENCES_SHOWN_MAX:
                 more = f"and {len(certain) - DIFFERENCES_SHOWN_MAX} more (--output json lists them)"
-                rows.append((verdict.source.topic_partition, each.offset, "...", "", "", more))
+                rows.append((label, each.offset, "...", "", "", more))
     if rows:
         columns = ("partition", "offset", "producer id", "differs", "found", "what it costs")
         print_table("wrong entries", columns, rows, right=("offset", "producer id"))

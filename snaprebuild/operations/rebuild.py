@@ -15,9 +15,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from formats.errors import FormatError
-from formats.file_names import snapshot_file_name, snapshot_temporary_file_name
+from formats.file_names import parse_file_name, snapshot_file_name, snapshot_temporary_file_name
 from formats.producer_snapshot import read_entries, write_entries
-from snaprebuild.errors import AlreadyExistsError, ReadFailedError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
+from snaprebuild.errors import (
+    AlreadyExistsError,
+    BusyError,
+    ReadFailedError,
+    RefusedError,
+    SnaprebuildError,
+    StorageError,
+    WriteFailedError,
+)
 from snaprebuild.operations.crosscheck import CrossCheck, bad_checksum_finding, disorder_finding
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.plan import (
@@ -37,7 +45,7 @@ from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import expired_mask, same_when_loaded
-from snaprebuild.storage.atomic_file import Ownership, aside_name, create_file, set_aside
+from snaprebuild.storage.atomic_file import Ownership, aside_name, create_file, remove_second_name, set_aside
 from snaprebuild.storage.broker_lock import HeldLock, hold
 from snaprebuild.storage.log_dir import read_log_dir, read_small_file
 from snaprebuild.storage.partition_dir import list_partition_dir
@@ -54,6 +62,11 @@ PENDING_MAX = 4 * WRITERS
 
 ASIDE_NUMBERS_MAX = 100
 """Snapshots of one offset that are set aside side by side."""
+
+BUSY_SECONDS_MAX = 30.0
+"""How long a file is waited for that another run writes into the same ``--out``: a large one on a slow device takes seconds."""
+
+BUSY_STEP_SECONDS = 0.05
 
 WRITTEN, EQUAL, KEPT, LEFT_OUT, WOULD_WRITE = "written", "equal", "kept", "left_out", "would_write"
 
@@ -143,14 +156,20 @@ def rebuild(plan: Plan, *, jobs: int | None = None, dry_run: bool = False, progr
         works = []
         for result in results:
             _note_left_out(result)
-            if not result.plan.boundaries:
+            second_names = _second_names(result.plan) if in_place and not dry_run else []
+            if not result.plan.boundaries and not second_names:
                 continue
             try:
                 lock = locks.of(result)
             except (RefusedError, WriteFailedError) as error:
-                _refuse(result, error)
+                if result.plan.boundaries:
+                    _refuse(result, error)
                 continue
-            works.append(_RebuildWork(result, context, lock))
+            if lock is not None:
+                for offset in second_names:
+                    _remove_second_name(result, offset)
+            if result.plan.boundaries:
+                works.append(_RebuildWork(result, context, lock))
         run(works, jobs)
     return RebuildResult(plan, tuple(results), dry_run)
 
@@ -218,6 +237,32 @@ def _note_left_out(result: PartitionResult) -> None:
         unknown = reason in (NO_BROKER_FILES, CLEANER_UNKNOWN, END_BELOW_RECOVERY_POINT, IRREGULAR_NAME)
         code, severity = ("not-known-to-be-due", Severity.FINDING) if unknown else ("not-due", Severity.NOTE)
         result.findings.append(Finding(code, severity, path, reason, offset))
+
+
+def _second_names(plan: PartitionPlan) -> list[int]:
+    """Offsets of snapshots that seem to have their temporary name, too: a run was killed between link and unlink."""
+    directory = plan.source.directory
+    found = []
+    for name in directory.temporary:
+        known = parse_file_name(name)
+        assert known is not None
+        assert known.offset is not None
+        snapshot = directory.snapshot_at(known.offset)
+        with contextlib.suppress(OSError):
+            if snapshot is not None and os.lstat(directory.file_path(name)).st_ino == snapshot.identity.inode:
+                found.append(known.offset)
+    return found
+
+
+def _remove_second_name(result: PartitionResult, offset: int) -> None:
+    """It harms nobody, so that it is no failure where it cannot be removed."""
+    name, target = snapshot_temporary_file_name(offset), result.plan.target
+    try:
+        if remove_second_name(target, snapshot_file_name(offset), name):
+            log.info("%s: %s was a second name of a whole snapshot, left by a run that was killed: removed", target, name)
+    except StorageError as error:
+        message = f"{name} is a second name of a whole snapshot, left by a run that was killed, and stays: {error.message}"
+        result.findings.append(Finding("left-over-temporary", Severity.NOTE, target, message, offset))
 
 
 def _refuse(result: PartitionResult, error: SnaprebuildError) -> None:
@@ -485,22 +530,38 @@ class _RebuildWork(Work):
         self._judged(wanted, judgement)
         path = os.path.join(self._result.plan.target, snapshot_file_name(wanted.offset))
         existing = self._compare_out(path, entries)
-        if existing is None and not self._dry_run:
-            try:
-                os.makedirs(self._result.plan.target, exist_ok=True)
-            except OSError as error:
-                message = f"cannot be created: {error.strerror}"
-                raise WriteFailedError(message, path=self._result.plan.target, errno=error.errno) from error
-            try:
-                self._create(wanted, entries, None)
-            except AlreadyExistsError:
-                existing = self._compare_out(path, entries)
         if existing is None:
-            return self._result_of(wanted, WOULD_WRITE if self._dry_run else WRITTEN, entries, judgement)
+            if self._dry_run:
+                return self._result_of(wanted, WOULD_WRITE, entries, judgement)
+            if self._is_created_out(wanted, entries):
+                return self._result_of(wanted, WRITTEN, entries, judgement)
+            existing = self._compare_out(path, entries)  # another run was faster
+        elif not self._dry_run:
+            _remove_second_name(self._result, wanted.offset)
         if existing:
             return self._result_of(wanted, EQUAL, entries, judgement)
         self._finding("different-file", Severity.FINDING, f"{path} is there and differs: kept", wanted.offset)
         return self._result_of(wanted, KEPT, entries, judgement)
+
+    def _is_created_out(self, wanted: BoundaryPlan, entries: np.ndarray) -> bool:
+        """Creates a file; False where its name is taken. One that another run writes now is waited for: most likely it is the same."""
+        try:
+            os.makedirs(self._result.plan.target, exist_ok=True)
+        except OSError as error:
+            message = f"cannot be created: {error.strerror}"
+            raise WriteFailedError(message, path=self._result.plan.target, errno=error.errno) from error
+        deadline = time.monotonic() + BUSY_SECONDS_MAX
+        while True:
+            try:
+                self._create(wanted, entries, None)
+            except AlreadyExistsError:
+                return False
+            except BusyError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(BUSY_STEP_SECONDS)
+            else:
+                return True
 
     def _compare_out(self, path: str, entries: np.ndarray) -> bool | None:
         """Whether the file that is there is equal as a map, after one expiry filter on both sides; None when there is none."""

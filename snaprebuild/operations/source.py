@@ -16,7 +16,7 @@ from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.broker_lock import lock_holder
-from snaprebuild.storage.log_dir import BROKER_FILES, LogDirState, find_partitions, read_small_file
+from snaprebuild.storage.log_dir import BROKER_FILES, LogDirState, directory_fault, find_partitions, read_small_file
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = [
@@ -86,7 +86,7 @@ class PartitionSource:
     Attributes:
         directory: the listing.
         log_dir: the small files of its log directory.
-        relative: its path below the path that led to it.
+        relative: its path below the lowest directory that all paths of the request lie in.
     """
 
     directory: PartitionDir
@@ -145,18 +145,29 @@ class Source:
 def open_source(paths: Iterable[str], server_properties: str | None = None, selection: Selection = Selection()) -> Source:
     """Finds the selected partitions below ``paths`` and below the ``log.dirs`` of a ``server.properties``.
 
+    Of several ``log.dirs`` some may be offline, as for a broker: each is a finding, and the others are read.
+
     Raises:
-        UsageError: nothing to read from, or a path that is no directory.
+        UsageError: nothing to read from, a path that is no directory, or no directory among the ``log.dirs``.
     """
     properties = None if server_properties is None else read_server_properties(server_properties)
-    roots = [*paths, *(() if properties is None else log_dirs_of(properties))]
+    log_dirs = [] if properties is None else [os.path.abspath(path) for path in log_dirs_of(properties)]
+    offline = {path: fault for path in log_dirs if (fault := directory_fault(path)) is not None}
+    if all(path in offline for path in log_dirs):
+        offline = {}  # not one to go on with: told as any path that leads nowhere
+    roots = [*paths, *(path for path in log_dirs if path not in offline)]
     if not all(roots):
         raise UsageError("a path is empty")
     if not roots:
         raise UsageError("name at least one path, or a server.properties that has log.dirs")
     discovery = find_partitions(roots)
+    ancestor = os.path.commonpath([os.path.abspath(root) for root in roots])
     partitions: list[PartitionSource] = []
-    findings = [finding_of_error(error, error.path or "") for error in discovery.faults]
+    findings = [_offline(path, fault) for path, fault in offline.items()]
+    findings += [
+        _offline(error.path, error.message) if error.path in log_dirs else finding_of_error(error, error.path or "")
+        for error in discovery.faults
+    ]
     findings += [
         Finding("duplicate-path", Severity.NOTE, path, "was reached before by another path") for path in discovery.duplicates
     ]
@@ -169,9 +180,10 @@ def open_source(paths: Iterable[str], server_properties: str | None = None, sele
                 continue
             skipped = _why_skipped(directory, directory.path in discovery.named)
             if skipped is None:
-                partitions.append(PartitionSource(directory, log_dir.state, discovery.relative[directory.path]))
+                partitions.append(PartitionSource(directory, log_dir.state, os.path.relpath(directory.path, ancestor)))
             else:
                 findings.append(skipped)
+    findings += _in_two_log_dirs(partitions, log_dirs)
     narrowed = bool(selection.topics or selection.partitions)
     empty_log_dir = any(os.path.lexists(os.path.join(root, name)) for root in roots for name in BROKER_FILES)
     if not partitions and not any(finding.severity for finding in findings) and (narrowed or not empty_log_dir):
@@ -179,6 +191,26 @@ def open_source(paths: Iterable[str], server_properties: str | None = None, sele
         message = "no partition was found here that the selection takes"
         findings.append(Finding("nothing-found", Severity.FINDING, os.path.abspath(roots[0]), message))
     return Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties))
+
+
+def _offline(path: str, fault: str) -> Finding:
+    """``LogManager.createAndValidateLogDirs`` goes on without a log directory that it can neither read nor create."""
+    message = f"{fault}: this log directory is left out, as a broker would take it for offline; the others are not affected"
+    return Finding("offline-log-dir", Severity.STORAGE, path, message)
+
+
+def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[str]) -> list[Finding]:
+    """``LogManager.loadLog`` throws when one broker has a partition twice. Elsewhere equal names are those of replicas, or of copies."""
+    own = {os.path.realpath(path) for path in log_dirs}
+    first: dict[str, str] = {}
+    findings = []
+    for partition in partitions:
+        if partition.log_dir.path in own:
+            other = first.setdefault(partition.topic_partition, partition.directory.path)
+            if other != partition.directory.path:
+                message = f"is also in {other}: the broker does not start with a partition in two log directories"
+                findings.append(Finding("partition-in-two-log-dirs", Severity.FINDING, partition.directory.path, message))
+    return findings
 
 
 def live_broker_notes(source: Source) -> list[Finding]:

@@ -36,6 +36,7 @@ __all__ = [
     "Discovery",
     "LogDir",
     "LogDirState",
+    "directory_fault",
     "find_partitions",
     "read_leader_epochs",
     "read_log_dir",
@@ -138,14 +139,12 @@ class Discovery:
 
     Attributes:
         log_dirs: ordered by path.
-        relative: path of each partition directory below the path that led to it, for naming what is written elsewhere.
         named: partition directories that were named themselves, not found below a path.
         duplicates: paths that led to a directory which another path had led to before.
         faults: errors of directories that could not be listed; the others are not affected.
     """
 
     log_dirs: list[LogDir] = field(default_factory=list)
-    relative: dict[str, str] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)
     duplicates: list[str] = field(default_factory=list)
     faults: list[ReadFailedError] = field(default_factory=list)
@@ -161,16 +160,15 @@ def find_partitions(paths: Iterable[str]) -> Discovery:
     by_log_dir: dict[str, list[PartitionDir]] = {}
     seen: set[tuple[int, int]] = set()
     for path in paths:
-        if not os.path.isdir(path):
-            what = "is no directory" if os.path.lexists(path) else "does not exist"
-            raise UsageError(what, path=path)
+        fault = directory_fault(path)
+        if fault is not None:
+            raise UsageError(fault, path=path)
         root = os.path.abspath(path)
         for partition in _walk(root, found):
             if (partition.device, partition.inode) in seen:
                 found.duplicates.append(partition.path)
                 continue
             seen.add((partition.device, partition.inode))
-            found.relative[partition.path] = os.path.relpath(partition.path, root)
             if partition.path == root:
                 found.named.add(partition.path)
             by_log_dir.setdefault(_log_dir_of(partition.path), []).append(partition)
@@ -178,6 +176,16 @@ def find_partitions(paths: Iterable[str]) -> Discovery:
         partitions = sorted(by_log_dir[log_dir], key=lambda each: (each.name.topic, each.name.partition, each.path))
         found.log_dirs.append(LogDir(read_log_dir(log_dir), tuple(partitions)))
     return found
+
+
+def directory_fault(path: str) -> str | None:
+    """Why a path leads to no directory, None where it leads to one; whether that can be listed is not asked."""
+    try:
+        return None if stat.S_ISDIR(os.stat(path).st_mode) else "is no directory"
+    except (FileNotFoundError, ValueError):  # a null byte stands in no path
+        return "does not exist"
+    except OSError as error:
+        return f"cannot be looked at: {error.strerror}"
 
 
 def _log_dir_of(path: str) -> str:

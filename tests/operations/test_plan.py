@@ -10,7 +10,7 @@ import pytest
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapshots, snapshot_name, write_partition
 from manifests import partition_fixtures
 
-from snaprebuild.errors import RefusedError, UsageError
+from snaprebuild.errors import RefusedError
 from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.plan import PartitionPlan, Plan, Request, make_plan
 from snaprebuild.operations.saved_plan import load_plan, save_plan
@@ -199,8 +199,11 @@ def test_targets_below_out(tmp_path: Path) -> None:
     assert [Path(each.target).relative_to(out).as_posix() for each in one.partitions] == ["t-0", "u-0"]
     both = planned(tmp_path / "host", out=out)
     assert [Path(each.target).relative_to(out).as_posix() for each in both.partitions] == ["a/t-0", "a/u-0", "b/t-0"]
-    with pytest.raises(UsageError, match="the same place"):
-        planned(tmp_path / "host" / "a", tmp_path / "host" / "b", out=out)
+    # Named one by one they are told apart as below their common ancestor, and so are single partitions.
+    named = planned(tmp_path / "host" / "a", tmp_path / "host" / "b", out=out)
+    assert [each.target for each in named.partitions] == [each.target for each in both.partitions]
+    alone = planned(tmp_path / "host" / "a" / "t-0", tmp_path / "host" / "b" / "t-0", out=out)
+    assert [Path(each.target).relative_to(out).as_posix() for each in alone.partitions] == ["a/t-0", "b/t-0"]
     selected = planned(tmp_path / "host", out=out, topics=("u",))
     assert [Path(each.target).relative_to(out).as_posix() for each in selected.partitions] == ["u-0"]
     # In place nothing can collide.

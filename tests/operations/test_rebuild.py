@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,11 +27,14 @@ from log_dirs import (
 from manifests import FIXTURES, partition_fixtures
 
 from formats.producer_snapshot import ProducerEntry
+from snaprebuild.errors import BusyError
 from snaprebuild.operations import rebuild as module
 from snaprebuild.operations import schedule
 from snaprebuild.operations.findings import Severity, exit_code_of
 from snaprebuild.operations.plan import Request, make_plan
 from snaprebuild.operations.rebuild import RebuildResult, rebuild
+from snaprebuild.operations.schedule import ReadTask, read_segment
+from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.storage import atomic_file
 
 NOW_MS = 1_795_270_000_000
@@ -85,6 +92,145 @@ def test_workers_in_place(replay_from: str, tmp_path: Path, monkeypatch: pytest.
     assert result.findings == ()
     for partition in ("mixed-0", "logappend-0"):
         assert snapshots_in(logs / partition) == truth("kafka27-mixed", partition)
+
+
+def killed_at_2181(task: ReadTask) -> SegmentSummary:
+    """As the kernel does when memory runs out."""
+    if task.base_offset == 2181:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read_segment(task)
+
+
+def test_a_segment_that_kills_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies below it is written, the finding names the file, and no other partition is affected."""
+    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+    monkeypatch.setattr(schedule, "read_segment", killed_at_2181)
+    logs = copy_of("kafka27-mixed", tmp_path)
+    remove_snapshots(logs / "mixed-0")
+    result = rebuilt(logs, jobs=2)
+    assert exit_code_of(result.findings) == 5
+    (finding,) = [each for each in result.findings if each.severity is Severity.STORAGE]
+    assert (finding.code, finding.path) == ("storage-failed", str(logs / "mixed-0" / f"{2181:020d}.log"))
+    assert "a worker process died while it read this file" in finding.message
+    expected = truth("kafka27-mixed", "mixed-0")
+    assert snapshots_in(logs / "mixed-0") == {offset: expected[offset] for offset in expected if offset <= 2181}
+    assert snapshots_in(logs / "logappend-0") == truth("kafka27-mixed", "logappend-0")
+
+
+# --- another run writes the same file -----------------------------------------------------------------------------------------
+
+
+HOLDS_AND_ENDS = """
+import fcntl, os, struct, sys
+path, data, ends = sys.argv[1], bytes.fromhex(sys.argv[2]), sys.argv[3]
+file = open(path, "x+b")
+fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("@hhqqi0q", fcntl.F_WRLCK, 0, 0, 0, 0))
+file.write(data[:7])
+file.flush()
+print("ready", flush=True)
+sys.stdin.readline()
+file.write(data[7:])
+file.flush()
+if ends == "done":
+    os.link(path, path.removesuffix(".tmp"))
+    os.unlink(path)
+if ends != "killed":
+    print("done", flush=True)
+    sys.stdin.readline()
+"""
+"""Another run in the middle of a file: it has the lock, and a few bytes are written."""
+
+
+@pytest.fixture
+def another_run(tmp_path: Path) -> Iterator[Callable[[bytes, str], subprocess.Popen[str]]]:
+    """Starts one that writes the boundary 583 into ``out``, and tells it to go on once our run has met its lock."""
+    started: list[subprocess.Popen[str]] = []
+    target = tmp_path / "out" / "mixed-0"
+    target.mkdir(parents=True)
+
+    def start(data: bytes, ends: str) -> subprocess.Popen[str]:
+        arguments = [str(target / f"{snapshot_name(583)}.tmp"), data.hex(), ends]
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLDS_AND_ENDS, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    yield start
+    for process in started:
+        process.communicate("\n\n", timeout=30)
+
+
+def goes_on_when_met(process: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The other run goes on the first time that ours has to wait."""
+    met: list[str] = []
+    create = module.create_file
+
+    def creating(directory: str, name: str, *arguments: object, **named: object) -> None:
+        try:
+            create(directory, name, *arguments, **named)  # type: ignore[arg-type]
+        except BusyError:
+            if not met:
+                assert process.stdin is not None
+                process.stdin.write("\n")
+                process.stdin.flush()
+            met.append(name)
+            raise
+
+    monkeypatch.setattr(module, "create_file", creating)
+    return met
+
+
+MIXED = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
+
+
+@pytest.mark.parametrize(
+    ("written", "ends", "action", "code"),
+    [
+        ("same", "done", "equal", 0),
+        ("other", "done", "kept", 1),
+        ("same", "killed", "written", 0),
+    ],
+)
+def test_another_run_writes_the_same_file(
+    written: str,
+    ends: str,
+    action: str,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    another_run: Callable[[bytes, str], subprocess.Popen[str]],
+) -> None:
+    """It is waited for, and what it leaves is compared; where it is killed, the file is ours to write."""
+    right = truth("kafka27-mixed", "mixed-0")[583]
+    data = snapshot_bytes(sorted(right, key=lambda entry: -entry.producer_id)) if written == "same" else EMPTY_SNAPSHOT
+    met = goes_on_when_met(another_run(data, ends), monkeypatch)
+    result = rebuilt(MIXED, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=0)
+    assert set(met) == {snapshot_name(583)}
+    actions = {each.offset: each.action for each in result.partitions[0].boundaries}
+    assert actions.pop(583) == action
+    assert set(actions.values()) == {"written"}
+    assert exit_code_of(result.findings) == code
+    found = snapshots_in(tmp_path / "out" / "mixed-0")
+    assert found[583] == (right if written == "same" else frozenset())
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_another_run_that_never_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, another_run: Callable[[bytes, str], subprocess.Popen[str]]
+) -> None:
+    """Its file is waited for so long and no longer; all others are written."""
+    monkeypatch.setattr(module, "BUSY_SECONDS_MAX", 0.3)
+    another_run(b"never to be whole", "hangs")
+    result = rebuilt(MIXED, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=0)
+    actions = {each.offset: each.action for each in result.partitions[0].boundaries}
+    assert actions.pop(583) == "left_out"
+    assert set(actions.values()) == {"written"}
+    assert [finding.code for finding in result.findings if finding.severity is Severity.STORAGE] == ["storage-failed"]
+    assert "another run writes this file now" in result.findings[0].message
+    assert (tmp_path / "out" / "mixed-0" / f"{snapshot_name(583)}.tmp").read_bytes() == b"never t"
 
 
 # --- evidence --------------------------------------------------------------------------------------------------------------

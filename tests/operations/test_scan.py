@@ -568,14 +568,6 @@ def test_the_same_partition_twice_counts_once(healthy: Path, tmp_path: Path) -> 
     assert result.exit_code == 0
 
 
-def test_partition_in_two_log_dirs_of_one_broker(tmp_path: Path) -> None:
-    one, two = copy_of("kafka4-mixed", tmp_path), Path(shutil.copytree(FIXTURES / "kafka4-mixed/logs", tmp_path / "two"))
-    source = open_source([str(one), str(two)], None, Selection(topics=("mixed",)))
-    assert "partition-in-two-log-dirs" not in codes(scan(source))
-    result = scan(source, [str(one), str(two)])
-    assert [finding.code for finding in result.findings if finding.severity] == ["partition-in-two-log-dirs"]
-
-
 def test_copy_without_broker_files_tells_nothing_of_the_next_start(healthy: Path, tmp_path: Path) -> None:
     bare = Path(shutil.copytree(healthy, tmp_path / "bare" / "mixed-0"))
     (bare / snapshot_name(687)).unlink()

@@ -169,27 +169,94 @@ def dies_at_three(task: ReadTask) -> SegmentSummary:
     return die(task) if is_bad(task) else read_segment(task)
 
 
+def dies_where_marked(task: ReadTask) -> SegmentSummary:
+    """The file beside the segment says how many times its reader dies; each death uses one up."""
+    for mark in Path(task.path).parent.glob(f"{task.base_offset}.dies.*"):
+        mark.unlink()
+        die(task)
+    return read_segment(task)
+
+
+def mark(directory: Path, base_offset: int, times: int) -> None:
+    for number in range(times):
+        (directory / f"{base_offset}.dies.{number}").write_bytes(b"")
+
+
+def dies_whatever_it_reads(task: ReadTask) -> SegmentSummary:
+    (Path(task.path).parent / f"{time.monotonic_ns()}.tried").write_bytes(b"")
+    return die(task)
+
+
 def runs_out_of_memory(task: ReadTask) -> SegmentSummary:
     if is_bad(task):
         raise MemoryError
     return read_segment(task)
 
 
-def test_a_worker_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for ever, and every partition that was not finished says why."""
-    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-    monkeypatch.setattr(schedule, "read_segment", dies_at_three)
+@pytest.fixture
+def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[ReadTask], SegmentSummary]], None]:
+    """Workers, always, which read in a way of their own."""
+
+    def install(read: Callable[[ReadTask], SegmentSummary]) -> None:
+        monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+        monkeypatch.setattr(schedule, "read_segment", read)
+
+    return install
+
+
+def test_a_segment_that_kills_every_worker_fails_its_partition_alone(
+    tmp_path: Path, dying: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    dying(dies_at_three)
     works = [Recorded(partition(tmp_path, f"t-{number}", 40)) for number in range(3)]
     run(works, 2)
-    assert not works[1].finished
-    assert 3 not in works[1].taken
-    for work in works:
-        assert work.finished == (work.error is None)
-        assert work.taken == list(range(len(work.taken)))
-        if work.error is not None:
-            assert isinstance(work.error, StorageError)
-            assert work.error.exit_code == 5
-            assert "a worker process died" in str(work.error)
+    assert [work.taken for work in works] == [list(range(40)), [0, 1, 2], list(range(40))]
+    assert [work.finished for work in works] == [1, 0, 1]
+    assert [works[0].error, works[2].error] == [None, None]
+    error = works[1].error
+    assert isinstance(error, StorageError)
+    assert (error.exit_code, error.path) == (5, str(tmp_path / "t-1" / f"{3:020d}.log"))
+    assert "a worker process died while it read this file" in str(error)
+    assert "are read once more, one at a time" in caplog.text
+
+
+@pytest.mark.parametrize("is_spinning", [False, True])
+def test_a_worker_that_is_killed_once_costs_nothing_but_time(
+    is_spinning: bool, tmp_path: Path, dying: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dying(dies_where_marked)
+    monkeypatch.setattr(schedule, "is_rotational", lambda _device: is_spinning)
+    works = [Recorded(partition(tmp_path, f"t-{number}", 20), rounds=2) for number in range(3)]
+    # Too far from each other to be in flight together.
+    mark(tmp_path / "t-0", 0, 1)
+    mark(tmp_path / "t-2", 19, 1)
+    run(works, 2)
+    assert [work.taken for work in works] == [list(range(20)) * 2] * 3
+    assert [(work.finished, work.error) for work in works] == [(1, None)] * 3
+    assert not list(tmp_path.rglob("*.dies.*")), "each of them killed a worker"
+
+
+def test_many_segments_that_kill_workers(tmp_path: Path, dying: Callable[..., None]) -> None:
+    """Side by side and one behind the other: who is guilty is told, and nobody else."""
+    dying(dies_where_marked)
+    works = [Recorded(partition(tmp_path, f"t-{number}", 6)) for number in range(8)]
+    guilty = {1: 0, 2: 3, 4: 5, 5: 5}
+    for number, base_offset in guilty.items():
+        mark(tmp_path / f"t-{number}", base_offset, 2)
+    run(works, 3)
+    assert [work.taken for work in works] == [list(range(guilty.get(number, 6))) for number in range(8)]
+    paths = {number: work.error.path for number, work in enumerate(works) if isinstance(work.error, StorageError)}
+    assert paths == {number: str(tmp_path / f"t-{number}" / f"{base:020d}.log") for number, base in guilty.items()}
+
+
+def test_workers_that_die_whatever_they_read(tmp_path: Path, dying: Callable[..., None]) -> None:
+    """Nobody waits for ever: a thousand partitions are not tried one by one where no worker can live."""
+    dying(dies_whatever_it_reads)
+    works = [Recorded(partition(tmp_path, f"t-{number}", 2)) for number in range(40)]
+    run(works, 2)
+    assert all(isinstance(work.error, StorageError) and not work.finished and not work.taken for work in works)
+    assert "die whatever they read" in str(works[-1].error)
+    assert len(list(tmp_path.rglob("*.tried"))) < 4 * schedule.LOST_MAX
 
 
 def test_a_worker_without_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
