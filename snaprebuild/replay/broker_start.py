@@ -22,6 +22,7 @@ __all__ = [
     "SnapshotFiles",
     "SnapshotOrigin",
     "broker_start",
+    "loaded_log_start",
     "remaining_after_checkpoint",
 ]
 
@@ -52,7 +53,7 @@ class LoadedLog:
 
     Attributes:
         base_offsets: of the segments, ascending; at least one.
-        log_start: the checkpointed log start offset, or the first base offset where there is none.
+        checkpointed_log_start: the log start offset of the broker's checkpoint, 0 where it has none.
         log_end: the log end offset.
         snapshots: offset of each snapshot file, and whether it parses.
         is_clean: whether the broker stopped cleanly.
@@ -60,11 +61,11 @@ class LoadedLog:
         without_index: base offsets of segments that have no ``.index``, which are recovered in any case.
         record_ends: last offset + 1 of a segment, where that is not the next base offset (the log has an offset gap there).
         family: which brokers.
-        is_tiered: remote storage is enabled: the log start may lie below the first segment on disk.
+        is_tiered: remote storage is on: the log start may lie below the first segment on disk.
     """
 
     base_offsets: tuple[int, ...]
-    log_start: int
+    checkpointed_log_start: int
     log_end: int
     snapshots: Mapping[int, bool]
     is_clean: bool
@@ -212,6 +213,19 @@ class SnapshotFiles:
             self._faulty.discard(offset)
 
 
+def loaded_log_start(checkpointed: int, first_base: int, *, is_tiered: bool) -> int:
+    """The log start offset of a log once it is loaded (``LogLoader.load``).
+
+    Only remote storage holds what lies below the first segment on disk.
+
+    Args:
+        checkpointed: the log start offset of the broker's checkpoint, 0 where it has none.
+        first_base: base offset of the first segment.
+        is_tiered: remote storage is on.
+    """
+    return checkpointed if is_tiered else max(checkpointed, first_base)
+
+
 def broker_start(log: LoadedLog) -> BrokerStart:
     """What becomes of the snapshots of a partition at the next start of its broker.
 
@@ -225,7 +239,7 @@ def broker_start(log: LoadedLog) -> BrokerStart:
     files.new_manager()
     if log.family is KafkaFamily.SINCE_2_8:
         files.remove_stray(log.base_offsets)
-    log_start = log.log_start if log.is_tiered else max(log.log_start, log.base_offsets[0])
+    log_start = loaded_log_start(log.checkpointed_log_start, log.base_offsets[0], is_tiered=log.is_tiered)
     files.rebuild(log.base_offsets, log_start, log.log_end, trusts_stop=log.is_clean)
     return BrokerStart(
         after=tuple(sorted(files.files.items())),
@@ -243,12 +257,12 @@ def _recover(files: SnapshotFiles, log: LoadedLog) -> None:
     for at, base_offset in enumerate(log.base_offsets):
         if base_offset in log.without_index:
             # The segments are loaded one by one, and this one is recovered before it is added.
-            files.recover_segment(log.base_offsets[:at], log.log_start, base_offset, ends[base_offset])
+            files.recover_segment(log.base_offsets[:at], log.checkpointed_log_start, base_offset, ends[base_offset])
     if not log.is_clean:
         # The segment that holds the recovery point is recovered too (`LogSegments.values` begins with the floor segment).
         first = max(0, bisect_right(log.base_offsets, log.recovery_point) - 1)
         for base_offset in log.base_offsets[first:]:
-            files.recover_segment(log.base_offsets, log.log_start, base_offset, ends[base_offset])
+            files.recover_segment(log.base_offsets, log.checkpointed_log_start, base_offset, ends[base_offset])
 
 
 def remaining_after_checkpoint(base_offsets: tuple[int, ...], snapshots: Iterable[int], recovery_point: int) -> tuple[int, ...]:
