@@ -6,8 +6,8 @@ each is listed once, and one that is reached twice (by two paths or a link) coun
 
 from __future__ import annotations
 
+import errno
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -31,6 +31,7 @@ from formats.partition_metadata import read_partition_metadata, uuid_to_text
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.broker_lock import LOCK_FILE_NAME
 from snaprebuild.storage.partition_dir import ENTRIES_MAX, PartitionDir, partition_dir_of_entries
+from snaprebuild.storage.regular_file import open_regular_file
 
 __all__ = [
     "Discovery",
@@ -68,15 +69,12 @@ def read_small_file(path: str, bytes_max: int = limits.TEXT_FILE_BYTES_MAX) -> b
         ReadFailedError: it cannot be read, is no regular file, or is larger than ``bytes_max``.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise ReadFailedError(f"cannot be opened: {error.strerror}", path=path, errno=error.errno) from error
+        fd, status = open_regular_file(path)
+    except ReadFailedError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise
     try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise ReadFailedError("is no regular file", path=path)
         size = status.st_size
         if size > bytes_max:
             raise ReadFailedError(f"has {size} bytes, more than the limit of {bytes_max}", path=path)
