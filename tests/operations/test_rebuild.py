@@ -23,11 +23,11 @@ from log_dirs import (
 from manifests import FIXTURES, partition_fixtures
 
 from formats.producer_snapshot import ProducerEntry
-from snaprebuild.operations import rebuild as module
-from snaprebuild.operations import schedule
+from snaprebuild.operations import schedule, snapshot_writer
 from snaprebuild.operations.findings import Severity, exit_code_of
 from snaprebuild.operations.plan import Request, make_plan
-from snaprebuild.operations.rebuild import RebuildResult, rebuild
+from snaprebuild.operations.rebuild import WRITERS, rebuild
+from snaprebuild.operations.rebuild_result import PartitionResult, RebuildResult
 from snaprebuild.storage import atomic_file
 
 NOW_MS = 1_795_270_000_000
@@ -274,10 +274,10 @@ def test_the_lock_file_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest
         (tmp_path / name).write_bytes(b"")
         (tmp_path / name).replace(logs / ".lock")
 
-    monkeypatch.setattr(module, "create_file", create_and_replace)
+    monkeypatch.setattr(snapshot_writer, "create_file", create_and_replace)
     result = rebuild(make_plan(Request((str(logs),), as_of_ms=NOW_MS)), jobs=1)
     assert exit_code_of(result.findings) == 3
-    assert 1 <= len(written) <= module.WRITERS, "those that were on their way"
+    assert 1 <= len(written) <= WRITERS, "those that were on their way"
     assert len(list(logs.rglob("*.snapshot"))) == 9 + len(written)
 
 
@@ -314,7 +314,7 @@ def test_one_bad_partition_among_many(tmp_path: Path) -> None:
 def test_progress_is_told_of_every_segment(tmp_path: Path) -> None:
     told: dict[str, int] = {}
 
-    def progress(result: module.PartitionResult, size_bytes: int) -> None:
+    def progress(result: PartitionResult, size_bytes: int) -> None:
         name = result.plan.source.topic_partition
         told[name] = told.get(name, 0) + size_bytes
 

@@ -1,0 +1,66 @@
+"""Writes snapshots to another place (``--out``): everything that was asked for, and never over what stands there."""
+
+from __future__ import annotations
+
+import os
+
+from formats.errors import FormatError
+from formats.producer_snapshot import read_entries
+from snaprebuild.errors import AlreadyExistsError, WriteFailedError
+from snaprebuild.operations.findings import Severity
+from snaprebuild.operations.rebuild_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
+from snaprebuild.operations.replay_partition import Clock
+from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, create_snapshot, tell_class
+from snaprebuild.replay.window import same_when_loaded
+from snaprebuild.storage.log_dir import read_small_file
+
+__all__ = ["OutWriter"]
+
+
+class OutWriter(SnapshotWriter):
+    """Writes the snapshots of one partition to its directory below ``--out``, which is made when the first one is there."""
+
+    def __init__(self, result: PartitionResult, clock: Clock, *, dry_run: bool) -> None:
+        """Takes what decides.
+
+        Args:
+            result: of the partition; findings go there.
+            clock: expiry, for comparing with what is there.
+            dry_run: write nothing.
+        """
+        self._result = result
+        self._clock = clock
+        self._dry_run = dry_run
+
+    def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
+        """As ``SnapshotWriter.write``."""
+        tell_class(self._result, rebuilt)
+        is_equal = self._is_equal_there(rebuilt)
+        if is_equal is None and not self._dry_run:
+            try:
+                os.makedirs(rebuilt.target, exist_ok=True)
+            except OSError as error:
+                raise WriteFailedError(f"cannot be created: {error.strerror}", path=rebuilt.target, errno=error.errno) from error
+            try:
+                create_snapshot(rebuilt, None)
+            except AlreadyExistsError:
+                is_equal = self._is_equal_there(rebuilt)
+        if is_equal is None:
+            return rebuilt.result(WOULD_WRITE if self._dry_run else WRITTEN)
+        if is_equal:
+            return rebuilt.result(EQUAL)
+        self._result.say("different-file", Severity.FINDING, f"{rebuilt.path} is there and differs: kept", rebuilt.wanted.offset)
+        return rebuilt.result(KEPT)
+
+    def _is_equal_there(self, rebuilt: RebuiltSnapshot) -> bool | None:
+        """Whether the file that is there is equal as a map, after one expiry filter on both sides; None when there is none."""
+        # A file that is larger by far is not read to be compared.
+        bytes_max = 10 + 46 * (2 * len(rebuilt.entries) + 1_000_000)
+        data = read_small_file(rebuilt.path, bytes_max=bytes_max)
+        if data is None:
+            return None
+        try:
+            found = read_entries(data, file=rebuilt.path)
+        except FormatError:
+            return False
+        return same_when_loaded(found, rebuilt.entries, self._clock.as_of_ms, self._clock.expiration_ms)
