@@ -21,13 +21,11 @@ from formats.file_names import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
-    PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     parse_file_name,
     parse_partition_dir_name,
 )
-from formats.partition_metadata import read_partition_metadata, uuid_to_text
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.broker_lock import LOCK_FILE_NAME
 from snaprebuild.storage.partition_dir import ENTRIES_MAX, PartitionDir, partition_dir_of_entries
@@ -41,7 +39,6 @@ __all__ = [
     "read_leader_epochs",
     "read_log_dir",
     "read_small_file",
-    "read_topic_id",
 ]
 
 DEPTH_MAX = 32
@@ -299,17 +296,3 @@ def read_leader_epochs(partition: PartitionDir) -> tuple[tuple[int, int], ...] |
     if data is None:
         return None
     return tuple((entry.epoch, entry.start_offset) for entry in read_leader_epoch_checkpoint(data, file=path))
-
-
-def read_topic_id(partition: PartitionDir) -> str | None:
-    """The topic id of ``partition.metadata`` as text; None when the file is absent.
-
-    Raises:
-        ReadFailedError: it cannot be read.
-        FormatError: it does not parse.
-    """
-    if not partition.has_metadata:
-        return None
-    path = partition.file_path(PARTITION_METADATA)
-    data = read_small_file(path)
-    return None if data is None else uuid_to_text(read_partition_metadata(data, file=path).topic_id)
