@@ -14,7 +14,7 @@ from snaprebuild.operations.findings import exit_code_of
 
 if TYPE_CHECKING:
     from snaprebuild.operations.plan import PartitionPlan, Plan
-    from snaprebuild.operations.rebuild import BoundaryResult, PartitionResult, RebuildResult
+    from snaprebuild.operations.rebuild_result import BoundaryResult, PartitionResult, RebuildResult
     from snaprebuild.replay.difference import Comparison
 
 __all__ = ["comparison_json", "plan_document", "print_plan", "print_rebuild", "rebuild_document"]

@@ -174,4 +174,4 @@ def write_report(path: str, result: Mapping[str, object]) -> None:
     """
     from snaprebuild.storage.small_file import write_text_file
 
-    write_text_file(path, json.dumps(result, indent=2, default=str) + "\n")
+    write_text_file(path, (json.dumps(result, indent=2, default=str), "\n"))

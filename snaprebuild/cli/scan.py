@@ -138,7 +138,7 @@ def _cells(counts: Counts) -> tuple[object, ...]:
 
 
 def _kind(partition: PartitionScan) -> str:
-    kinds = ["compacted" if partition.source.is_compacted else "", "tiered" if partition.is_tiered else ""]
+    kinds = ["compacted" if partition.source.is_compacted else "", "tiered" if partition.source.is_tiered else ""]
     if partition.source.topic_kind.value != "ordinary":
         kinds.insert(0, partition.source.topic_kind.value.replace("_", " "))
     return ", ".join(kind for kind in kinds if kind) or "ordinary"
@@ -150,7 +150,7 @@ def _end(partition: PartitionScan) -> str:
 
 
 def _because(partition: PartitionScan) -> str:
-    if not partition.can_be_tiered:
+    if not partition.source.can_be_tiered:
         return "(never uploaded)"
     return ", ".join(f"{blocker.value} {count}" for blocker, count in partition.blockers().items())
 
@@ -179,7 +179,7 @@ def _start_text(result: ScanResult) -> str:
 def _print_boundaries(result: ScanResult) -> None:
     """Every boundary as plain lines: a table of hundred thousands of rows would take minutes to lay out."""
     for partition in result.partitions:
-        lines = [f"\n{partition.source.directory.path}: log start {partition.log_start}, log end {_end(partition)}"]
+        lines = [f"\n{partition.source.directory.path}: log start {partition.source.log_start_offset}, log end {_end(partition)}"]
         for boundary in partition.boundaries:
             facts = [boundary.state.value]
             if boundary.is_log_end:

@@ -326,13 +326,13 @@ def _check_next_start(partition: PartitionSource, log_end: int, offsets: list[in
     start = broker_start(
         LoadedLog(
             base_offsets=tuple(segment.base_offset for segment in directory.segments),
-            log_start=partition.log_start_offset,
+            checkpointed_log_start=partition.checkpointed_log_start,
             log_end=log_end,
             snapshots=dict.fromkeys({*offsets, *(offset for offset, _ in directory.snapshots)}, True),
             is_clean=partition.log_dir.was_shut_down_cleanly,
             recovery_point=partition.recovery_point,
             without_index=frozenset(segment.base_offset for segment in directory.segments if segment.offset_index is None),
-            is_tiered=partition.log_start_offset < directory.segments[0].base_offset,
+            is_tiered=partition.is_tiered,
         )
     )
     removed = sorted(set(offsets) - {offset for offset, _ in start.after})

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import bisect
 import contextlib
-import logging
 import os
 import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from dataclasses import dataclass, replace
 
 from formats.errors import FormatError
-from formats.file_names import parse_file_name, snapshot_file_name, snapshot_temporary_file_name
-from formats.producer_snapshot import read_entries, write_entries
-from snaprebuild.errors import (
-    AlreadyExistsError,
-    BusyError,
-    ReadFailedError,
-    RefusedError,
-    SnaprebuildError,
-    StorageError,
-    WriteFailedError,
-)
+from formats.file_names import parse_file_name
+from snaprebuild.errors import AlreadyExistsError, ReadFailedError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.operations.crosscheck import CrossCheck, bad_checksum_finding, disorder_finding
-from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.findings import Severity, finding_of_error
 from snaprebuild.operations.plan import (
     CLEANER_UNKNOWN,
     END_BELOW_RECOVERY_POINT,
@@ -36,103 +23,29 @@ from snaprebuild.operations.plan import (
     BoundaryPlan,
     PartitionPlan,
     Plan,
-    not_due_in_place,
 )
+from snaprebuild.operations.rebuild_result import LEFT_OUT, BoundaryResult, PartitionResult, RebuildResult
 from snaprebuild.operations.replay_partition import BoundaryState, PartitionReplay, ReplayFrom
 from snaprebuild.operations.schedule import ReadTask, Work, run
 from snaprebuild.operations.segment_tasks import read_tasks
+from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, remove_other_name
+from snaprebuild.operations.write_in_place import InPlaceWriter
+from snaprebuild.operations.write_out import OutWriter
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.window import expired_mask, same_when_loaded
-from snaprebuild.storage.atomic_file import Ownership, aside_name, create_file, remove_second_name, set_aside
+from snaprebuild.replay.window import expired_mask
 from snaprebuild.storage.broker_lock import HeldLock, hold
-from snaprebuild.storage.log_dir import read_log_dir, read_small_file
+from snaprebuild.storage.log_dir import read_log_dir
 from snaprebuild.storage.partition_dir import list_partition_dir
 
-__all__ = ["BoundaryResult", "PartitionResult", "RebuildResult", "rebuild"]
-
-log = logging.getLogger(__name__)
+__all__ = ["Progress", "rebuild"]
 
 WRITERS = 8
 """Files written at once. Each waits for two syncs, so that one after the other would leave the device idle most of the time."""
 
 PENDING_MAX = 4 * WRITERS
 """Snapshots of one partition that wait to be written: states are large where producers are many."""
-
-ASIDE_NUMBERS_MAX = 100
-"""Snapshots of one offset that are set aside side by side."""
-
-BUSY_SECONDS_MAX = 30.0
-"""How long a file is waited for that another run writes into the same ``--out``: a large one on a slow device takes seconds."""
-
-BUSY_STEP_SECONDS = 0.05
-
-WRITTEN, EQUAL, KEPT, LEFT_OUT, WOULD_WRITE = "written", "equal", "kept", "left_out", "would_write"
-
-
-@dataclass(frozen=True, slots=True)
-class BoundaryResult:
-    """What became of one boundary.
-
-    Attributes:
-        offset: the boundary.
-        is_log_end: it is the log end offset.
-        action: ``written``, ``would_write`` (dry run), ``equal`` (is there already), ``kept`` (is there, differs, was not touched) or
-            ``left_out``.
-        snapshot_class: of the rebuilt snapshot, or None when it was not rebuilt; ``reasons`` say why.
-        entries: count in the rebuilt snapshot, or None.
-        path: of the snapshot, or None.
-        set_aside: name that a wrong snapshot was moved to, or None.
-        comparison: with a snapshot that was there, or None.
-    """
-
-    offset: int
-    is_log_end: bool
-    action: str
-    snapshot_class: SnapshotClass | None
-    reasons: tuple[str, ...]
-    entries: int | None = None
-    path: str | None = None
-    set_aside: str | None = None
-    comparison: Comparison | None = None
-
-
-@dataclass(slots=True)
-class PartitionResult:
-    """What became of one partition.
-
-    Attributes:
-        plan: what was planned.
-        boundaries: one result for each wanted boundary, ascending.
-        findings: about this partition.
-        bytes_read: of its segments.
-        replay_index: segment where replay began in the end, and why.
-        seconds: from the first segment taken to the last file written.
-    """
-
-    plan: PartitionPlan
-    boundaries: list[BoundaryResult] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    bytes_read: int = 0
-    replay_index: int = 0
-    replay_reason: str = ""
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class RebuildResult:
-    """What became of a plan."""
-
-    plan: Plan
-    partitions: tuple[PartitionResult, ...]
-    is_dry_run: bool
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """Those of the plan and of every partition."""
-        return (*self.plan.findings, *(finding for partition in self.partitions for finding in partition.findings))
-
 
 Progress = Callable[[PartitionResult, int], None]
 """Called with the partition and the bytes of a segment that was taken."""
@@ -167,7 +80,7 @@ def rebuild(plan: Plan, *, jobs: int | None = None, dry_run: bool = False, progr
                 continue
             if lock is not None:
                 for offset in second_names:
-                    _remove_second_name(result, offset)
+                    remove_other_name(result, offset)
             if result.plan.boundaries:
                 works.append(_RebuildWork(result, context, lock))
         run(works, jobs)
@@ -200,9 +113,7 @@ class _Locks:
 
     def of(self, result: PartitionResult) -> HeldLock | None:
         log_dir = result.plan.source.log_dir
-        if not log_dir.is_broker_directory:
-            return None
-        if not self._needed:
+        if not self._needed or not log_dir.is_broker_directory:
             return None
         if log_dir.path not in self._held:
             try:
@@ -231,12 +142,11 @@ def _check_unchanged(plan: PartitionPlan) -> None:
 
 
 def _note_left_out(result: PartitionResult) -> None:
-    path = result.plan.source.directory.path
     for offset, reason in result.plan.left_out:
         # What a broker does not need, or makes itself, is nobody's business; what it needs and we may not write is.
         unknown = reason in (NO_BROKER_FILES, CLEANER_UNKNOWN, END_BELOW_RECOVERY_POINT, IRREGULAR_NAME)
         code, severity = ("not-known-to-be-due", Severity.FINDING) if unknown else ("not-due", Severity.NOTE)
-        result.findings.append(Finding(code, severity, path, reason, offset))
+        result.say(code, severity, reason, offset)
 
 
 def _second_names(plan: PartitionPlan) -> list[int]:
@@ -254,22 +164,17 @@ def _second_names(plan: PartitionPlan) -> list[int]:
     return found
 
 
-def _remove_second_name(result: PartitionResult, offset: int) -> None:
-    """It harms nobody, so that it is no failure where it cannot be removed."""
-    name, target = snapshot_temporary_file_name(offset), result.plan.target
-    try:
-        if remove_second_name(target, snapshot_file_name(offset), name):
-            log.info("%s: %s was a second name of a whole snapshot, left by a run that was killed: removed", target, name)
-    except StorageError as error:
-        message = f"{name} is a second name of a whole snapshot, left by a run that was killed, and stays: {error.message}"
-        result.findings.append(Finding("left-over-temporary", Severity.NOTE, target, message, offset))
-
-
 def _refuse(result: PartitionResult, error: SnaprebuildError) -> None:
     result.findings.append(finding_of_error(error, result.plan.source.directory.path))
     result.boundaries = [
         BoundaryResult(wanted.offset, wanted.is_log_end, LEFT_OUT, None, (str(error),)) for wanted in result.plan.boundaries
     ]
+
+
+def _writer_of(result: PartitionResult, context: _Context, lock: HeldLock | None) -> SnapshotWriter:
+    if context.plan.request.out is None:
+        return InPlaceWriter(result, context.plan.request, lock, dry_run=context.dry_run)
+    return OutWriter(result, context.plan.clock, dry_run=context.dry_run)
 
 
 class _RebuildWork(Work):
@@ -281,10 +186,9 @@ class _RebuildWork(Work):
         self._result = result
         self._request = context.plan.request
         self._clock = context.plan.clock
-        self._lock = lock
-        self._dry_run = context.dry_run
         self._progress = context.progress
         self._writers = context.writers
+        self._writer = _writer_of(result, context, lock)
         self._wanted = {boundary.offset: boundary for boundary in plan.boundaries}
         self._told_corrupt = context.told_corrupt
         self._pending: deque[Future[BoundaryResult]] = deque()
@@ -342,7 +246,9 @@ class _RebuildWork(Work):
             self._collect()
         damage = self._replay.damage
         if damage is not None:
-            self._finding("damaged-segment", Severity.DAMAGED, f"{damage.reason}: nothing above it can be rebuilt", damage.offset)
+            self._result.say(
+                "damaged-segment", Severity.DAMAGED, f"{damage.reason}: nothing above it can be rebuilt", damage.offset
+            )
         self._close(None if damage is None else damage.reason)
 
     def _close(self, reason: str | None) -> None:
@@ -352,15 +258,12 @@ class _RebuildWork(Work):
             if wanted.offset not in done:
                 why = reason or "the replay did not come to this boundary: the log changed while it was read"
                 result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, LEFT_OUT, None, (why,)))
-                self._finding("boundary-left-out", Severity.FINDING, why, wanted.offset)
+                result.say("boundary-left-out", Severity.FINDING, why, wanted.offset)
         result.boundaries.sort(key=lambda boundary: boundary.offset)
         # Written side by side, told in order.
         result.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))
         result.replay_index, result.replay_reason = self._replay.start_index, self._replay.start_reason
         result.seconds = time.perf_counter() - (self._started or time.perf_counter())
-
-    def _finding(self, code: str, severity: Severity, message: str, offset: int | None = None) -> None:
-        self._result.findings.append(Finding(code, severity, self._result.plan.source.directory.path, message, offset))
 
     # ---------------------------------------------------------------------------------------------------------- boundaries
 
@@ -374,13 +277,13 @@ class _RebuildWork(Work):
         except ReadFailedError as error:
             self._result.findings.append(replace(finding_of_error(error, str(error.path)), offset=state.offset))
             if wanted is not None:
-                self._result.boundaries.append(self._left_out(wanted, state.judgement, state.entries, str(error)))
+                self._result.boundaries.append(self._rebuilt(wanted, state, None).left_out(str(error)))
             return
         is_corrupt = comparison is not None and comparison.status is SnapshotStatus.CORRUPT
         told = is_corrupt and (self._result.plan.source.directory.path, state.offset) in self._told_corrupt
         if comparison is not None and comparison.proven_wrong and not told and not (wanted and self._request.set_aside):
             message = f"the snapshot is {comparison.status.value}: {comparison.reason}; --set-aside replaces it"
-            self._finding("wrong-snapshot", Severity.FINDING, message, state.offset)
+            self._result.say("wrong-snapshot", Severity.FINDING, message, state.offset)
         if wanted is not None:
             if len(self._pending) >= PENDING_MAX:
                 self._collect()
@@ -392,189 +295,29 @@ class _RebuildWork(Work):
 
     def _write_or_tell(self, wanted: BoundaryPlan, state: BoundaryState, comparison: Comparison | None) -> BoundaryResult:
         """A file that cannot be written or read is that file's misfortune; a refusal concerns them all."""
+        rebuilt, offset = self._rebuilt(wanted, state, comparison), wanted.offset
         try:
-            return self._write(wanted, state, comparison)
+            impossible = impossible_entries(rebuilt.entries, offset)
+            if impossible is not None:
+                message = f"the log leads to a state that no snapshot can hold: {impossible}"
+                self._result.say("impossible-state", Severity.DAMAGED, message, offset)
+                return rebuilt.left_out(message)
+            return self._writer.write(rebuilt)
         except AlreadyExistsError as error:
             message = "a file of this name appeared while the snapshot was rebuilt (a broker may be at work here): not touched"
-            self._finding("refused", Severity.REFUSED, message, wanted.offset)
-            return self._left_out(wanted, state.judgement, state.entries, str(error))
+            self._result.say("refused", Severity.REFUSED, message, offset)
+            return rebuilt.left_out(str(error))
         except (StorageError, FormatError) as error:
-            self._result.findings.append(replace(finding_of_error(error, self._result.plan.target), offset=wanted.offset))
-            return self._left_out(wanted, state.judgement, state.entries, str(error))
+            self._result.findings.append(replace(finding_of_error(error, rebuilt.target), offset=offset))
+            return rebuilt.left_out(str(error))
 
-    def _write(self, wanted: BoundaryPlan, state: BoundaryState, comparison: Comparison | None) -> BoundaryResult:
-        entries, judgement = self._filtered(state)
-        impossible = impossible_entries(entries, state.offset)
-        if impossible is not None:
-            message = f"the log leads to a state that no snapshot can hold: {impossible}"
-            self._finding("impossible-state", Severity.DAMAGED, message, state.offset)
-            return self._left_out(wanted, judgement, entries, message)
-        if self._request.out is None:
-            return self._write_in_place(wanted, entries, judgement, comparison)
-        return self._write_out(wanted, entries, judgement)
-
-    def _filtered(self, state: BoundaryState) -> tuple[np.ndarray, Judgement]:
+    def _rebuilt(self, wanted: BoundaryPlan, state: BoundaryState, comparison: Comparison | None) -> RebuiltSnapshot:
         """With --drop-expired the entries that a load at as-of drops are left out; the state that is carried on keeps them."""
-        if not self._request.drop_expired:
-            return state.entries, state.judgement
-        expired = expired_mask(state.entries, self._clock.as_of_ms, self._clock.expiration_ms)
-        judgement = state.judgement
-        if expired.any() and judgement.snapshot_class.may_go_in_place:
-            reason = f"{int(expired.sum())} expired entries were left out as asked"
-            judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (reason, *judgement.reasons))
-        return state.entries[~expired], judgement
-
-    def _judged(self, wanted: BoundaryPlan, judgement: Judgement) -> None:
-        log.info("%s at %d: %s", self._result.plan.source.directory.path, wanted.offset, judgement)
-        if not judgement.snapshot_class.may_go_in_place:
-            code = f"{judgement.snapshot_class.value.lower()}-boundary"
-            self._finding(code, Severity.FINDING, "; ".join(judgement.reasons[:3]), wanted.offset)
-
-    def _left_out(self, wanted: BoundaryPlan, judgement: Judgement, entries: np.ndarray, why: str) -> BoundaryResult:
-        reasons = (why, *judgement.reasons)
-        return BoundaryResult(wanted.offset, wanted.is_log_end, LEFT_OUT, judgement.snapshot_class, reasons, len(entries))
-
-    def _result_of(
-        self,
-        wanted: BoundaryPlan,
-        action: str,
-        entries: np.ndarray,
-        judgement: Judgement,
-        *,
-        aside: str | None = None,
-        comparison: Comparison | None = None,
-    ) -> BoundaryResult:
-        path = os.path.join(self._result.plan.target, snapshot_file_name(wanted.offset))
-        return BoundaryResult(
-            wanted.offset,
-            wanted.is_log_end,
-            action,
-            judgement.snapshot_class,
-            judgement.reasons,
-            len(entries),
-            path,
-            aside,
-            comparison,
-        )
-
-    # ---------------------------------------------------------------------------------------------------------- in place
-
-    def _write_in_place(
-        self, wanted: BoundaryPlan, entries: np.ndarray, judgement: Judgement, comparison: Comparison | None
-    ) -> BoundaryResult:
-        source = self._result.plan.source
-        if comparison is not None and not comparison.proven_wrong:
-            same = comparison.status in (SnapshotStatus.EQUAL, SnapshotStatus.EQUAL_AFTER_EXPIRY)
-            return self._result_of(wanted, EQUAL if same else KEPT, entries, judgement, comparison=comparison)
-        if comparison is not None and not self._request.set_aside:
-            return self._result_of(wanted, KEPT, entries, judgement, comparison=comparison)
-        not_due = not_due_in_place(source, wanted.offset, is_log_end=wanted.is_log_end)
-        if not_due is not None:
-            self._finding("wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_due}", wanted.offset)
-            return self._left_out(wanted, judgement, entries, not_due)
-        self._judged(wanted, judgement)
-        klass = judgement.snapshot_class
-        if klass is SnapshotClass.UNSOUND:
-            return self._left_out(wanted, judgement, entries, "an UNSOUND snapshot is never written into a log directory")
-        if klass is SnapshotClass.UNPROVEN and not self._request.allow_unproven:
-            return self._left_out(wanted, judgement, entries, "an UNPROVEN snapshot is written with --allow-unproven only")
-        if self._dry_run:
-            return self._result_of(wanted, WOULD_WRITE, entries, judgement, comparison=comparison)
-        if self._lock is not None:
-            self._lock.verify()
-        aside = self._set_aside(wanted) if comparison is not None else None
-        segments = source.directory.segments
-        segment = segments[bisect.bisect_left(segments, wanted.offset, key=lambda each: each.base_offset) - 1]
-        try:
-            self._create(wanted, entries, segment.log.ownership)
-        except SnaprebuildError:
-            if aside is not None:
-                self._put_back(wanted, aside)
-            raise
-        return self._result_of(wanted, WRITTEN, entries, judgement, aside=aside, comparison=comparison)
-
-    def _set_aside(self, wanted: BoundaryPlan) -> str:
-        directory = self._result.plan.source.directory
-        for number in range(1, ASIDE_NUMBERS_MAX + 1):
-            name = aside_name(wanted.offset, number)
-            with contextlib.suppress(AlreadyExistsError):
-                set_aside(directory.path, snapshot_file_name(wanted.offset), name)
-                return name
-        raise WriteFailedError(
-            f"{ASIDE_NUMBERS_MAX} snapshots of offset {wanted.offset} were set aside already", path=directory.path
-        )
-
-    def _put_back(self, wanted: BoundaryPlan, aside: str) -> None:
-        """The new file could not be written: the old one, wrong as it is, returns to its name, or the finding says where it lies."""
-        directory = self._result.plan.source.directory.path
-        try:
-            set_aside(directory, aside, snapshot_file_name(wanted.offset))
-        except StorageError as error:
-            message = (
-                f"was set aside as {aside}, its successor could not be written, and it could not be moved back: {error.message}"
-            )
-            self._finding("left-set-aside", Severity.STORAGE, message, wanted.offset)
-
-    def _create(self, wanted: BoundaryPlan, entries: np.ndarray, owner: Ownership | None) -> None:
-        create_file(
-            self._result.plan.target,
-            snapshot_file_name(wanted.offset),
-            write_entries(entries),
-            owner=owner,
-            temporary_name=snapshot_temporary_file_name(wanted.offset),
-        )
-
-    # ---------------------------------------------------------------------------------------------------------- elsewhere
-
-    def _write_out(self, wanted: BoundaryPlan, entries: np.ndarray, judgement: Judgement) -> BoundaryResult:
-        self._judged(wanted, judgement)
-        path = os.path.join(self._result.plan.target, snapshot_file_name(wanted.offset))
-        existing = self._compare_out(path, entries)
-        if existing is None:
-            if self._dry_run:
-                return self._result_of(wanted, WOULD_WRITE, entries, judgement)
-            if self._is_created_out(wanted, entries):
-                return self._result_of(wanted, WRITTEN, entries, judgement)
-            existing = self._compare_out(path, entries)  # another run was faster
-        elif not self._dry_run:
-            _remove_second_name(self._result, wanted.offset)
-        if existing:
-            return self._result_of(wanted, EQUAL, entries, judgement)
-        self._finding("different-file", Severity.FINDING, f"{path} is there and differs: kept", wanted.offset)
-        return self._result_of(wanted, KEPT, entries, judgement)
-
-    def _is_created_out(self, wanted: BoundaryPlan, entries: np.ndarray) -> bool:
-        """Creates a file; False where its name is taken. One that another run writes now is waited for: most likely it is the same."""
-        try:
-            os.makedirs(self._result.plan.target, exist_ok=True)
-        except OSError as error:
-            message = f"cannot be created: {error.strerror}"
-            raise WriteFailedError(message, path=self._result.plan.target, errno=error.errno) from error
-        deadline = time.monotonic() + BUSY_SECONDS_MAX
-        while True:
-            try:
-                self._create(wanted, entries, None)
-            except AlreadyExistsError:
-                return False
-            except BusyError:
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(BUSY_STEP_SECONDS)
-            else:
-                return True
-
-    def _compare_out(self, path: str, entries: np.ndarray) -> bool | None:
-        """Whether the file that is there is equal as a map, after one expiry filter on both sides; None when there is none."""
-        data = read_small_file(path, bytes_max=_read_size_max(entries))
-        if data is None:
-            return None
-        try:
-            found = read_entries(data, file=path)
-        except FormatError:
-            return False
-        return same_when_loaded(found, entries, self._clock.as_of_ms, self._clock.expiration_ms)
-
-
-def _read_size_max(entries: np.ndarray) -> int:
-    """A file that is larger than this by far is not read to be compared."""
-    return 10 + 46 * (2 * len(entries) + 1_000_000)
+        entries, judgement = state.entries, state.judgement
+        if self._request.drop_expired:
+            expired = expired_mask(entries, self._clock.as_of_ms, self._clock.expiration_ms)
+            entries = entries[~expired]
+            if expired.any() and judgement.snapshot_class.may_go_in_place:
+                reason = f"{int(expired.sum())} expired entries were left out as asked"
+                judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (reason, *judgement.reasons))
+        return RebuiltSnapshot(wanted, self._result.plan.target, entries, judgement, comparison)

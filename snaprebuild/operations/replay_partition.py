@@ -314,7 +314,6 @@ def _unread(segment: SegmentFiles) -> SegmentSummary:
         max_timestamp=-1,
         effect=IDENTITY,
         tail=Tail(TailKind.CLEAN, 0),
-        crc_checked=False,
         bad_crc_count=0,
         bad_crc=(),
         missing_offsets=0,

@@ -38,7 +38,7 @@ def scan(source: Source) -> ScanResult:
         partitions.append(scanned)
         end = scanned.log_end
         known_by = end.known_by or f"not known without reading, at least {end.at_least}"
-        log.info("%s: log start %d, log end %s (%s)", partition.directory.path, scanned.log_start, end.offset, known_by)
+        log.info("%s: log start %d, log end %s (%s)", partition.directory.path, partition.log_start_offset, end.offset, known_by)
         findings += scanned.findings
         log_dir.counts.add(scanned.counts)
         topics.setdefault(partition.directory.name.topic, Counts()).add(scanned.counts)
@@ -49,7 +49,7 @@ def scan(source: Source) -> ScanResult:
 def _badness(partition: PartitionScan) -> tuple[int, ...]:
     counts = partition.counts
     wrong = counts.corrupt + counts.suspect + counts.misnamed
-    return (partition.stuck_bytes, counts.blocked_segments, wrong, counts.missing if partition.can_be_tiered else 0)
+    return (partition.stuck_bytes, counts.blocked_segments, wrong, counts.missing if partition.source.can_be_tiered else 0)
 
 
 def _shutdown(state: LogDirState, findings: list[Finding]) -> tuple[Shutdown, int | None]:

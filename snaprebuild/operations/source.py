@@ -6,7 +6,7 @@ import contextlib
 import fnmatch
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from formats.broker_files import Properties, read_properties
@@ -14,9 +14,17 @@ from formats.errors import FormatError
 from formats.file_names import DirectoryForm, FileKind, parse_file_name
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.replay.broker_start import loaded_log_start
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.broker_lock import lock_holder
-from snaprebuild.storage.log_dir import BROKER_FILES, LogDirState, directory_fault, find_partitions, read_small_file
+from snaprebuild.storage.log_dir import (
+    BROKER_FILES,
+    LogDirState,
+    directory_fault,
+    find_partitions,
+    read_leader_epochs,
+    read_small_file,
+)
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = [
@@ -87,11 +95,13 @@ class PartitionSource:
         directory: the listing.
         log_dir: the small files of its log directory.
         relative: its path below the lowest directory that all paths of the request lie in.
+        is_tiered: remote storage is on, as far as the checkpoints tell.
     """
 
     directory: PartitionDir
     log_dir: LogDirState
     relative: str
+    is_tiered: bool = False
 
     @property
     def topic_partition(self) -> str:
@@ -109,12 +119,20 @@ class PartitionSource:
         return self.topic_partition in (self.log_dir.cleaner_points or {})
 
     @property
+    def can_be_tiered(self) -> bool:
+        """Neither internal nor compacted (``UnifiedLog.isRemoteLogEnabled``)."""
+        return self.topic_kind is TopicKind.ORDINARY and not self.is_compacted
+
+    @property
+    def checkpointed_log_start(self) -> int:
+        """The log start offset of the checkpoint; 0 where it has none, as a broker takes it."""
+        return (self.log_dir.log_starts or {}).get(self.topic_partition, 0)
+
+    @property
     def log_start_offset(self) -> int:
-        """The checkpointed log start offset, or the first base offset where there is none."""
-        checkpointed = (self.log_dir.log_starts or {}).get(self.topic_partition)
-        if checkpointed is not None:
-            return checkpointed
-        return self.directory.segments[0].base_offset if self.directory.segments else 0
+        """The log start offset that a broker would use."""
+        first_base = self.directory.segments[0].base_offset if self.directory.segments else 0
+        return loaded_log_start(self.checkpointed_log_start, first_base, is_tiered=self.is_tiered)
 
     @property
     def recovery_point(self) -> int:
@@ -180,7 +198,8 @@ def open_source(paths: Iterable[str], server_properties: str | None = None, sele
                 continue
             skipped = _why_skipped(directory, directory.path in discovery.named)
             if skipped is None:
-                partitions.append(PartitionSource(directory, log_dir.state, os.path.relpath(directory.path, ancestor)))
+                partition = PartitionSource(directory, log_dir.state, os.path.relpath(directory.path, ancestor))
+                partitions.append(replace(partition, is_tiered=_is_tiered(partition)))
             else:
                 findings.append(skipped)
     findings += _in_two_log_dirs(partitions, log_dirs)
@@ -239,6 +258,30 @@ def _why_skipped(directory: PartitionDir, is_named: bool) -> Finding | None:
         message = f"a compaction was interrupted ({directory.swapped[0]}): start and stop a broker first; skipped"
         return Finding("interrupted-compaction", severity, directory.path, message)
     return None
+
+
+def _is_tiered(partition: PartitionSource) -> bool:
+    """Whether remote storage is on, told by the checkpointed log start offset.
+
+    A broker writes one where remote storage is on, or where the log start lies above the first segment
+    (``LogManager.checkpointLogStartOffsetsInDir``, every minute and at a clean stop). So one that does not lie above it says that remote
+    storage is on, unless the segments below it were deleted within the minute before a broker was killed: then the leader epochs begin no
+    lower than the first segment, for those of data that is in the tier only are kept.
+    """
+    directory = partition.directory
+    checkpointed = (partition.log_dir.log_starts or {}).get(partition.topic_partition)
+    if checkpointed is None or not directory.segments or not partition.can_be_tiered:
+        return False
+    first_base = directory.segments[0].base_offset
+    if checkpointed >= first_base:
+        return checkpointed == first_base
+    if partition.log_dir.was_shut_down_cleanly:
+        return True
+    try:
+        epochs = read_leader_epochs(directory)
+    except (FormatError, ReadFailedError):
+        return False  # scan tells of the file
+    return any(start < first_base for _, start in epochs or ())
 
 
 def check_segments_are_files(directory: PartitionDir) -> None:

@@ -1,38 +1,28 @@
-"""What a broker does with the snapshot files of a partition when it loads the log: which it removes, which it loads, which it writes.
+"""What a broker since 2.8 does with the snapshot files of a partition when it loads the log: removes, loads, writes.
 
 A pure model: offsets in, offsets out. Each step of Kafka is a method of its own, so that it can be compared with Kafka step by step;
 ``broker_start`` puts them together as ``LogLoader.load`` does. It answers what becomes of a file that stands in the directory now, and
 where a broker writes EMPTY snapshots by itself because it knows none after a clean stop.
 
 Source: ``ProducerStateManager`` (``removeStraySnapshots``, ``truncateAndReload``, ``takeSnapshot``), ``UnifiedLog.rebuildProducerState``,
-``LogLoader.load``, ``LogLoader.recoverLog``; the constructor of ``Log`` up to 2.7.
+``LogLoader.load``, ``LogLoader.recoverLog``.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 __all__ = [
     "BrokerStart",
-    "KafkaFamily",
     "LoadedLog",
     "SnapshotFiles",
     "SnapshotOrigin",
     "broker_start",
-    "remaining_after_checkpoint",
+    "loaded_log_start",
 ]
-
-
-class KafkaFamily(Enum):
-    """Brokers that treat snapshot files alike."""
-
-    BEFORE_2_8 = "before 2.8"
-    """Keep two or three of a partition: what lies behind the recovery point is removed (``remaining_after_checkpoint``)."""
-    SINCE_2_8 = "since 2.8"
-    """Keep one for each segment (KAFKA-9393), and remove those that belong to no segment when the log is loaded."""
 
 
 class SnapshotOrigin(Enum):
@@ -52,26 +42,22 @@ class LoadedLog:
 
     Attributes:
         base_offsets: of the segments, ascending; at least one.
-        log_start: the checkpointed log start offset, or the first base offset where there is none.
+        checkpointed_log_start: the log start offset of the broker's checkpoint, 0 where it has none.
         log_end: the log end offset.
         snapshots: offset of each snapshot file, and whether it parses.
         is_clean: whether the broker stopped cleanly.
         recovery_point: below this offset everything was flushed; counts after an unclean stop.
         without_index: base offsets of segments that have no ``.index``, which are recovered in any case.
-        record_ends: last offset + 1 of a segment, where that is not the next base offset (the log has an offset gap there).
-        family: which brokers.
-        is_tiered: remote storage is enabled: the log start may lie below the first segment on disk.
+        is_tiered: remote storage is on: the log start may lie below the first segment on disk.
     """
 
     base_offsets: tuple[int, ...]
-    log_start: int
+    checkpointed_log_start: int
     log_end: int
     snapshots: Mapping[int, bool]
     is_clean: bool
     recovery_point: int = 0
     without_index: frozenset[int] = frozenset()
-    record_ends: Mapping[int, int] = field(default_factory=dict)
-    family: KafkaFamily = KafkaFamily.SINCE_2_8
     is_tiered: bool = False
 
 
@@ -99,11 +85,6 @@ class BrokerStart:
     def written_empty(self) -> tuple[int, ...]:
         """Offsets at which the broker writes empty snapshots without a replay."""
         return tuple(offset for offset, origin in self.after if origin is SnapshotOrigin.EMPTY)
-
-    @property
-    def kept(self) -> tuple[int, ...]:
-        """Offsets of files that are there before and after, untouched."""
-        return tuple(offset for offset, origin in self.after if origin is SnapshotOrigin.KEPT)
 
     @property
     def rebuilt(self) -> tuple[int, ...]:
@@ -212,6 +193,19 @@ class SnapshotFiles:
             self._faulty.discard(offset)
 
 
+def loaded_log_start(checkpointed: int, first_base: int, *, is_tiered: bool) -> int:
+    """The log start offset of a log once it is loaded (``LogLoader.load``).
+
+    Only remote storage holds what lies below the first segment on disk.
+
+    Args:
+        checkpointed: the log start offset of the broker's checkpoint, 0 where it has none.
+        first_base: base offset of the first segment.
+        is_tiered: remote storage is on.
+    """
+    return checkpointed if is_tiered else max(checkpointed, first_base)
+
+
 def broker_start(log: LoadedLog) -> BrokerStart:
     """What becomes of the snapshots of a partition at the next start of its broker.
 
@@ -223,9 +217,8 @@ def broker_start(log: LoadedLog) -> BrokerStart:
     files = SnapshotFiles(log.snapshots)
     _recover(files, log)
     files.new_manager()
-    if log.family is KafkaFamily.SINCE_2_8:
-        files.remove_stray(log.base_offsets)
-    log_start = log.log_start if log.is_tiered else max(log.log_start, log.base_offsets[0])
+    files.remove_stray(log.base_offsets)
+    log_start = loaded_log_start(log.checkpointed_log_start, log.base_offsets[0], is_tiered=log.is_tiered)
     files.rebuild(log.base_offsets, log_start, log.log_end, trusts_stop=log.is_clean)
     return BrokerStart(
         after=tuple(sorted(files.files.items())),
@@ -239,27 +232,13 @@ def broker_start(log: LoadedLog) -> BrokerStart:
 
 def _recover(files: SnapshotFiles, log: LoadedLog) -> None:
     """Segments without an index (``loadSegmentFiles``), then after an unclean stop all from the recovery point on (``recoverLog``)."""
-    ends = dict(zip(log.base_offsets, (*log.base_offsets[1:], log.log_end), strict=True)) | dict(log.record_ends)
+    ends = dict(zip(log.base_offsets, (*log.base_offsets[1:], log.log_end), strict=True))
     for at, base_offset in enumerate(log.base_offsets):
         if base_offset in log.without_index:
             # The segments are loaded one by one, and this one is recovered before it is added.
-            files.recover_segment(log.base_offsets[:at], log.log_start, base_offset, ends[base_offset])
+            files.recover_segment(log.base_offsets[:at], log.checkpointed_log_start, base_offset, ends[base_offset])
     if not log.is_clean:
         # The segment that holds the recovery point is recovered too (`LogSegments.values` begins with the floor segment).
         first = max(0, bisect_right(log.base_offsets, log.recovery_point) - 1)
         for base_offset in log.base_offsets[first:]:
-            files.recover_segment(log.base_offsets, log.log_start, base_offset, ends[base_offset])
-
-
-def remaining_after_checkpoint(base_offsets: tuple[int, ...], snapshots: Iterable[int], recovery_point: int) -> tuple[int, ...]:
-    """Which snapshots a broker before 2.8 keeps once it has written its recovery points, every 60 s.
-
-    It deletes all below the base offset of the segment before the recovery point, or below the second newest segment, whichever is lower
-    (``Log.deleteSnapshotsAfterRecoveryPointCheckpoint``, ``minSnapshotsOffsetToRetain``). So rebuilt snapshots do not live through a
-    start of such a broker.
-    """
-    below = bisect_left(base_offsets, recovery_point) - 1
-    by_recovery_point = base_offsets[below] if below >= 0 else recovery_point
-    second_newest = base_offsets[-2] if len(base_offsets) > 1 else base_offsets[-1]
-    least = min(by_recovery_point, second_newest)
-    return tuple(offset for offset in sorted(snapshots) if offset >= least)
+            files.recover_segment(log.base_offsets, log.checkpointed_log_start, base_offset, ends[base_offset])

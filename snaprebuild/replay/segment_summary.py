@@ -39,7 +39,6 @@ class SegmentSummary:
         max_timestamp: greatest timestamp of any header, ms; -1 for none.
         effect: on any producer state, with the transactions that it closes.
         tail: where its batches end, and why.
-        crc_checked: whether checksums were computed.
         bad_crc_count: batches whose checksum differs.
         bad_crc: (position in bytes, base offset) of the first ``BAD_CRC_LISTED_MAX`` of them.
         missing_offsets: offsets between its batches that no batch covers: compaction took whole batches.
@@ -58,7 +57,6 @@ class SegmentSummary:
     max_timestamp: int
     effect: SegmentEffect
     tail: Tail
-    crc_checked: bool
     bad_crc_count: int
     bad_crc: tuple[tuple[int, int], ...]
     missing_offsets: int
@@ -110,7 +108,6 @@ def summarise_segment(
         max_timestamp=facts.max_timestamp,
         effect=effects.total(),
         tail=reader.tail,
-        crc_checked=check_crc,
         bad_crc_count=facts.bad_crc_count,
         bad_crc=tuple(facts.bad_crc),
         missing_offsets=facts.missing_offsets,

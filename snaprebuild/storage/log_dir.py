@@ -6,6 +6,7 @@ each is listed once, and one that is reached twice (by two paths or a link) coun
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -21,16 +22,15 @@ from formats.file_names import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
-    PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     parse_file_name,
     parse_partition_dir_name,
 )
-from formats.partition_metadata import read_partition_metadata, uuid_to_text
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.broker_lock import LOCK_FILE_NAME
 from snaprebuild.storage.partition_dir import ENTRIES_MAX, PartitionDir, partition_dir_of_entries
+from snaprebuild.storage.regular_file import open_regular_file
 
 __all__ = [
     "Discovery",
@@ -41,7 +41,6 @@ __all__ = [
     "read_leader_epochs",
     "read_log_dir",
     "read_small_file",
-    "read_topic_id",
 ]
 
 DEPTH_MAX = 32
@@ -69,15 +68,12 @@ def read_small_file(path: str, bytes_max: int = limits.TEXT_FILE_BYTES_MAX) -> b
         ReadFailedError: it cannot be read, is no regular file, or is larger than ``bytes_max``.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise ReadFailedError(f"cannot be opened: {error.strerror}", path=path, errno=error.errno) from error
+        fd, status = open_regular_file(path)
+    except ReadFailedError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise
     try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise ReadFailedError("is no regular file", path=path)
         size = status.st_size
         if size > bytes_max:
             raise ReadFailedError(f"has {size} bytes, more than the limit of {bytes_max}", path=path)
@@ -309,17 +305,3 @@ def read_leader_epochs(partition: PartitionDir) -> tuple[tuple[int, int], ...] |
     if data is None:
         return None
     return tuple((entry.epoch, entry.start_offset) for entry in read_leader_epoch_checkpoint(data, file=path))
-
-
-def read_topic_id(partition: PartitionDir) -> str | None:
-    """The topic id of ``partition.metadata`` as text; None when the file is absent.
-
-    Raises:
-        ReadFailedError: it cannot be read.
-        FormatError: it does not parse.
-    """
-    if not partition.has_metadata:
-        return None
-    path = partition.file_path(PARTITION_METADATA)
-    data = read_small_file(path)
-    return None if data is None else uuid_to_text(read_partition_metadata(data, file=path).topic_id)

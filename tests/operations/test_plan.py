@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapshots, snapshot_name, write_partition
+from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, snapshot_name, write_partition
 from manifests import partition_fixtures
 
-from snaprebuild.errors import RefusedError
 from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.plan import PartitionPlan, Plan, Request, make_plan
-from snaprebuild.operations.saved_plan import load_plan, save_plan
 
 NOW_MS = 1_795_270_000_000
 
@@ -210,44 +207,6 @@ def test_targets_below_out(tmp_path: Path) -> None:
     assert [each.target for each in planned(tmp_path / "host").partitions] == [
         each.source.directory.path for each in both.partitions
     ]
-
-
-# --- saved -----------------------------------------------------------------------------------------------------------------
-
-
-def test_a_plan_survives_being_saved(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    options = {
-        "topics": ("m*", "plain"),
-        "partitions": (0, 3),
-        "offset_from": 5,
-        "boundaries": "all",
-        "set_aside": True,
-        "check_crc": False,
-    }
-    plan = planned(logs, **options)
-    save_plan(plan, str(tmp_path / "plan.json"))
-    assert load_plan(str(tmp_path / "plan.json")) == plan
-    # One that was made with an expiration of the broker keeps it, though the configuration changes.
-    properties = tmp_path / "server.properties"
-    properties.write_text(f"log.dirs={logs}\nproducer.id.expiration.ms=77\n")
-    configured = planned(server_properties=str(properties))
-    save_plan(configured, str(tmp_path / "plan.json"))
-    properties.write_text(f"log.dirs={logs}\nproducer.id.expiration.ms=78\n")
-    loaded = load_plan(str(tmp_path / "plan.json"))
-    assert loaded.clock == configured.clock
-    assert loaded.clock.expiration_ms == 77
-
-
-def test_what_differs_is_named(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    save_plan(planned(logs), str(tmp_path / "plan.json"))
-    saved = json.loads((tmp_path / "plan.json").read_text())
-    remove_snapshots(logs / "mixed-0", 7045)
-    with pytest.raises(RefusedError, match="the plan is stale: snapshots") as caught:
-        load_plan(str(tmp_path / "plan.json"))
-    assert caught.value.path == str(logs / "mixed-0")
-    assert saved["schema"] == "snaprebuild.saved-plan/1"
 
 
 def test_a_request_is_what_it_was() -> None:

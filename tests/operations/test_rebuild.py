@@ -28,11 +28,11 @@ from manifests import FIXTURES, partition_fixtures
 
 from formats.producer_snapshot import ProducerEntry
 from snaprebuild.errors import BusyError
-from snaprebuild.operations import rebuild as module
-from snaprebuild.operations import schedule
+from snaprebuild.operations import schedule, snapshot_writer, write_out
 from snaprebuild.operations.findings import Severity, exit_code_of
 from snaprebuild.operations.plan import Request, make_plan
-from snaprebuild.operations.rebuild import RebuildResult, rebuild
+from snaprebuild.operations.rebuild import WRITERS, rebuild
+from snaprebuild.operations.rebuild_result import PartitionResult, RebuildResult
 from snaprebuild.operations.schedule import ReadTask, read_segment
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.storage import atomic_file
@@ -166,7 +166,7 @@ def another_run(tmp_path: Path) -> Iterator[Callable[[bytes, str], subprocess.Po
 def goes_on_when_met(process: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The other run goes on the first time that ours has to wait."""
     met: list[str] = []
-    create = module.create_file
+    create = snapshot_writer.create_file
 
     def creating(directory: str, name: str, *arguments: object, **named: object) -> None:
         try:
@@ -179,7 +179,7 @@ def goes_on_when_met(process: subprocess.Popen[str], monkeypatch: pytest.MonkeyP
             met.append(name)
             raise
 
-    monkeypatch.setattr(module, "create_file", creating)
+    monkeypatch.setattr(snapshot_writer, "create_file", creating)
     return met
 
 
@@ -222,7 +222,7 @@ def test_another_run_that_never_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, another_run: Callable[[bytes, str], subprocess.Popen[str]]
 ) -> None:
     """Its file is waited for so long and no longer; all others are written."""
-    monkeypatch.setattr(module, "BUSY_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(write_out, "BUSY_SECONDS_MAX", 0.3)
     another_run(b"never to be whole", "hangs")
     result = rebuilt(MIXED, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=0)
     actions = {each.offset: each.action for each in result.partitions[0].boundaries}
@@ -420,10 +420,10 @@ def test_the_lock_file_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest
         (tmp_path / name).write_bytes(b"")
         (tmp_path / name).replace(logs / ".lock")
 
-    monkeypatch.setattr(module, "create_file", create_and_replace)
+    monkeypatch.setattr(snapshot_writer, "create_file", create_and_replace)
     result = rebuild(make_plan(Request((str(logs),), as_of_ms=NOW_MS)), jobs=1)
     assert exit_code_of(result.findings) == 3
-    assert 1 <= len(written) <= module.WRITERS, "those that were on their way"
+    assert 1 <= len(written) <= WRITERS, "those that were on their way"
     assert len(list(logs.rglob("*.snapshot"))) == 9 + len(written)
 
 
@@ -460,7 +460,7 @@ def test_one_bad_partition_among_many(tmp_path: Path) -> None:
 def test_progress_is_told_of_every_segment(tmp_path: Path) -> None:
     told: dict[str, int] = {}
 
-    def progress(result: module.PartitionResult, size_bytes: int) -> None:
+    def progress(result: PartitionResult, size_bytes: int) -> None:
         name = result.plan.source.topic_partition
         told[name] = told.get(name, 0) + size_bytes
 

@@ -88,6 +88,64 @@ def test_what_the_files_of_the_broker_say(tmp_path: Path) -> None:
     assert not partition.log_dir.is_broker_directory
 
 
+@pytest.mark.parametrize(
+    ("checkpointed", "clean", "epochs", "expected"),
+    [
+        (None, True, None, (False, 70)),
+        (None, False, "0 0", (False, 70)),
+        # Written without remote storage, too: records were deleted inside the first segment.
+        (90, True, "0 90", (False, 90)),
+        (90, False, "0 0", (False, 90)),
+        # Written with remote storage only.
+        (70, True, "0 70", (True, 70)),
+        (70, False, None, (True, 70)),
+        (30, True, "0 30", (True, 30)),
+        (30, True, None, (True, 30)),
+        # Left by a killed broker that may have deleted segments since.
+        (30, False, "0 30", (True, 30)),
+        (30, False, "0 69\n1 80", (True, 30)),
+        (30, False, "0 70\n1 80", (False, 70)),
+        (30, False, None, (False, 70)),
+        (30, False, "no epochs", (False, 70)),
+    ],
+)
+def test_what_the_checkpointed_log_start_says(
+    checkpointed: int | None, clean: bool, epochs: str | None, expected: tuple[bool, int], tmp_path: Path
+) -> None:
+    """``LogManager.checkpointLogStartOffsetsInDir`` says when it is written, ``LogLoader.load`` what it then is worth."""
+    lines = [] if checkpointed is None else [f"{topic} 0 {checkpointed}\n" for topic in ("t", "compact", "__consumer_offsets")]
+    logs = make_log_dir(
+        tmp_path / "logs",
+        clean=clean,
+        log_start_offset_checkpoint=f"0\n{len(lines)}\n" + "".join(lines),
+        cleaner_offset_checkpoint="0\n1\ncompact 0 5\n",
+    )
+    for name in ("t-0", "compact-0", "__consumer_offsets-0"):
+        write_partition(logs / name, {70: batch(70)})
+        if epochs is not None:
+            (logs / name / "leader-epoch-checkpoint").write_text(f"0\n{len(epochs.splitlines())}\n{epochs}\n")
+    internal, compacted, ordinary = open_source([str(logs)]).partitions
+    assert (ordinary.is_tiered, ordinary.log_start_offset) == expected
+    for never in (internal, compacted):
+        assert (never.is_tiered, never.log_start_offset) == (False, max(checkpointed or 0, 70))
+
+
+def test_log_start_of_a_partition_without_segments(tmp_path: Path) -> None:
+    logs = make_log_dir(tmp_path / "logs", log_start_offset_checkpoint="0\n2\na 0 0\nb 0 30\n")
+    for name in ("a-0", "b-0", "c-0"):
+        write_partition(logs / name, {})
+    partitions = open_source([str(logs)]).partitions
+    assert [(each.is_tiered, each.log_start_offset) for each in partitions] == [(False, 0), (False, 30), (False, 0)]
+
+
+def test_remote_storage_of_the_bundled_directories() -> None:
+    """One had just been switched on, and nothing was deleted locally; of the other the data below the first segment is in the tier."""
+    for name, log_start, first_base in (("tiered-local", 0, 0), ("follower-lost-state/node2", 0, 561)):
+        (tiered,) = [each for each in open_source([str(FIXTURES / name)]).partitions if each.is_tiered]
+        assert (tiered.log_start_offset, tiered.directory.segments[0].base_offset) == (log_start, first_base)
+    assert not any(each.is_tiered for each in open_source([str(FIXTURES / "kafka4-mixed")]).partitions)
+
+
 def test_files_of_the_broker_that_do_not_parse(tmp_path: Path) -> None:
     """They count as absent, which is the careful way: no clean stop is proven by them, and no recovery point."""
     logs = copy_of("kafka27-mixed", tmp_path)

@@ -1,9 +1,8 @@
-"""What a broker does with snapshot files at its start: Kafka's scenarios, whole starts of Kafka 4.3.1, and what 2.7.2 left on disk."""
+"""What a broker does with snapshot files at its start: Kafka's scenarios, and whole starts of Kafka 4.3.1."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +14,10 @@ from formats.errors import FormatError
 from formats.producer_snapshot import ProducerEntry, parse_snapshot
 from snaprebuild.replay.broker_start import (
     BrokerStart,
-    KafkaFamily,
     LoadedLog,
     SnapshotFiles,
     SnapshotOrigin,
     broker_start,
-    remaining_after_checkpoint,
 )
 
 KEPT, EMPTY, REBUILT = SnapshotOrigin.KEPT, SnapshotOrigin.EMPTY, SnapshotOrigin.REBUILT
@@ -110,6 +107,11 @@ def started(
     return broker_start(LoadedLog(bases, log_start, end, snapshots, clean, **facts))
 
 
+def kept(start: BrokerStart) -> tuple[int, ...]:
+    """Offsets of files that are there before and after, untouched."""
+    return tuple(offset for offset, origin in start.after if origin is KEPT)
+
+
 def test_clean_stop_without_snapshots_gives_empty_ones_as_seen_on_a_broker() -> None:
     # Kafka 4.3.1 logged "Wrote producer snapshot at offset 7045 / 7637 / 8231 with 0 producer ids" for this partition (kafka27-mixed).
     start = started((0, 583, 1151, 7045, 7637), {}, clean=True, end=8231)
@@ -134,13 +136,13 @@ def test_whole_clean_start_without_an_index_in_the_middle_loses_the_snapshots_ab
     snapshots = dict.fromkeys(good, True) | dict.fromkeys((1805, 3024, 4149, 5744, 6776, 7350), False)
     start = started(BASES, snapshots, clean=True, recovery_point=7355, without_index=frozenset({5737}))
     assert [offset for offset, _ in start.after] == [687, 1231, 1805, 2430, 3017, 3586, 5737, 6261, 7350, 7875, 8334]
-    assert start.kept == (687, 1231, 1805, 2430, 3017, 3586)
+    assert kept(start) == (687, 1231, 1805, 2430, 3017, 3586)
 
 
 def test_whole_clean_start_without_an_index_writes_at_the_two_bases_below_it() -> None:
     start = started(BASES, {1231: True, 8334: True}, clean=True, recovery_point=8334, without_index=frozenset({5737}))
     assert [offset for offset, _ in start.after] == [1231, 4710, 5223, 5737, 6261, 7350, 7875, 8334]
-    assert start.kept == (1231,)
+    assert kept(start) == (1231,)
 
 
 def test_whole_clean_start_keeps_a_corrupt_file_that_it_does_not_load() -> None:
@@ -151,7 +153,7 @@ def test_whole_clean_start_keeps_a_corrupt_file_that_it_does_not_load() -> None:
 def test_unclean_start_from_recovery_point_0_gives_a_snapshot_at_every_boundary() -> None:
     start = started(BASES, {1231: True, 1300: True}, clean=False, recovery_point=0)
     assert [offset for offset, _ in start.after] == [*BASES[1:], END]
-    assert start.kept == ()
+    assert kept(start) == ()
 
 
 def test_unclean_start_rebuilds_nothing_below_its_recovery_point() -> None:
@@ -169,13 +171,7 @@ def test_snapshot_at_the_log_start_is_removed() -> None:
 def test_log_start_below_the_first_segment_counts_only_with_remote_storage() -> None:
     snapshots = {1231: True, 8334: True}
     assert started(BASES[2:], snapshots, clean=True, log_start=0).out_of_range == (1231,)
-    assert started(BASES[2:], snapshots, clean=True, log_start=0, is_tiered=True).kept == (1231, 8334)
-
-
-def test_before_2_8_strays_stay() -> None:
-    snapshots = {687: True, 690: True, 8334: True}
-    assert started(BASES, snapshots, clean=True, family=KafkaFamily.BEFORE_2_8).kept == (687, 690, 8334)
-    assert started(BASES, snapshots, clean=True, family=KafkaFamily.SINCE_2_8).kept == (687, 8334)
+    assert kept(started(BASES[2:], snapshots, clean=True, log_start=0, is_tiered=True)) == (1231, 8334)
 
 
 def test_log_without_data_gets_no_file() -> None:
@@ -186,20 +182,6 @@ def test_log_without_data_gets_no_file() -> None:
 def test_log_without_segments_is_an_error() -> None:
     with pytest.raises(ValueError, match="without segments"):
         started((), {}, clean=True, end=0)
-
-
-@pytest.mark.parametrize(
-    "partition", ["kafka27-mixed/logs/mixed-0", "kafka27-mixed/logs/logappend-0", "kafka27-mixed/logs/deleted-0"]
-)
-def test_remaining_after_checkpoint_is_what_2_7_2_left(partition: str) -> None:
-    directory = FIXTURES / partition
-    bases = tuple(sorted(int(path.stem) for path in directory.glob("*.log")))
-    on_disk = tuple(sorted(int(path.stem) for path in directory.glob("*.snapshot")))
-    topic = Path(partition).name.rpartition("-")[0]
-    lines = (directory.parent / "recovery-point-offset-checkpoint").read_text().splitlines()
-    recovery_point = next(int(line.split()[2]) for line in lines if line.startswith(f"{topic} 0 "))
-    written = [*bases[1:], recovery_point]
-    assert remaining_after_checkpoint(bases, written, recovery_point) == on_disk
 
 
 @given(
@@ -218,5 +200,5 @@ def test_good_snapshots_at_boundaries_survive_a_clean_start(
     for offset, parses in snapshots.items():
         # One at the log end is stray while a larger stray one is there.
         if parses and offset in due and (offset in bases or max(snapshots) == offset):
-            assert offset in start.kept
-    assert sorted([*start.kept, *start.stray, *start.out_of_range, *start.corrupt]) == sorted(snapshots)
+            assert offset in kept(start)
+    assert sorted([*kept(start), *start.stray, *start.out_of_range, *start.corrupt]) == sorted(snapshots)
