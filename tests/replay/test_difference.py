@@ -406,6 +406,19 @@ def test_phantom_transaction_of_a_producer_that_writes_outside_of_transactions()
     assert "stays open from 50" in comparison.differences[0].consequence
 
 
+def test_transaction_from_offset_0() -> None:
+    truth = effect_of([Client(7, is_transactional=True).data(0, 1, 1000)])
+    (forgotten,) = compare(truth, array_of([]), 1, knowledge(as_of_ms=1000)).differences
+    assert "open from 0, is forgotten" in forgotten.consequence
+    (invented,) = compare(IDENTITY, array_of([ProducerEntry(7, 0, 0, 0, 0, 1000, -1, 0)]), 1, knowledge(as_of_ms=1000)).differences
+    assert "stays open from 0" in invented.consequence
+    client = Client(7, is_transactional=True)
+    truth = effect_of([client.data(0, 1, 1000), client.data(1, 1, 1000)])
+    late = array_of([ProducerEntry(7, 0, 1, 1, 0, 1000, -1, 1)])
+    for log_start, is_wrong in ((0, True), (1, False)):
+        assert compare(truth, late, 2, knowledge(log_start=log_start, as_of_ms=1000)).proven_wrong is is_wrong
+
+
 def test_transaction_that_begins_at_or_behind_the_first_offset() -> None:
     """It cannot have come in open: it begins at one of the batches that are there."""
     client = Client(9, is_transactional=True, epoch=1)
@@ -470,6 +483,11 @@ PRODUCERS = (-(2**63), -1, 0, *range(7, 30), 2**33, 2**63 - 1)
 OFFSET_MAX = 40
 
 
+def any_offset(rng: random.Random) -> int:
+    """Often one of a few that lie side by side."""
+    return rng.choice((-1, 0, 9, 10, 11, rng.randrange(OFFSET_MAX)))
+
+
 def any_truth(rng: random.Random) -> SegmentEffect:
     """Any columns, also such as no log leads to. Few values, so that every comparison falls on either side of every one and upon it."""
     producers = sorted(rng.sample(PRODUCERS, rng.choice((0, 1, 2, 8, 20))))
@@ -485,7 +503,7 @@ def any_truth(rng: random.Random) -> SegmentEffect:
         "batch": ("u1", lambda: rng.choice((KEEP, IF, SET, SET, CLEAR))),
         "batch_epoch": ("i2", lambda: rng.randrange(-1, 2)),
         "last_sequence": ("i4", lambda: rng.randrange(-1, 2)),
-        "last_offset": ("i8", lambda: rng.randrange(-1, OFFSET_MAX)),
+        "last_offset": ("i8", lambda: any_offset(rng)),
         "offset_delta": ("i4", lambda: rng.randrange(2)),
         "txn_is_set": ("?", lambda: rng.random() < 0.5),
         "txn_first_offset": ("i8", lambda: rng.choice((-1, next(opened)))),
@@ -505,11 +523,11 @@ def any_change(rng: random.Random) -> dict[str, int]:
     values = {
         "epoch": rng.randrange(-1, 2),
         "last_sequence": rng.randrange(-1, 2),
-        "last_offset": rng.choice((-1, rng.randrange(OFFSET_MAX))),
+        "last_offset": any_offset(rng),
         "offset_delta": rng.randrange(4),
         "timestamp": rng.randrange(-1, 10),
         "coordinator_epoch": rng.choice((-1, -1, 0, 1)),
-        "current_txn_first_offset": rng.choice((-1, rng.randrange(OFFSET_MAX))),
+        "current_txn_first_offset": any_offset(rng),
     }
     return {name: values[name] for name in rng.sample(sorted(values), rng.choice((1, 1, 1, 2, 7)))}
 
@@ -527,8 +545,7 @@ def any_found(rng: random.Random, truth: SegmentEffect) -> list[ProducerEntry]:
 
 def any_knowledge(rng: random.Random) -> Knowledge:
     doubt = "compacted" if rng.random() < 0.1 else None
-    first, start = rng.randrange(-1, OFFSET_MAX), rng.randrange(-1, OFFSET_MAX)
-    return Knowledge(rng.random() < 0.5, doubt, first, start, rng.choice((0, 5, 9, 100)), rng.choice((1, 5, 9)))
+    return Knowledge(rng.random() < 0.5, doubt, any_offset(rng), any_offset(rng), rng.choice((0, 5, 9, 100)), rng.choice((1, 5, 9)))
 
 
 def test_equals_the_specification() -> None:
