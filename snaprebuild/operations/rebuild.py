@@ -18,7 +18,7 @@ from formats.errors import FormatError
 from formats.file_names import snapshot_file_name, snapshot_temporary_file_name
 from formats.producer_snapshot import read_entries, write_entries
 from snaprebuild.errors import AlreadyExistsError, ReadFailedError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
-from snaprebuild.operations.crosscheck import CrossCheck, bad_checksum_finding, disorder_finding
+from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences, bad_checksum_finding, disorder_finding
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.plan import (
     CLEANER_UNKNOWN,
@@ -120,6 +120,12 @@ class RebuildResult:
         """Those of the plan and of every partition."""
         return (*self.plan.findings, *(finding for partition in self.partitions for finding in partition.findings))
 
+    @property
+    def differences_not_listed(self) -> int:
+        """Differing entries that are counted and not listed."""
+        comparisons = (boundary.comparison for partition in self.partitions for boundary in partition.boundaries)
+        return sum(each.difference_count - len(each.differences) for each in comparisons if each is not None)
+
 
 Progress = Callable[[PartitionResult, int], None]
 """Called with the partition and the bytes of a segment that was taken."""
@@ -139,9 +145,9 @@ def rebuild(plan: Plan, *, jobs: int | None = None, dry_run: bool = False, progr
     with contextlib.ExitStack() as stack:
         locks = _Locks(stack, needed=in_place and not dry_run)
         writers = stack.enter_context(ThreadPoolExecutor(WRITERS, thread_name_prefix="writer"))
-        context = _Context(plan, writers, dry_run, progress, _told_corrupt(plan))
+        context = _Context(plan, writers, dry_run, progress, _told_corrupt(plan), ListedDifferences())
         works = []
-        for result in results:
+        for place, result in enumerate(results):
             _note_left_out(result)
             if not result.plan.boundaries:
                 continue
@@ -150,7 +156,7 @@ def rebuild(plan: Plan, *, jobs: int | None = None, dry_run: bool = False, progr
             except (RefusedError, WriteFailedError) as error:
                 _refuse(result, error)
                 continue
-            works.append(_RebuildWork(result, context, lock))
+            works.append(_RebuildWork(result, place, context, lock))
         run(works, jobs)
     return RebuildResult(plan, tuple(results), dry_run)
 
@@ -165,6 +171,7 @@ class _Context:
     progress: Progress | None
     told_corrupt: set[tuple[str, int | None]]
     """Path and offset of the snapshots that the plan has already told to be corrupt."""
+    listed: ListedDifferences
 
 
 def _told_corrupt(plan: Plan) -> set[tuple[str, int | None]]:
@@ -230,10 +237,12 @@ def _refuse(result: PartitionResult, error: SnaprebuildError) -> None:
 class _RebuildWork(Work):
     """One partition: its replay, its cross-checks, its files."""
 
-    def __init__(self, result: PartitionResult, context: _Context, lock: HeldLock | None) -> None:
+    def __init__(self, result: PartitionResult, place: int, context: _Context, lock: HeldLock | None) -> None:
         plan = result.plan
         self.device = plan.source.directory.device
         self._result = result
+        self._place = place
+        self._listed = context.listed
         self._request = context.plan.request
         self._clock = context.plan.clock
         self._lock = lock
@@ -343,7 +352,10 @@ class _RebuildWork(Work):
 
     def _collect(self) -> None:
         """Takes the oldest file that is being written; an error of it is raised here."""
-        self._result.boundaries.append(self._pending.popleft().result())
+        result = self._pending.popleft().result()
+        if result.comparison is not None:
+            self._listed.add(self._place, result.offset, result.comparison)
+        self._result.boundaries.append(result)
 
     def _write_or_tell(self, wanted: BoundaryPlan, state: BoundaryState, comparison: Comparison | None) -> BoundaryResult:
         """A file that cannot be written or read is that file's misfortune; a refusal concerns them all."""

@@ -75,7 +75,7 @@ class Difference:
     consequence: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Comparison:
     """A snapshot compared.
 
@@ -84,7 +84,9 @@ class Comparison:
         proven_wrong: the retained log contradicts it for certain.
         expected_entries: count of entries by replay; ``found_entries`` of the file.
         difference_count: all entries that differ; ``differences`` lists the first ``DIFFERENCES_LISTED_MAX``, the certain ones first.
+            What keeps many comparisons may cut the list short, and changes nothing else.
         reason: one sentence.
+        certain_count: entries that prove it wrong.
     """
 
     status: SnapshotStatus
@@ -94,6 +96,7 @@ class Comparison:
     difference_count: int
     differences: tuple[Difference, ...]
     reason: str
+    certain_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,8 @@ def compare(truth: SegmentEffect, found: np.ndarray, offset: int, knowledge: Kno
     certain_count = missing.certain_count + extra.certain_count + changed.certain_count
     if not certain_count:
         return Comparison(SnapshotStatus.UNVERIFIABLE, False, *counts, "different only in what the retained log does not fix")
-    return Comparison(_status_of(missing, changed, len(found)), True, *counts, f"the log contradicts {certain_count} entries")
+    reason = f"the log contradicts {certain_count} entries"
+    return Comparison(_status_of(missing, changed, len(found)), True, *counts, reason, certain_count)
 
 
 def impossible_entries(entries: np.ndarray, offset: int) -> str | None:
