@@ -121,6 +121,7 @@ def rebuild_document(result: RebuildResult) -> dict[str, object]:
         "dry_run": result.is_dry_run,
         "takes_effect": "when a broker next loads the log, at its start",
         "partitions": [_partition_result(partition) for partition in result.partitions],
+        "differences_not_listed": result.differences_not_listed,
         "totals": dict(Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)),
         "findings": [finding.as_json() for finding in result.findings],
         "exit_code": exit_code_of(result.findings),

@@ -86,6 +86,7 @@ def _document(result: VerifyResult, seconds: float) -> dict[str, object]:
         "expiration_ms": result.clock.expiration_ms,
         "seconds": round(seconds, 4),
         "partitions": [_partition(verdict) for verdict in result.partitions],
+        "differences_not_listed": result.differences_not_listed,
         "totals": dict(Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)),
         "findings": [finding.as_json() for finding in result.findings],
         "exit_code": exit_code_of(result.findings),
@@ -155,9 +156,14 @@ def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
                     "no entry" if difference.kind.value == "missing" else f"{difference.found} instead of {difference.expected}"
                 )
                 rows.append((label, each.offset, difference.producer_id, what, values, difference.consequence))
-            if len(certain) > DIFFERENCES_SHOWN_MAX:
-                more = f"and {len(certain) - DIFFERENCES_SHOWN_MAX} more (--output json lists them)"
-                rows.append((label, each.offset, "...", "", "", more))
+            shown = min(len(certain), DIFFERENCES_SHOWN_MAX)
+            more, listed = each.comparison.certain_count - shown, len(certain) - shown
+            if more:
+                them = "them" if listed == more else f"{listed} of them"
+                text = f"and {more} more (--output json lists {them})"
+                rows.append((label, each.offset, "...", "", "", text))
     if rows:
         columns = ("partition", "offset", "producer id", "differs", "found", "what it costs")
         print_table("wrong entries", columns, rows, right=("offset", "producer id"))
+    if result.differences_not_listed:
+        typer.echo(f"{result.differences_not_listed} entries that differ are counted and not listed, here or in --output json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,7 +22,10 @@ from snaprebuild.replay.transactions import OpenTransactions
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.storage.log_dir import read_small_file
 
-__all__ = ["CrossCheck", "bad_checksum_finding", "disorder_finding"]
+__all__ = ["CrossCheck", "ListedDifferences", "bad_checksum_finding", "disorder_finding"]
+
+DIFFERENCES_OF_A_RUN_MAX = 10_000
+"""Differing entries that the result of a run lists, of all snapshots together; all are counted. About 4 MB of JSON."""
 
 _SETTLED = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
 
@@ -110,6 +114,37 @@ class CrossCheck:
         counts = f"{len(found)} instead of {len(expected)}, first difference at {at}"
         message = f"does not list the aborted transactions of its segment: {counts}"
         return Finding("transaction-index-differs", Severity.FINDING, path, message, state.offset)
+
+
+class ListedDifferences:
+    """Keeps what the comparisons of a run list together within ``DIFFERENCES_OF_A_RUN_MAX``.
+
+    The first snapshots in the order of the result keep their lists: which partition is done first is chance, what is listed must not be.
+    """
+
+    def __init__(self) -> None:
+        self._listing: list[tuple[int, int, Comparison]] = []
+        self._count = 0
+
+    def add(self, place: int, offset: int, comparison: Comparison) -> None:
+        """Adds a comparison that will be kept, and cuts lists short, from the last one back, if there is no room.
+
+        Args:
+            place: of its partition in the result.
+            offset: of the snapshot.
+            comparison: which may lose differences from its list, now or later.
+        """
+        if not comparison.differences:
+            return
+        bisect.insort(self._listing, (place, offset, comparison))
+        self._count += len(comparison.differences)
+        while self._count > DIFFERENCES_OF_A_RUN_MAX:
+            last = self._listing[-1][2]
+            kept = last.differences[: max(len(last.differences) - (self._count - DIFFERENCES_OF_A_RUN_MAX), 0)]
+            self._count -= len(last.differences) - len(kept)
+            last.differences = kept
+            if not kept:
+                self._listing.pop()
 
 
 def _first_difference(found: list[AbortedTransaction], expected: list[AbortedTransaction]) -> int | None:

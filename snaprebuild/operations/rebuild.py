@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from formats.errors import FormatError
 from formats.file_names import parse_file_name
 from snaprebuild.errors import AlreadyExistsError, ReadFailedError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
-from snaprebuild.operations.crosscheck import CrossCheck, bad_checksum_finding, disorder_finding
+from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences, bad_checksum_finding, disorder_finding
 from snaprebuild.operations.findings import Severity, finding_of_error
 from snaprebuild.operations.plan import (
     CLEANER_UNKNOWN,
@@ -65,9 +65,9 @@ def rebuild(plan: Plan, *, jobs: int | None = None, dry_run: bool = False, progr
     with contextlib.ExitStack() as stack:
         locks = _Locks(stack, needed=in_place and not dry_run)
         writers = stack.enter_context(ThreadPoolExecutor(WRITERS, thread_name_prefix="writer"))
-        context = _Context(plan, writers, dry_run, progress, _told_corrupt(plan))
+        context = _Context(plan, writers, dry_run, progress, _told_corrupt(plan), ListedDifferences())
         works = []
-        for result in results:
+        for place, result in enumerate(results):
             _note_left_out(result)
             second_names = _second_names(result.plan) if in_place and not dry_run else []
             if not result.plan.boundaries and not second_names:
@@ -82,7 +82,7 @@ def rebuild(plan: Plan, *, jobs: int | None = None, dry_run: bool = False, progr
                 for offset in second_names:
                     remove_other_name(result, offset)
             if result.plan.boundaries:
-                works.append(_RebuildWork(result, context, lock))
+                works.append(_RebuildWork(result, place, context, lock))
         run(works, jobs)
     return RebuildResult(plan, tuple(results), dry_run)
 
@@ -97,6 +97,7 @@ class _Context:
     progress: Progress | None
     told_corrupt: set[tuple[str, int | None]]
     """Path and offset of the snapshots that the plan has already told to be corrupt."""
+    listed: ListedDifferences
 
 
 def _told_corrupt(plan: Plan) -> set[tuple[str, int | None]]:
@@ -180,10 +181,12 @@ def _writer_of(result: PartitionResult, context: _Context, lock: HeldLock | None
 class _RebuildWork(Work):
     """One partition: its replay, its cross-checks, its files."""
 
-    def __init__(self, result: PartitionResult, context: _Context, lock: HeldLock | None) -> None:
+    def __init__(self, result: PartitionResult, place: int, context: _Context, lock: HeldLock | None) -> None:
         plan = result.plan
         self.device = plan.source.directory.device
         self._result = result
+        self._place = place
+        self._listed = context.listed
         self._request = context.plan.request
         self._clock = context.plan.clock
         self._progress = context.progress
@@ -291,7 +294,10 @@ class _RebuildWork(Work):
 
     def _collect(self) -> None:
         """Takes the oldest file that is being written; an error of it is raised here."""
-        self._result.boundaries.append(self._pending.popleft().result())
+        result = self._pending.popleft().result()
+        if result.comparison is not None:
+            self._listed.add(self._place, result.offset, result.comparison)
+        self._result.boundaries.append(result)
 
     def _write_or_tell(self, wanted: BoundaryPlan, state: BoundaryState, comparison: Comparison | None) -> BoundaryResult:
         """A file that cannot be written or read is that file's misfortune; a refusal concerns them all."""

@@ -79,3 +79,9 @@ class RebuildResult:
     def findings(self) -> tuple[Finding, ...]:
         """Those of the plan and of every partition."""
         return (*self.plan.findings, *(finding for partition in self.partitions for finding in partition.findings))
+
+    @property
+    def differences_not_listed(self) -> int:
+        """Differing entries that are counted and not listed."""
+        comparisons = (boundary.comparison for partition in self.partitions for boundary in partition.boundaries)
+        return sum(each.difference_count - len(each.differences) for each in comparisons if each is not None)

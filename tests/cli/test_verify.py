@@ -315,6 +315,21 @@ def test_the_expiration_of_the_broker_counts(tmp_path: Path) -> None:
         assert run.verdicts("mixed-0")[OFFSET] == verdict
 
 
+def test_what_is_not_listed_is_counted(tmp_path: Path) -> None:
+    """1,500 producers are not in the file, of which 1,000 are listed in JSON and 10 in the table."""
+    logs = make_log_dir(tmp_path / "logs")
+    data = b"".join(batch(producer, producer_id=producer) for producer in range(1500))
+    write_partition(logs / "t-0", {0: data})
+    (logs / "t-0" / snapshot_name(1500)).write_bytes(EMPTY_SNAPSHOT)
+    run = in_json("verify", logs, "--as-of", "1000")
+    (snapshot,) = run.partition("t-0")["snapshots"]
+    assert (snapshot["difference_count"], snapshot["certain_count"], len(snapshot["differences"])) == (1500, 1500, 1000)
+    assert run.document["differences_not_listed"] == 500
+    table = snaprebuild("verify", logs, "--as-of", "1000").stdout
+    assert "and 1490 more (--output json lists 990 of them)" in table
+    assert "500 entries that differ are counted and not listed" in table
+
+
 def test_what_a_marker_leaves(tmp_path: Path) -> None:
     """Made by hand: a transaction that ends with a marker of the next epoch (transaction.version 2) leaves no batch."""
     logs = make_log_dir(tmp_path / "logs")

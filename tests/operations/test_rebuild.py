@@ -28,7 +28,7 @@ from manifests import FIXTURES, partition_fixtures
 
 from formats.producer_snapshot import ProducerEntry
 from snaprebuild.errors import BusyError
-from snaprebuild.operations import schedule, snapshot_writer, write_out
+from snaprebuild.operations import crosscheck, schedule, snapshot_writer, write_out
 from snaprebuild.operations.findings import Severity, exit_code_of
 from snaprebuild.operations.plan import Request, make_plan
 from snaprebuild.operations.rebuild import WRITERS, rebuild
@@ -231,6 +231,19 @@ def test_another_run_that_never_ends(
     assert [finding.code for finding in result.findings if finding.severity is Severity.STORAGE] == ["storage-failed"]
     assert "another run writes this file now" in result.findings[0].message
     assert (tmp_path / "out" / "mixed-0" / f"{snapshot_name(583)}.tmp").read_bytes() == b"never t"
+
+
+def test_a_run_lists_the_first_differences_and_counts_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crosscheck, "DIFFERENCES_OF_A_RUN_MAX", 3)
+    logs = make_log_dir(tmp_path / "logs", recovery_points={"t-0": 4, "t-1": 4})
+    data = b"".join(batch(producer, producer_id=producer, timestamp=NOW_MS) for producer in range(4))
+    for number in range(2):
+        partition = write_partition(logs / f"t-{number}", {0: data})
+        (partition / snapshot_name(4)).write_bytes(EMPTY_SNAPSHOT)
+    result = rebuilt(logs, boundaries="all")
+    comparisons = [partition.boundaries[0].comparison for partition in result.partitions]
+    assert [None if each is None else (each.difference_count, len(each.differences)) for each in comparisons] == [(4, 3), (4, 0)]
+    assert result.differences_not_listed == 5
 
 
 # --- evidence --------------------------------------------------------------------------------------------------------------
