@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from log_dirs import snapshot_bytes, snapshot_name
+from replays import EXAMPLES, NOW, OLD, PROVEN, SEEDS, YOUNG, Hand, case_of, run
 from simulated_broker import EXPIRATION_MS, Client, SimulatedBroker
 
 from formats.transaction_index import AbortedTransaction, write_transaction_index
-from operations.test_replay_partition import EXAMPLES, NOW, OLD, PROVEN, SEEDS, YOUNG, Hand, case_of, run
 from snaprebuild.operations.crosscheck import CrossCheck
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding
