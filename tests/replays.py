@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,11 +22,11 @@ from strategies import LogBatch
 from formats.producer_snapshot import ProducerEntry
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.replay_partition import BoundaryState, PartitionReplay, ReplayFrom
+from snaprebuild.operations.schedule import read_segment
+from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.segment_summary import SegmentSummary, summarise_segment
 from snaprebuild.replay.window import window_start
 from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.storage.segment_file import SegmentFile
 
 PROVEN = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
 WEAK = (SnapshotClass.UNPROVEN, SnapshotClass.UNSOUND)
@@ -62,12 +62,6 @@ class Run:
         return state
 
 
-def summary_of(directory: PartitionDir, index: int) -> SegmentSummary:
-    segment = directory.segments[index]
-    with SegmentFile(directory.file_path(segment.log.name)) as source:
-        return summarise_segment(source, segment.base_offset)
-
-
 def run(
     directory: PartitionDir,
     mode: ReplayFrom = ReplayFrom.AUTO,
@@ -77,14 +71,16 @@ def run(
     window: int = 0,
     stop: int | None = None,
     first_wanted: int = 0,
+    cuts: Sequence[int] = (),
 ) -> Run:
     """As the scheduler does: segments in the order asked for, and again until no more are asked for, or the replay has ended."""
     stop = len(directory.segments) if stop is None else stop
     result = Run(PartitionReplay(directory, mode, Clock(as_of_ms, expiration_ms), window, stop, first_wanted))
     wanted = result.replay.begin()
     while wanted and result.replay.damage is None:
-        for index in wanted:
-            result.states += result.replay.take(index, summary_of(directory, index))
+        tasks = read_tasks(directory, wanted, check_crc=True, cuts=cuts)
+        for index, summary in ((index, piece) for index, task in zip(wanted, tasks, strict=True) for piece in read_segment(task)):
+            result.states += result.replay.take(index, summary)
             if result.replay.damage is not None:
                 break
         else:
@@ -129,7 +125,7 @@ class Case:
         return [segment.base_offset for segment in self.broker.segments[self.deleted :]]
 
     def truth(self, offset: int) -> Entries:
-        return self.broker.segments[self.broker.boundaries.index(offset)].whole
+        return self.broker.folded(offset)
 
     def live(self, offset: int) -> Entries:
         return self.broker.segments[self.broker.boundaries.index(offset)].live
@@ -139,8 +135,16 @@ class Case:
         batches = itertools.chain.from_iterable(segment.batches for segment in self.broker.segments)
         return {batch.header.producer_id for batch in batches if low <= batch.header.base_offset < high} - {-1}
 
-    def run(self, directory: PartitionDir, mode: ReplayFrom = ReplayFrom.AUTO) -> Run:
-        return run(directory, mode, as_of_ms=self.as_of_ms, window=self.window, stop=self.stop, first_wanted=self.first_wanted)
+    def run(self, directory: PartitionDir, mode: ReplayFrom = ReplayFrom.AUTO, cuts: Sequence[int] = ()) -> Run:
+        return run(
+            directory,
+            mode,
+            as_of_ms=self.as_of_ms,
+            window=self.window,
+            stop=self.stop,
+            first_wanted=self.first_wanted,
+            cuts=cuts,
+        )
 
 
 def case_of(seed: int, *, may_delete: bool = True) -> Case:
@@ -168,7 +172,7 @@ def difference(case: Case, state: BoundaryState) -> set[int]:
     got, true = loaded(entries_in(state.entries).values(), case.as_of_ms), loaded(case.truth(state.offset).values(), case.as_of_ms)
     wrong = {producer for producer in got.keys() | true.keys() if got.get(producer) != true.get(producer)}
     if case.deleted:
-        retained = loaded(case.broker.retained(case.deleted)[case.ends.index(state.offset)].values(), case.as_of_ms)
+        retained = loaded(case.broker.folded(state.offset, case.deleted).values(), case.as_of_ms)
         wrong -= {producer for producer in wrong if producer not in got and producer not in retained}
     return wrong
 
@@ -187,7 +191,7 @@ def check(case: Case, result: Run, reached: Counter[str]) -> None:
         elif klass is EXACT and not case.deleted:
             assert entries_in(state.entries) == case.truth(state.offset)
         elif klass is EXACT_FROM_LOG_START:
-            assert entries_in(state.entries) == case.broker.retained(case.deleted)[case.ends.index(state.offset)]
+            assert entries_in(state.entries) == case.broker.folded(state.offset, case.deleted)
         else:
             assert klass is EXACT, "nothing stays unproven that the bytes on disk could settle"
     if result.replay.start_index:

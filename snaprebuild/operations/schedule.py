@@ -19,7 +19,7 @@ from pathlib import Path
 
 from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
-from snaprebuild.replay.segment_summary import SegmentSummary, summarise_segment
+from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.storage.partition_dir import FileIdentity
 from snaprebuild.storage.segment_file import SegmentFile, read_positions_hint
 
@@ -41,7 +41,8 @@ class ReadTask:
         base_offset: from its name.
         identity: what it was when it was listed.
         check_crc: compute checksums.
-        may_grow: the last segment of a partition, to which a live broker appends.
+        is_last: of its partition: a live broker may append to it.
+        cuts: offsets inside it at which it is cut in pieces, ascending.
     """
 
     path: str
@@ -49,7 +50,8 @@ class ReadTask:
     base_offset: int
     identity: FileIdentity
     check_crc: bool
-    may_grow: bool = False
+    is_last: bool = False
+    cuts: tuple[int, ...] = ()
 
 
 class Work:
@@ -66,7 +68,7 @@ class Work:
         raise NotImplementedError
 
     def take(self, summary: SegmentSummary) -> bool:
-        """Takes the summary of the next segment. False when no more are wanted."""
+        """Takes the summary of the next segment, or of the next piece of one that was to be cut. False when no more are wanted."""
         raise NotImplementedError
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
@@ -78,8 +80,11 @@ class Work:
         raise NotImplementedError
 
 
-def read_segment(task: ReadTask) -> SegmentSummary:
+def read_segment(task: ReadTask) -> tuple[SegmentSummary, ...]:
     """Reads one segment; runs in a worker.
+
+    Returns:
+        Its summary, or those of its pieces.
 
     Raises:
         RefusedError: it is not the file that was listed.
@@ -88,12 +93,12 @@ def read_segment(task: ReadTask) -> SegmentSummary:
     with SegmentFile(task.path) as source:
         found = source.identity
         unchanged = found.inode == task.identity.inode and (
-            found.size_bytes >= task.identity.size_bytes if task.may_grow else found.size_bytes == task.identity.size_bytes
+            found.size_bytes >= task.identity.size_bytes if task.is_last else found.size_bytes == task.identity.size_bytes
         )
         if not unchanged:
             raise RefusedError("changed since it was listed (a broker is at work here): run again", path=task.path)
         hint = None if task.index_path is None else read_positions_hint(task.index_path, source.size_bytes)
-        return summarise_segment(source, task.base_offset, check_crc=task.check_crc, hint=hint)
+        return summarise_pieces(source, task.base_offset, task.cuts, is_last=task.is_last, check_crc=task.check_crc, hint=hint)
 
 
 def is_rotational(device: int) -> bool:
@@ -130,7 +135,7 @@ class _State:
     def __init__(self, work: Work) -> None:
         self.work = work
         self.waiting: deque[ReadTask] = deque()
-        self.reading: deque[Future[SegmentSummary]] = deque()
+        self.reading: deque[Future[tuple[SegmentSummary, ...]]] = deque()
         self.is_over = False
 
     def refill(self) -> None:
@@ -158,9 +163,10 @@ class _State:
             future.cancel()
         self.reading.clear()
 
-    def take(self, summary: SegmentSummary) -> None:
+    def take(self, pieces: tuple[SegmentSummary, ...]) -> None:
         try:
-            if not self.work.take(summary):
+            # Nothing is taken any more once the work has enough.
+            if not all(map(self.work.take, pieces)):
                 self.stop()
                 self.work.finish()
         except Exception as error:
@@ -170,11 +176,11 @@ class _State:
         while self.reading and self.reading[0].done():
             future = self.reading.popleft()
             try:
-                summary = future.result()
+                pieces = future.result()
             except Exception as error:
                 self.end(error)
                 return
-            self.take(summary)
+            self.take(pieces)
 
 
 def _told(error: Exception) -> SnaprebuildError | FormatError:
@@ -190,11 +196,11 @@ def _run_here(states: list[_State]) -> None:
             while state.waiting:
                 task = state.waiting.popleft()
                 try:
-                    summary = read_segment(task)
+                    pieces = read_segment(task)
                 except Exception as error:
                     state.end(error)
                     break
-                state.take(summary)
+                state.take(pieces)
             state.refill()
 
 
@@ -207,7 +213,7 @@ class _Pool:
         self.limits = {device: 1 if is_rotational(device) else jobs for device in devices}
         self.on_device = dict.fromkeys(devices, 0)
         self.queues: dict[int, deque[_State]] = {device: deque() for device in devices}
-        self.owner: dict[Future[SegmentSummary], _State] = {}
+        self.owner: dict[Future[tuple[SegmentSummary, ...]], _State] = {}
         for state in states:
             if state.waiting:
                 self.queues[state.work.device].append(state)
@@ -256,7 +262,7 @@ class _Pool:
                     return state
         return None
 
-    def _collect(self, done: set[Future[SegmentSummary]]) -> None:
+    def _collect(self, done: set[Future[tuple[SegmentSummary, ...]]]) -> None:
         for future in done:
             state = self.owner.pop(future)
             self.on_device[state.work.device] -= 1

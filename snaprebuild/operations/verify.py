@@ -34,7 +34,8 @@ class SnapshotVerdict:
     Attributes:
         offset: from its name.
         comparison: with the replay.
-        snapshot_class: of the replay at this offset; None where the offset is no boundary of the present segments.
+        snapshot_class: of the replay at this offset; None where it did not come by: below the first segment or its base, above the log
+            end, or behind damage.
     """
 
     offset: int
@@ -145,7 +146,10 @@ class _VerifyWork(Work):
         if self._begun:
             return []
         self._begun = True
-        return read_tasks(self._verdict.source.directory, self._replay.begin(), check_crc=self._check_crc)
+        directory = self._verdict.source.directory
+        # A broker that stops cleanly writes its snapshot wherever the log ends, and goes on in the same segment when it starts.
+        cuts = [offset for offset, _ in directory.snapshots if self._selection.takes_boundary(offset)]
+        return read_tasks(directory, self._replay.begin(), check_crc=self._check_crc, cuts=cuts)
 
     def take(self, summary: SegmentSummary) -> bool:
         self._verdict.bytes_read += summary.bytes_read
@@ -155,7 +159,7 @@ class _VerifyWork(Work):
             self._verdict.findings.append(disorder_finding(self._verdict.source, self._next, summary.disorder_offset))
         for state in self._replay.take(self._next, summary):
             self._boundary(state)
-        self._next += 1
+        self._next += summary.cut_offset is None
         if self._progress is not None:
             self._progress(self._verdict.source.topic_partition, summary.size_bytes)
         return self._replay.damage is None
@@ -170,7 +174,7 @@ class _VerifyWork(Work):
             path = self._verdict.source.directory.path
             message = f"{damage.reason}: nothing above it can be judged"
             self._verdict.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset))
-        self._others("its offset is no boundary of the present segments" if damage is None else damage.reason)
+        self._others("the log ends below it" if damage is None else damage.reason)
 
     def _boundary(self, state: BoundaryState) -> None:
         self._seen.add(state.offset)
@@ -178,7 +182,7 @@ class _VerifyWork(Work):
         if differs is not None:
             self._verdict.findings.append(differs)
         told = self._told_unsound or any(finding.severity is Severity.DAMAGED for finding in self._verdict.findings)
-        if state.judgement.snapshot_class is SnapshotClass.UNSOUND and not told:
+        if state.judgement.snapshot_class is SnapshotClass.UNSOUND and not told and not state.is_cut:
             self._told_unsound = True
             message = f"from here on the log proves nothing: {state.judgement.reasons[0]}"
             self._verdict.findings.append(
@@ -191,9 +195,9 @@ class _VerifyWork(Work):
         except ReadFailedError as error:
             self._unreadable(error)
             return
-        if comparison is None:
+        if comparison is None and not state.is_cut:
             self._verdict.missing.append(state.offset)
-        else:
+        elif comparison is not None:
             self._judge(SnapshotVerdict(state.offset, comparison, state.judgement.snapshot_class))
 
     def _unreadable(self, error: ReadFailedError) -> None:
@@ -206,7 +210,7 @@ class _VerifyWork(Work):
         for offset, _ in directory.snapshots:
             if offset in self._seen or not self._selection.takes_boundary(offset):
                 continue
-            is_first = bool(directory.segments) and offset == directory.segments[0].base_offset
+            is_first = bool(directory.segments) and offset <= directory.segments[0].base_offset
             why = "nothing before the first segment is on disk" if is_first else reason
             try:
                 entries = read_snapshot_file(directory, offset)

@@ -9,14 +9,9 @@ import heapq
 from dataclasses import dataclass, field
 
 from formats.transaction_index import AbortedTransaction
-from snaprebuild.replay.segment_effect import NONE, SegmentEffect, TransactionCloses, resolve_closes
+from snaprebuild.replay.segment_effect import NONE, SegmentEffect, TransactionCloses
 
-__all__ = ["OpenTransactions", "completed_in"]
-
-
-def completed_in(before: SegmentEffect, closes: TransactionCloses) -> TransactionCloses:
-    """Transactions that the markers of a segment completed, given the state before it (a prefix from the first batch on)."""
-    return resolve_closes(before, closes).without_orphans()
+__all__ = ["OpenTransactions"]
 
 
 @dataclass(slots=True)
@@ -34,7 +29,7 @@ class OpenTransactions:
         """The entries of the segment's ``.txnindex``.
 
         Args:
-            completed: of this segment, from ``completed_in``, in log order.
+            completed: of this segment, in log order: the closes of its effect, composed on the state before it, without orphans.
             after: the state after the segment.
         """
         producers, firsts = completed.producer_id.tolist(), completed.first_offset.tolist()

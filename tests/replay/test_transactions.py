@@ -21,7 +21,7 @@ from formats.transaction_index import AbortedTransaction
 from snaprebuild.replay.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, effect_of_entries
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_segment
-from snaprebuild.replay.transactions import OpenTransactions, completed_in
+from snaprebuild.replay.transactions import OpenTransactions
 
 EXAMPLES = max(settings.get_profile(settings.get_current_profile_name()).max_examples, 200)
 ABORTED = struct.Struct(">hqqqq")
@@ -47,9 +47,9 @@ def by_fold(segments: list[GeneratedLog], state: ProducerState) -> list[Rows]:
 def by_effects(summaries: list[SegmentSummary], before: SegmentEffect = IDENTITY) -> list[Rows]:
     transactions, found = OpenTransactions(), []
     for summary in summaries:
-        completed = completed_in(before, summary.effect.closes)
-        before = compose(before, summary.effect).without_closes()
-        found.append(rows_of(transactions.aborted_in(completed, before)))
+        after = compose(before, summary.effect)
+        before = after.without_closes()
+        found.append(rows_of(transactions.aborted_in(after.closes.without_orphans(), before)))
     return found
 
 
