@@ -64,7 +64,8 @@ class BoundaryState:
         replayed_from: base offset of that segment: ``effect`` knows nothing of what lies below, unless ``is_complete``.
         is_complete: nothing before the replay is unknown: it began at offset 0 or on a trusted snapshot.
         segment: the segment or piece that ends here.
-        completed: transactions that this segment completed; None where the replay cannot tell (it began inside the log), or at a cut.
+        completed: transactions that this segment completed, as far as its ``.txnindex`` depends on them; None where the replay cannot
+            tell (it began inside the log), or at a cut.
     """
 
     offset: int

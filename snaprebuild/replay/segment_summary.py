@@ -16,6 +16,7 @@ from formats import limits
 from formats.batch_headers import HeaderBlock, HeaderReader, SegmentBytes, Tail, TailKind
 from formats.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from snaprebuild.replay.segment_effect import EFFECT_COLUMNS, IDENTITY, SegmentEffect, compose, effect_of_block
+from snaprebuild.replay.transactions import needed_closes
 
 __all__ = ["SegmentSummary", "summarise_pieces", "summarise_segment"]
 
@@ -43,7 +44,7 @@ class SegmentSummary:
             last offset is known.
         next_offset: last offset of the last batch + 1; without batches that of the piece before, or the base offset.
         max_timestamp: greatest timestamp of any header, ms; -1 for none.
-        effect: on any producer state, with the transactions that it closes.
+        effect: on any producer state, with those of the transactions closed here that ``needed_closes`` leaves.
         tail: where its batches end, and why; clean at a cut.
         crc_checked: whether checksums were computed.
         bad_crc_count: batches whose checksum differs.
@@ -237,13 +238,13 @@ class _Effects:
     def take(self, effect: SegmentEffect) -> None:
         while self._stack and len(self._stack[-1]) <= 2 * len(effect):
             effect = compose(self._stack.pop(), effect)
-        self._stack.append(effect)
+        self._stack.append(effect.with_closes(needed_closes(effect.closes)))
 
     def total(self) -> SegmentEffect:
         total = IDENTITY
         while self._stack:
             total = compose(self._stack.pop(), total)
-        return total
+        return total.with_closes(needed_closes(total.closes))
 
 
 class _Facts:

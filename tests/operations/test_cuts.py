@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -34,22 +33,23 @@ from simulated_broker import Client, SimulatedBroker, listed
 from strategies import GeneratedLog, logs
 
 from formats.producer_snapshot import ProducerEntry
-from snaprebuild.operations.replay_partition import BoundaryState, ReplayFrom
+from snaprebuild.operations.replay_partition import ReplayFrom
 from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.replay.producer_state import InvalidTransactionStateError, ProducerState
-from snaprebuild.replay.segment_effect import TransactionCloses
+from snaprebuild.replay.transactions import OpenTransactions
 
 
 def at_boundaries(result: Run) -> list[tuple[object, ...]]:
-    """Everything that is handed out at boundaries, in a form that can be compared."""
-    return [told(state) for state in result.states if not state.is_cut]
-
-
-def told(state: BoundaryState) -> tuple[object, ...]:
-    completed = state.completed
-    rows = None if completed is None else [getattr(completed, column.name).tolist() for column in fields(TransactionCloses)]
-    facts = (state.offset, state.is_log_end, state.judgement.snapshot_class, state.is_complete, state.replayed_from)
-    return (*facts, state.entries.tolist(), rows)
+    """Everything that is handed out at boundaries, in a form that can be compared, with what belongs into each ``.txnindex``."""
+    transactions, found = OpenTransactions(), []
+    for state in result.states:
+        if state.is_cut:
+            assert state.completed is None
+            continue
+        assert state.completed is not None
+        facts = (state.offset, state.is_log_end, state.judgement.snapshot_class, state.is_complete, state.replayed_from)
+        found.append((*facts, state.entries.tolist(), transactions.aborted_in(state.completed, state.effect)))
+    return found
 
 
 def test_any_offsets_of_simulated_logs(tmp_path: Path) -> None:

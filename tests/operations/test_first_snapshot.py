@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,10 @@ from replays import (
 from simulated_broker import EXPIRATION_MS, Client, SimulatedBroker, listed
 
 from formats.producer_snapshot import ProducerEntry
-from snaprebuild.operations.replay_partition import ReplayFrom
+from snaprebuild.operations.evidence import Clock
+from snaprebuild.operations.replay_partition import PartitionReplay, ReplayFrom
+from snaprebuild.operations.schedule import read_segment
+from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.replay.producer_state import ProducerState
 
 
@@ -73,6 +77,35 @@ def test_exact_on_a_trusted_first_snapshot(tmp_path: Path) -> None:
     assert reached["EXACT"] >= EXAMPLES * 0.5
     assert reached["EXACT_FROM_LOG_START"] >= EXAMPLES * 0.2
     assert reached["nobody forgotten"] >= EXAMPLES * 0.2
+
+
+def held_bytes(directory: Path, transactions: int) -> int:
+    """Memory that a replay holds which waits for the confirmation of a first snapshot: three segments, five producers."""
+    log = Hand()
+    log.segments, log.end = [(10, [])], 10
+    clients = [Client(producer, is_transactional=True) for producer in range(5)]
+    for number in range(3 * transactions):
+        if number in (transactions, 2 * transactions):
+            log.roll()
+        log.data(clients[number % 5], YOUNG)
+        log.marker(clients[number % 5], YOUNG)
+    listing = log.write(directory, {10: [ProducerEntry(9, 0, 0, 5, 0, YOUNG)]})
+    replay = PartitionReplay(listing, ReplayFrom.AUTO, Clock(NOW, EXPIRATION_MS), 0, 3, 0)
+    indices = replay.begin()
+    tracemalloc.start()
+    try:
+        for index, task in zip(indices, read_tasks(listing, indices, check_crc=True), strict=True):
+            for summary in read_segment(task):
+                assert list(replay.take(index, summary)) == []
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_held_depends_on_producers_and_not_on_their_transactions(tmp_path: Path) -> None:
+    held_bytes(tmp_path / "first" / "t-0", 10)  # what is made once and kept
+    few, many = held_bytes(tmp_path / "few" / "t-0", 20), held_bytes(tmp_path / "many" / "t-0", 2000)
+    assert many < few + 1000
 
 
 def lost_state() -> dict[str, dict[str, list[dict[str, int]]]]:
