@@ -149,6 +149,19 @@ class HeaderBlock:
         """One field of every header."""
         return self.columns[name]
 
+    def part(self, start: int, stop: int) -> HeaderBlock:
+        """The rows from ``start`` up to ``stop``, excluded, as a block of their own."""
+        control, bad_crc = (slice(*np.searchsorted(rows, (start, stop))) for rows in (self.control, self.bad_crc))
+        return HeaderBlock(
+            self.position_bytes[start:stop],
+            {name: column[start:stop] for name, column in self.columns.items()},
+            self.control[control] - start,
+            self.marker_type[control],
+            self.marker_coordinator_epoch[control],
+            self.marker_timestamp[control],
+            self.bad_crc[bad_crc] - start,
+        )
+
     def headers(self) -> list[BatchHeader]:
         """The rows as values, for tests and for people. Needs all columns."""
         values = zip(*(self.columns[name].tolist() for name in HEADER_COLUMNS), strict=True)

@@ -161,7 +161,7 @@ class Bench:
         tasks = [task if index else without_index(task) for task in read_tasks(self.listing, wanted, check_crc=crc)]
         summaries = map(read_segment, tasks) if pool is None else pool.map(read_segment, tasks)
         boundaries = 0
-        for at, summary in zip(wanted, summaries, strict=True):
+        for at, (summary,) in zip(wanted, summaries, strict=True):
             assert summary.bad_crc_count == 0
             for state in replay.take(at, summary):
                 write_entries(state.entries)

@@ -56,7 +56,7 @@ class CrossCheck:
     _index_tells_nothing: bool = False
 
     def snapshot(self, state: BoundaryState) -> Comparison | None:
-        """The snapshot at this boundary beside the replay; None where there is none.
+        """The snapshot at this boundary or cut beside the replay; None where there is none.
 
         Raises:
             ReadFailedError: it cannot be read.
@@ -67,7 +67,12 @@ class CrossCheck:
             return Comparison(SnapshotStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
         if found is None:
             return None
-        comparison = compare(state.effect, found, state.offset, self._knowledge(state))
+        knowledge = self._knowledge(state)
+        batch_offset = state.segment.cut_batch_offset
+        if batch_offset is not None and knowledge.doubt is None:
+            reason = f"no broker writes a snapshot here: {state.offset} lies inside the batch that begins at {batch_offset}"
+            return Comparison(SnapshotStatus.CORRUPT, True, len(state.entries), len(found), 0, (), reason)
+        comparison = compare(state.effect, found, state.offset, knowledge)
         if comparison.status is SnapshotStatus.UNVERIFIABLE and state.judgement.snapshot_class in _SETTLED:
             return self._as_settled(state, found, comparison)
         return comparison

@@ -219,7 +219,7 @@ class _RebuildWork(Work):
 
     def take(self, summary: SegmentSummary) -> bool:
         index = self._order[self._taken]
-        self._taken += 1
+        self._taken += summary.cut_offset is None
         self._result.bytes_read += summary.bytes_read
         if summary.bad_crc_count:
             self._result.findings.append(bad_checksum_finding(self._result.plan.source, index, summary))

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
-from snaprebuild.replay.segment_summary import SegmentSummary, summarise_segment
+from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.storage.partition_dir import FileIdentity
 from snaprebuild.storage.segment_file import SegmentFile, read_positions_hint
 
@@ -36,6 +36,9 @@ IN_PROCESS_BYTES_MAX = 96 << 20
 LOST_MAX = 8
 """Workers that die one after the other, before anything at all was read, die of something else than what they read."""
 
+Pieces = tuple[SegmentSummary, ...]
+"""What reading a segment gives: its summary, or those of its pieces where it was to be cut."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
@@ -47,7 +50,8 @@ class ReadTask:
         base_offset: from its name.
         identity: what it was when it was listed.
         check_crc: compute checksums.
-        may_grow: the last segment of a partition, to which a live broker appends.
+        is_last: of its partition: a live broker may append to it.
+        cuts: offsets inside it at which it is cut in pieces, ascending.
     """
 
     path: str
@@ -55,7 +59,8 @@ class ReadTask:
     base_offset: int
     identity: FileIdentity
     check_crc: bool
-    may_grow: bool = False
+    is_last: bool = False
+    cuts: tuple[int, ...] = ()
 
 
 class Work:
@@ -72,7 +77,7 @@ class Work:
         raise NotImplementedError
 
     def take(self, summary: SegmentSummary) -> bool:
-        """Takes the summary of the next segment. False when no more are wanted."""
+        """Takes the summary of the next segment, or of the next piece of one that was to be cut. False when no more are wanted."""
         raise NotImplementedError
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
@@ -84,8 +89,11 @@ class Work:
         raise NotImplementedError
 
 
-def read_segment(task: ReadTask) -> SegmentSummary:
+def read_segment(task: ReadTask) -> Pieces:
     """Reads one segment; runs in a worker.
+
+    Returns:
+        Its summary, or those of its pieces.
 
     Raises:
         RefusedError: it is not the file that was listed.
@@ -94,12 +102,12 @@ def read_segment(task: ReadTask) -> SegmentSummary:
     with SegmentFile(task.path) as source:
         found = source.identity
         unchanged = found.inode == task.identity.inode and (
-            found.size_bytes >= task.identity.size_bytes if task.may_grow else found.size_bytes == task.identity.size_bytes
+            found.size_bytes >= task.identity.size_bytes if task.is_last else found.size_bytes == task.identity.size_bytes
         )
         if not unchanged:
             raise RefusedError("changed since it was listed (a broker is at work here): run again", path=task.path)
         hint = None if task.index_path is None else read_positions_hint(task.index_path, source.size_bytes)
-        return summarise_segment(source, task.base_offset, check_crc=task.check_crc, hint=hint)
+        return summarise_pieces(source, task.base_offset, task.cuts, is_last=task.is_last, check_crc=task.check_crc, hint=hint)
 
 
 def is_rotational(device: int) -> bool:
@@ -132,12 +140,12 @@ def run(works: Sequence[Work], jobs: int | None = None) -> None:
 
 @dataclass(eq=False, slots=True)
 class _Reading:
-    """A task that was handed to a worker, and what came of it: a summary, an error, or nothing yet."""
+    """A task that was handed to a worker, and what came of it: summaries, an error, or nothing yet."""
 
     state: _State
     task: ReadTask
-    future: Future[SegmentSummary] | None = None
-    outcome: SegmentSummary | Exception | None = None
+    future: Future[Pieces] | None = None
+    outcome: Pieces | Exception | None = None
 
 
 class _State:
@@ -173,12 +181,13 @@ class _State:
                 reading.future.cancel()
         self.reading.clear()
 
-    def take(self, outcome: SegmentSummary | Exception) -> None:
+    def take(self, outcome: Pieces | Exception) -> None:
         if isinstance(outcome, Exception):
             self.end(outcome)
             return
         try:
-            if not self.work.take(outcome):
+            # Nothing is taken any more once the work has enough.
+            if not all(map(self.work.take, outcome)):
                 self.stop()
                 self.work.finish()
         except Exception as error:
@@ -197,7 +206,7 @@ def _told(error: Exception) -> SnaprebuildError | FormatError:
     return SnaprebuildError("out of memory" if isinstance(error, MemoryError) else f"unforeseen {type(error).__name__}: {error}")
 
 
-def _outcome(read: Callable[..., SegmentSummary], *arguments: ReadTask) -> SegmentSummary | Exception:
+def _outcome(read: Callable[..., Pieces], *arguments: ReadTask) -> Pieces | Exception:
     try:
         return read(*arguments)
     except Exception as error:
@@ -221,7 +230,7 @@ class _Pool:
         self.limits = {device: 1 if is_rotational(device) else jobs for device in devices}
         self.on_device = dict.fromkeys(devices, 0)
         self.queues: dict[int, deque[_State]] = {device: deque() for device in devices}
-        self.in_flight: dict[Future[SegmentSummary], _Reading] = {}
+        self.in_flight: dict[Future[Pieces], _Reading] = {}
         self.suspects: deque[_Reading] = deque()
         self.lost_alone = 0
         self.has_read = False
@@ -310,7 +319,7 @@ class _Pool:
                     return state
         return None
 
-    def _collect(self, done: set[Future[SegmentSummary]]) -> None:
+    def _collect(self, done: set[Future[Pieces]]) -> None:
         for future in done:
             reading = self.in_flight.pop(future)
             self.on_device[reading.state.work.device] -= 1
@@ -320,9 +329,9 @@ class _Pool:
             else:
                 self._settle(reading, outcome)
 
-    def _settle(self, reading: _Reading, outcome: SegmentSummary | Exception) -> None:
+    def _settle(self, reading: _Reading, outcome: Pieces | Exception) -> None:
         reading.outcome = outcome
-        self.has_read |= isinstance(outcome, SegmentSummary)
+        self.has_read |= not isinstance(outcome, Exception)
         state = reading.state
         had_more = bool(state.waiting)
         state.take_ready()

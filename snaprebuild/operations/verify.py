@@ -34,7 +34,8 @@ class SnapshotVerdict:
     Attributes:
         offset: from its name.
         comparison: with the replay.
-        snapshot_class: of the replay at this offset; None where the offset is no boundary of the present segments.
+        snapshot_class: of the replay at this offset; None where it did not come by: below the first segment or its base, above the log
+            end, or behind damage.
     """
 
     offset: int
@@ -161,7 +162,10 @@ class _VerifyWork(Work):
         if self._begun:
             return []
         self._begun = True
-        return read_tasks(self._verdict.source.directory, self._replay.begin(), check_crc=self._check_crc)
+        directory = self._verdict.source.directory
+        # A broker that stops cleanly writes its snapshot wherever the log ends, and goes on in the same segment when it starts.
+        cuts = [offset for offset, _ in directory.snapshots if self._selection.takes_boundary(offset)]
+        return read_tasks(directory, self._replay.begin(), check_crc=self._check_crc, cuts=cuts)
 
     def take(self, summary: SegmentSummary) -> bool:
         self._verdict.bytes_read += summary.bytes_read
@@ -171,7 +175,7 @@ class _VerifyWork(Work):
             self._verdict.findings.append(disorder_finding(self._verdict.source, self._next, summary.disorder_offset))
         for state in self._replay.take(self._next, summary):
             self._boundary(state)
-        self._next += 1
+        self._next += summary.cut_offset is None
         self._log_end = max(summary.next_offset, summary.base_offset)
         if self._progress is not None:
             self._progress(self._verdict.source.topic_partition, summary.size_bytes)
@@ -185,7 +189,7 @@ class _VerifyWork(Work):
         damage = self._replay.damage
         if damage is None:
             self._above_log_end()
-            self._others("its offset is no boundary of the present segments", log_end=self._log_end)
+            self._others(f"lies above the log end {self._log_end}")
             return
         path = self._verdict.source.directory.path
         message = f"{damage.reason}: nothing above it can be judged"
@@ -198,7 +202,7 @@ class _VerifyWork(Work):
         if differs is not None:
             self._verdict.findings.append(differs)
         told = self._told_unsound or any(finding.severity is Severity.DAMAGED for finding in self._verdict.findings)
-        if state.judgement.snapshot_class is SnapshotClass.UNSOUND and not told:
+        if state.judgement.snapshot_class is SnapshotClass.UNSOUND and not told and not state.is_cut:
             self._told_unsound = True
             message = f"from here on the log proves nothing: {state.judgement.reasons[0]}"
             self._verdict.findings.append(
@@ -211,9 +215,9 @@ class _VerifyWork(Work):
         except ReadFailedError as error:
             self._unreadable(error)
             return
-        if comparison is None:
+        if comparison is None and not state.is_cut:
             self._verdict.missing.append(state.offset)
-        else:
+        elif comparison is not None:
             self._judge(SnapshotVerdict(state.offset, comparison, state.judgement.snapshot_class))
 
     def _unreadable(self, error: ReadFailedError) -> None:
@@ -233,17 +237,14 @@ class _VerifyWork(Work):
             message, severity = f"{below}: its broker did not stop cleanly, and removes such files when it starts", Severity.NOTE
         self._verdict.findings.append(Finding("snapshot-above-log-end", severity, directory.path, message, above[-1]))
 
-    def _others(self, reason: str, log_end: int | None = None) -> None:
+    def _others(self, reason: str) -> None:
         """Snapshots at offsets where the replay has no state to compare with: only what they say by themselves."""
         directory = self._verdict.source.directory
         for offset, _ in directory.snapshots:
             if offset in self._seen or not self._selection.takes_boundary(offset):
                 continue
-            why = reason
-            if directory.segments and offset == directory.segments[0].base_offset:
-                why = "nothing before the first segment is on disk"
-            elif log_end is not None and offset > log_end:
-                why = f"lies above the log end {log_end}"
+            is_first = bool(directory.segments) and offset <= directory.segments[0].base_offset
+            why = "nothing before the first segment is on disk" if is_first else reason
             try:
                 entries = read_snapshot_file(directory, offset)
             except ReadFailedError as error:

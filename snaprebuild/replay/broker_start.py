@@ -93,10 +93,15 @@ class BrokerStart:
 
 
 class SnapshotFiles:
-    """The snapshot files of one directory, and a ``ProducerStateManager`` working on them."""
+    """The snapshot files of one directory, and a ``ProducerStateManager`` working on them.
+
+    It works at the upper end: what is removed lies above the wanted offset (or once below the log start), what is written lies above all
+    that is left. So each step costs no more than the files and segments that it changes.
+    """
 
     def __init__(self, snapshots: Mapping[int, bool]) -> None:
-        self.files: dict[int, SnapshotOrigin] = dict.fromkeys(sorted(snapshots), SnapshotOrigin.KEPT)
+        self.files: dict[int, SnapshotOrigin] = dict.fromkeys(snapshots, SnapshotOrigin.KEPT)
+        self._offsets = sorted(snapshots)
         self._faulty = {offset for offset, parses in snapshots.items() if not parses}
         self.stray: list[int] = []
         self.out_of_range: list[int] = []
@@ -117,28 +122,31 @@ class SnapshotFiles:
         That one is what a clean stop wrote at the log end.
         """
         bases = set(base_offsets)
-        stray = [offset for offset in self.files if offset not in bases]
-        if stray and (not bases or max(stray) >= max(bases)):
-            stray.remove(max(stray))
-        self._remove(stray, self.stray)
+        stray = [offset for offset in self._offsets if offset not in bases]
+        if stray and (not bases or stray[-1] >= max(bases)):
+            stray.pop()
+        gone = set(stray)
+        self._offsets = [offset for offset in self._offsets if offset not in gone]
+        self._forget(stray, self.stray)
 
     def truncate_and_reload(self, log_start: int, end: int) -> None:
         """``truncateAndReload``: drops what is out of range, then loads the newest file that parses."""
-        self._remove([offset for offset in self.files if offset > end or offset <= log_start], self.out_of_range)
+        self._remove(bisect_right(self._offsets, end), len(self._offsets), self.out_of_range)
+        self._remove(0, bisect_right(self._offsets, log_start), self.out_of_range)
         if end != self._map_end:
             self._load(log_start)
         else:
             self._map_end = max(self._map_end, log_start)
-            self._last_snapshot = max(self.files, default=log_start)
+            self._last_snapshot = self._offsets[-1] if self._offsets else log_start
 
     def _load(self, log_start: int) -> None:
         """``loadFromSnapshot``: a file that does not parse is deleted, and the next lower one is tried."""
-        while self.files:
-            newest = max(self.files)
+        while self._offsets:
+            newest = self._offsets[-1]
             if newest not in self._faulty:
                 self.loaded = self._map_end = self._last_snapshot = newest
                 return
-            self._remove([newest], self.corrupt)
+            self._remove(len(self._offsets) - 1, len(self._offsets), self.corrupt)
         self.loaded = None
         self._map_end = self._last_snapshot = log_start
 
@@ -146,20 +154,25 @@ class SnapshotFiles:
         """``updateMapEndOffset`` and ``takeSnapshot``: writes only above the last one taken or loaded, so never at offset 0."""
         self._map_end = offset
         if offset > self._last_snapshot:
+            assert not self._offsets or offset > self._offsets[-1]
             self.files[offset] = origin
-            self._faulty.discard(offset)
+            self._offsets.append(offset)
             self._last_snapshot = offset
 
-    def rebuild(self, base_offsets: Sequence[int], log_start: int, end: int, *, trusts_stop: bool) -> None:
+    def rebuild(
+        self, base_offsets: Sequence[int], log_start: int, end: int, *, trusts_stop: bool, segments: int | None = None
+    ) -> None:
         """``rebuildProducerState``: brings the state to ``end``, from the newest snapshot or, where it trusts the stop, from nothing.
 
         Args:
-            base_offsets: of the segments that are loaded at this moment.
+            base_offsets: of the segments, ascending.
             log_start: the log start offset.
             end: the state is wanted at this offset.
             trusts_stop: after a clean stop: no snapshot known means no producer to know.
+            segments: how many of them are loaded at this moment, None for all.
         """
-        wanted = [*base_offsets[-2:], end]
+        segments = len(base_offsets) if segments is None else segments
+        wanted = [*base_offsets[max(segments - 2, 0) : segments], end]
         if trusts_stop and not self.files:
             for offset in wanted:
                 self.take(offset, SnapshotOrigin.EMPTY)
@@ -168,24 +181,32 @@ class SnapshotFiles:
         self.truncate_and_reload(log_start, end)
         if end > self._map_end and not was_empty:
             self.replayed_from = max(self._map_end, log_start)
-            first = max(0, bisect_right(base_offsets, self._map_end) - 1)
-            for base_offset in base_offsets[first : bisect_left(base_offsets, end)]:
+            first = max(0, bisect_right(base_offsets, self._map_end, hi=segments) - 1)
+            for base_offset in base_offsets[first : bisect_left(base_offsets, end, hi=segments)]:
                 start = max(base_offset, self._map_end, log_start)
                 if base_offset in wanted:
                     self.take(start, SnapshotOrigin.REBUILT)
                 self._map_end = start
         self.take(end, SnapshotOrigin.REBUILT)
 
-    def recover_segment(self, base_offsets: Sequence[int], log_start: int, base_offset: int, record_end: int) -> None:
+    def recover_segment(
+        self, base_offsets: Sequence[int], log_start: int, base_offset: int, record_end: int, *, segments: int | None = None
+    ) -> None:
         """``LogLoader.recoverSegment``: a state of its own up to the segment, the segment folded, a snapshot behind its last batch.
 
         This removes every snapshot above the segment, whoever wrote it.
         """
         self.new_manager()
-        self.rebuild(base_offsets, log_start, base_offset, trusts_stop=False)
+        self.rebuild(base_offsets, log_start, base_offset, trusts_stop=False, segments=segments)
         self.take(record_end, SnapshotOrigin.REBUILT)
 
-    def _remove(self, offsets: Iterable[int], why: list[int]) -> None:
+    def _remove(self, first: int, stop: int, why: list[int]) -> None:
+        """Those at ``first`` up to ``stop`` in their order."""
+        if first < stop:
+            self._forget(self._offsets[first:stop], why)
+            del self._offsets[first:stop]
+
+    def _forget(self, offsets: Iterable[int], why: list[int]) -> None:
         for offset in offsets:
             if self.files.pop(offset) is SnapshotOrigin.KEPT:
                 # What the broker wrote itself a moment before is not the caller's concern.
@@ -236,7 +257,7 @@ def _recover(files: SnapshotFiles, log: LoadedLog) -> None:
     for at, base_offset in enumerate(log.base_offsets):
         if base_offset in log.without_index:
             # The segments are loaded one by one, and this one is recovered before it is added.
-            files.recover_segment(log.base_offsets[:at], log.checkpointed_log_start, base_offset, ends[base_offset])
+            files.recover_segment(log.base_offsets, log.checkpointed_log_start, base_offset, ends[base_offset], segments=at)
     if not log.is_clean:
         # The segment that holds the recovery point is recovered too (`LogSegments.values` begins with the floor segment).
         first = max(0, bisect_right(log.base_offsets, log.recovery_point) - 1)

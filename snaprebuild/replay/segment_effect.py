@@ -143,7 +143,11 @@ class SegmentEffect:
 
     def without_closes(self) -> SegmentEffect:
         """The same function without the list of closed transactions, for prefix scans that would carry it along."""
-        return _replaced(self, closes=NO_CLOSES)
+        return self.with_closes(NO_CLOSES)
+
+    def with_closes(self, closes: TransactionCloses) -> SegmentEffect:
+        """The same function with another list of closed transactions."""
+        return _replaced(self, closes=closes)
 
     def chosen(self, which: np.ndarray) -> SegmentEffect:
         """The rows that ``which`` (mask or ascending indices) selects; ``closes`` stay whole."""

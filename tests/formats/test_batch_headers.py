@@ -29,7 +29,7 @@ from strategies import (
 )
 
 from formats import limits
-from formats.batch_headers import BytesSegment, HeaderReader, SegmentBytes, TailKind
+from formats.batch_headers import BytesSegment, HeaderBlock, HeaderReader, SegmentBytes, TailKind
 from formats.control_record import build_end_transaction_marker
 from formats.errors import BadLengthError, BadMagicError, FormatError, LimitExceededError, TruncatedError
 from formats.record_batch import build_record_batch
@@ -73,6 +73,21 @@ def test_every_header_position_and_marker(read_headers: ReadHeaders) -> None:
     assert reading.positions == MIXED.positions
     assert reading.markers == [MarkerRow(4, True, 4, 1000)]
     assert reading.end == (CLEAN, len(MIXED.data), None)
+
+
+class InParts(HeaderReader):
+    """Yields every block in parts of three batches."""
+
+    def __iter__(self) -> Iterator[HeaderBlock]:
+        for block in HeaderReader.__iter__(self):
+            for start in range(0, len(block), 3):
+                yield block.part(start, min(start + 3, len(block)))
+
+
+@given(log=logs(max_batches=20), block_bytes=block_sizes)
+def test_parts_of_blocks_are_blocks(log: GeneratedLog, block_bytes: int) -> None:
+    """With their markers, as if they had been read by themselves."""
+    assert read_with(InParts(segment(log.data), block_bytes=block_bytes)) == read_reference(segment(log.data))
 
 
 @given(log=logs(max_batches=20))

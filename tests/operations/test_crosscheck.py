@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_dirs import snapshot_bytes, snapshot_name
+from replays import EXAMPLES, NOW, OLD, PROVEN, SEEDS, YOUNG, Hand, case_of, run
 from simulated_broker import EXPIRATION_MS, Client, SimulatedBroker
 
 from formats.transaction_index import AbortedTransaction, write_transaction_index
-from operations.test_replay_partition import EXAMPLES, NOW, OLD, PROVEN, SEEDS, YOUNG, Hand, case_of, run
 from snaprebuild.operations import crosscheck
 from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences
 from snaprebuild.operations.evidence import Clock

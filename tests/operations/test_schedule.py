@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -27,11 +27,14 @@ from snaprebuild.storage.partition_dir import list_partition_dir
 class Recorded(Work):
     """Takes the segments of one directory, in rounds, and writes down what it was told."""
 
-    def __init__(self, directory: Path, *, device: int = 0, rounds: int = 1, stop_after: int | None = None) -> None:
+    def __init__(
+        self, directory: Path, *, device: int = 0, rounds: int = 1, stop_after: int | None = None, cuts: Sequence[int] = ()
+    ) -> None:
         self.listing = list_partition_dir(str(directory), PartitionDirectoryName("t", 0))
         self.device = device
         self.rounds = rounds
         self.stop_after = stop_after
+        self.cuts = cuts
         self.taken: list[int] = []
         self.error: Exception | None = None
         self.finished = 0
@@ -40,7 +43,7 @@ class Recorded(Work):
         if not self.rounds:
             return []
         self.rounds -= 1
-        return read_tasks(self.listing, range(len(self.listing.segments)), check_crc=True)
+        return read_tasks(self.listing, range(len(self.listing.segments)), check_crc=True, cuts=self.cuts)
 
     def take(self, summary: SegmentSummary) -> bool:
         self.taken.append(summary.base_offset)
@@ -87,6 +90,16 @@ def test_a_work_may_have_enough(anywhere: int, tmp_path: Path) -> None:
     run(works, anywhere)
     assert [work.taken for work in works] == [[0, 1], [0, 1, 2, 3, 4, 5]]
     assert [work.finished for work in works] == [1, 1]
+
+
+def test_pieces_are_taken_one_by_one(anywhere: int, tmp_path: Path) -> None:
+    """And no more of them once it is enough."""
+    segments = {0: b"".join(map(batch, range(4))), 4: b"".join(map(batch, range(4, 9)))}
+    directory = write_partition(tmp_path / "t-0", segments)
+    works = [Recorded(directory, cuts=(1, 2, 6), stop_after=enough) for enough in (None, 2, 4)]
+    run(works, anywhere)
+    assert [work.taken for work in works] == [[0, 0, 0, 4, 4], [0, 0], [0, 0, 0, 4]]
+    assert [work.finished for work in works] == [1, 1, 1]
 
 
 def test_nothing_to_do(anywhere: int, tmp_path: Path) -> None:
@@ -155,7 +168,7 @@ def test_a_failure_while_asking_for_tasks(anywhere: int, tmp_path: Path) -> None
 # --- workers ---------------------------------------------------------------------------------------------------------------
 
 
-def die(_task: ReadTask) -> SegmentSummary:
+def die(_task: ReadTask) -> tuple[SegmentSummary, ...]:
     """What the kernel does when memory runs out."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
@@ -165,11 +178,11 @@ def is_bad(task: ReadTask) -> bool:
     return task.base_offset == 3 and Path(task.path).parent.name == "t-1"
 
 
-def dies_at_three(task: ReadTask) -> SegmentSummary:
+def dies_at_three(task: ReadTask) -> tuple[SegmentSummary, ...]:
     return die(task) if is_bad(task) else read_segment(task)
 
 
-def dies_where_marked(task: ReadTask) -> SegmentSummary:
+def dies_where_marked(task: ReadTask) -> tuple[SegmentSummary, ...]:
     """The file beside the segment says how many times its reader dies; each death uses one up."""
     for mark in Path(task.path).parent.glob(f"{task.base_offset}.dies.*"):
         mark.unlink()
@@ -182,12 +195,12 @@ def mark(directory: Path, base_offset: int, times: int) -> None:
         (directory / f"{base_offset}.dies.{number}").write_bytes(b"")
 
 
-def dies_whatever_it_reads(task: ReadTask) -> SegmentSummary:
+def dies_whatever_it_reads(task: ReadTask) -> tuple[SegmentSummary, ...]:
     (Path(task.path).parent / f"{time.monotonic_ns()}.tried").write_bytes(b"")
     return die(task)
 
 
-def runs_out_of_memory(task: ReadTask) -> SegmentSummary:
+def runs_out_of_memory(task: ReadTask) -> tuple[SegmentSummary, ...]:
     if is_bad(task):
         raise MemoryError
     return read_segment(task)
@@ -295,8 +308,8 @@ class Readers:
     def shutdown(self, **_options: object) -> None:
         pass
 
-    def submit(self, _function: object, task: ReadTask) -> Future[SegmentSummary]:
-        future: Future[SegmentSummary] = Future()
+    def submit(self, _function: object, task: ReadTask) -> Future[tuple[SegmentSummary, ...]]:
+        future: Future[tuple[SegmentSummary, ...]] = Future()
         self.submitted.append(task)
         with self.lock:
             self.unfinished += 1
@@ -304,7 +317,7 @@ class Readers:
         threading.Thread(target=self._read, args=(future, task), daemon=True).start()
         return future
 
-    def _read(self, future: Future[SegmentSummary], task: ReadTask) -> None:
+    def _read(self, future: Future[tuple[SegmentSummary, ...]], task: ReadTask) -> None:
         device = self.device_of(task)
         with self.room:
             with self.lock:
@@ -312,11 +325,11 @@ class Readers:
                 self.most[device] = max(self.most[device], self.now[device])
                 self.together.add(frozenset(each for each, count in self.now.items() if count))
             time.sleep(self.seconds(task))
-            summary = read_segment(task)
+            pieces = read_segment(task)
             with self.lock:
                 self.now[device] -= 1
                 self.unfinished -= 1
-        future.set_result(summary)
+        future.set_result(pieces)
 
 
 @pytest.fixture

@@ -32,14 +32,15 @@ def test_what_is_missing_in_every_bundled_partition(partition_fixture: Partition
     assert verdict.bytes_read == sum(part.bytes for part in partition_fixture.segments) or partition_fixture.fixture == "damaged"
 
 
-def test_workers_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = verified(FIXTURES / "kafka4-mixed")
+@pytest.mark.parametrize(("fixture", "snapshots"), [("kafka4-mixed", 24), ("kafka27-compacted", 12)])
+def test_workers_say_the_same(fixture: str, snapshots: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = verified(FIXTURES / fixture)
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-    two = verified(FIXTURES / "kafka4-mixed", jobs=2)
+    two = verified(FIXTURES / fixture, jobs=2)
     assert [(p.snapshots, p.missing, p.findings) for p in one.partitions] == [
         (p.snapshots, p.missing, p.findings) for p in two.partitions
     ]
-    assert sum(len(partition.snapshots) for partition in two.partitions) == 24
+    assert sum(len(partition.snapshots) for partition in two.partitions) == snapshots
 
 
 def test_a_snapshot_at_the_first_offset_is_judged_by_none(tmp_path: Path) -> None:
@@ -185,3 +186,11 @@ def test_progress_and_selection() -> None:
     assert {name for name, _ in told} == {"mixed-0"}
     sizes = [path.stat().st_size for path in sorted((FIXTURES / "kafka27-mixed" / "logs" / "mixed-0").glob("*.log"))]
     assert [size for _, size in told] == sizes
+
+
+def test_progress_of_segments_that_are_cut() -> None:
+    told: list[int] = []
+    directory = FIXTURES / "kafka27-compacted" / "logs" / "compacted-0"
+    verified(directory, progress=lambda _, size_bytes: told.append(size_bytes))
+    assert len(told) > 10
+    assert sum(told) == sum(path.stat().st_size for path in directory.glob("*.log"))

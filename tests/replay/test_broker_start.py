@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from manifests import FIXTURES
 
@@ -182,6 +183,119 @@ def test_log_without_data_gets_no_file() -> None:
 def test_log_without_segments_is_an_error() -> None:
     with pytest.raises(ValueError, match="without segments"):
         started((), {}, clean=True, end=0)
+
+
+class Plain:
+    """Kafka's steps written down as they stand in its code, each of which looks at every file: what a start must come to."""
+
+    def __init__(self, snapshots: dict[int, bool]) -> None:
+        self.parses = dict(snapshots)
+        self.origin = dict.fromkeys(snapshots, KEPT)
+        self.gone: dict[str, set[int]] = {"stray": set(), "out_of_range": set(), "corrupt": set()}
+
+    def delete(self, offsets: set[int], why: str) -> None:
+        self.gone[why] |= {offset for offset in offsets if self.origin.pop(offset) is KEPT}
+
+    def remove_stray(self, bases: tuple[int, ...]) -> None:
+        stray = self.origin.keys() - set(bases)
+        self.delete({offset for offset in stray if offset != max(stray) or offset < max(bases)}, "stray")
+
+    def take(self) -> None:
+        if self.map_end > self.last:
+            self.origin[self.map_end], self.parses[self.map_end], self.last = REBUILT, True, self.map_end
+
+    def rebuild(self, bases: tuple[int, ...], log_start: int, end: int, *, clean: bool) -> None:
+        self.map_end = self.last = 0
+        self.loaded = self.replayed_from = None
+        wanted = [*bases[-2:], end]
+        if clean and not self.origin:
+            for self.map_end in wanted:
+                self.take()
+            self.origin = dict.fromkeys(self.origin, EMPTY)
+            return
+        was_empty = self.map_end >= end
+        self.delete({offset for offset in self.origin if offset > end or offset <= log_start}, "out_of_range")
+        if end != self.map_end:
+            while self.origin and not self.parses[max(self.origin)]:
+                self.delete({max(self.origin)}, "corrupt")
+            self.loaded = max(self.origin, default=None)
+            self.map_end = self.last = log_start if self.loaded is None else self.loaded
+        else:
+            self.map_end, self.last = max(self.map_end, log_start), max(self.origin, default=log_start)
+        if end > self.map_end and not was_empty:
+            self.replayed_from = max(self.map_end, log_start)
+            floor = max((base for base in bases if base <= self.map_end), default=-1)
+            for base in (base for base in bases if floor <= base < end):
+                self.map_end = max(base, self.map_end, log_start)
+                if base in wanted:
+                    self.take()
+        self.map_end = end
+        self.take()
+
+    def start(self, log: LoadedLog) -> BrokerStart:
+        bases = log.base_offsets
+        ends = dict(zip(bases, (*bases[1:], log.log_end), strict=True))
+        unflushed = max((base for base in bases if base <= log.recovery_point), default=bases[0])
+        recovered = [(bases[:at], base) for at, base in enumerate(bases) if base in log.without_index]
+        recovered += [(bases, base) for base in bases if base >= unflushed and not log.is_clean]
+        for loaded, base in recovered:
+            self.rebuild(loaded, log.checkpointed_log_start, base, clean=False)
+            self.map_end = ends[base]
+            self.take()
+        self.remove_stray(bases)
+        log_start = log.checkpointed_log_start if log.is_tiered else max(log.checkpointed_log_start, bases[0])
+        self.rebuild(bases, log_start, log.log_end, clean=log.is_clean)
+        gone = {why: tuple(sorted(offsets)) for why, offsets in self.gone.items()}
+        return BrokerStart(tuple(sorted(self.origin.items())), **gone, loaded=self.loaded, replayed_from=self.replayed_from)
+
+
+@st.composite
+def loaded_logs(draw: st.DrawFn) -> LoadedLog:
+    bases = tuple(sorted(draw(st.sets(st.integers(0, 60), min_size=1, max_size=8))))
+    snapshots = st.dictionaries(st.sampled_from(bases) | st.integers(0, 90), st.booleans(), max_size=12)
+    return LoadedLog(
+        base_offsets=bases,
+        checkpointed_log_start=draw(st.sampled_from((0, bases[0])) | st.integers(0, 70)),
+        log_end=bases[-1] + draw(st.integers(0, 20)),
+        snapshots=draw(snapshots),
+        is_clean=draw(st.booleans()),
+        recovery_point=draw(st.integers(0, 80)),
+        without_index=frozenset(draw(st.sets(st.sampled_from(bases), max_size=3))),
+        is_tiered=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=300)
+@given(loaded_logs())
+def test_any_start_comes_to_what_the_steps_come_to(log: LoadedLog) -> None:
+    assert broker_start(log) == Plain(dict(log.snapshots)).start(log)
+
+
+def test_the_steps_themselves_leave_the_files_that_kafka_left() -> None:
+    """The reference of the test above: Kafka's scenarios, and the whole starts that are told above."""
+    for name in "ABCDE":
+        scenario = SCENARIOS[f"rebuild_{name}"]
+        plain = Plain({each["offset"]: parsed(each["hex"]) is not None for each in scenario["preexistingSnapshots"]})
+        bases = tuple(segment["baseOffset"] for segment in scenario["segments"])
+        plain.rebuild(bases, scenario["logStartOffset"], scenario["logEndOffset"], clean=scenario["cleanShutdown"])
+        assert sorted(plain.origin) == [each["offset"] for each in scenario["expectedSnapshots"]]
+    good = (7, 687, 1231, 1238, 2430, 2437, 3017, 3586, 5230, 6261, 6783, 7357, 7882, 8334)
+    snapshots = dict.fromkeys(good, True) | dict.fromkeys((1805, 3024, 4149, 5744, 6776, 7350), False)
+    start = Plain(snapshots).start(LoadedLog(BASES, 0, END, snapshots, True, without_index=frozenset({5737})))
+    assert [offset for offset, _ in start.after] == [687, 1231, 1805, 2430, 3017, 3586, 5737, 6261, 7350, 7875, 8334]
+    unclean = Plain({1231: True, 1300: True}).start(LoadedLog(BASES, 0, END, {1231: True, 1300: True}, False))
+    assert [offset for offset, _ in unclean.after] == [*BASES[1:], END]
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_log_of_very_many_segments_takes_no_time(is_clean: bool) -> None:
+    """Each of them is recovered, after an unclean stop or without its index. Looking at every file each time would take a minute."""
+    bases = tuple(range(0, 400_000, 10))
+    snapshots = dict.fromkeys(bases[1:], True)
+    started_at = time.process_time()
+    start = started(bases, snapshots, clean=is_clean, end=400_000, without_index=frozenset(bases if is_clean else ()))
+    assert time.process_time() - started_at < 10
+    assert [offset for offset, _ in start.after] == [*bases[1:], 400_000]
 
 
 @given(
