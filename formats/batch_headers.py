@@ -12,7 +12,7 @@ is not whole (the broker's iterators end silently there), or bytes on which the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -20,6 +20,8 @@ import numpy as np
 from construct import Struct
 
 from formats import limits
+from formats.batch_checksums import bad_checksums
+from formats.batch_walk import LOOK_BYTES, chain_end, seeds_from_hints, seeds_from_search, walk_by_length, walk_from_seeds
 from formats.checksum import crc32, crc32c
 from formats.compression import decompress
 from formats.control_record import ControlRecordType, EndTransactionMarker, parse_control_key, parse_control_record
@@ -113,40 +115,85 @@ class Tail:
     error: FormatError | None = None
 
 
+HEADER_COLUMNS = tuple(BatchHeader.__dataclass_fields__)
+"""All fields of a header, in their order."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeaderBlock:
     """Headers of consecutive batches.
 
     Attributes:
         position_bytes: int64 (n,), where each batch begins in the segment.
-        rows: (n,) of the dtype of ``RECORD_BATCH_HEADER``. Messages of magic 0 and 1 have their values in the same columns, as
-            ``BatchHeader`` describes.
+        columns: fields of ``RECORD_BATCH_HEADER`` by name, shape (n,), native byte order, as many as the reader was asked for. Messages
+            of magic 0 and 1 have their values in the same columns, as ``BatchHeader`` describes.
         control: int64 (m,), the rows that are control batches with a producer id and at least one record, ascending.
         marker_type: int16 (m,), type of the first record of each of those.
         marker_coordinator_epoch: int32 (m,).
         marker_timestamp: int64 (m,), ms; that of the record, or the header's with LogAppendTime.
+        bad_crc: int64 (k,), rows whose checksum differs, ascending; with ``check_crc`` only.
     """
 
     position_bytes: np.ndarray
-    rows: np.ndarray
+    columns: dict[str, np.ndarray]
     control: np.ndarray
     marker_type: np.ndarray
     marker_coordinator_epoch: np.ndarray
     marker_timestamp: np.ndarray
+    bad_crc: np.ndarray
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.position_bytes)
 
     def column(self, name: str) -> np.ndarray:
-        """One field of every header, in native byte order, shape (n,)."""
-        column = self.rows[name]
-        return column.astype(column.dtype.newbyteorder("="))
+        """One field of every header."""
+        return self.columns[name]
+
+    def part(self, start: int, stop: int) -> HeaderBlock:
+        """The rows from ``start`` up to ``stop``, excluded, as a block of their own."""
+        control, bad_crc = (slice(*np.searchsorted(rows, (start, stop))) for rows in (self.control, self.bad_crc))
+        return HeaderBlock(
+            self.position_bytes[start:stop],
+            {name: column[start:stop] for name, column in self.columns.items()},
+            self.control[control] - start,
+            self.marker_type[control],
+            self.marker_coordinator_epoch[control],
+            self.marker_timestamp[control],
+            self.bad_crc[bad_crc] - start,
+        )
 
     def headers(self) -> list[BatchHeader]:
-        """The rows as values, for tests and for people."""
-        names = BatchHeader.__dataclass_fields__
-        columns = [self.rows[name].tolist() for name in names]
-        return [BatchHeader(*values) for values in zip(*columns, strict=True)]
+        """The rows as values, for tests and for people. Needs all columns."""
+        values = zip(*(self.columns[name].tolist() for name in HEADER_COLUMNS), strict=True)
+        return [BatchHeader(*row) for row in values]
+
+
+def _native(column: np.ndarray) -> np.ndarray:
+    return column.astype(column.dtype.newbyteorder("="))
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """What one block of bytes holds: as ``HeaderBlock``, but the control batches still as the bytes of their beginning."""
+
+    position_bytes: np.ndarray
+    columns: dict[str, np.ndarray]
+    control: np.ndarray
+    control_rows: np.ndarray
+    bad_crc: np.ndarray
+
+
+def _joined(chunks: list[_Chunk]) -> _Chunk:
+    if len(chunks) == 1:
+        return chunks[0]
+    before = np.cumsum([0, *(len(chunk.position_bytes) for chunk in chunks[:-1])])
+    return _Chunk(
+        np.concatenate([chunk.position_bytes for chunk in chunks]),
+        {name: np.concatenate([chunk.columns[name] for chunk in chunks]) for name in chunks[0].columns},
+        np.concatenate([chunk.control + rows for chunk, rows in zip(chunks, before, strict=True)]),
+        np.concatenate([chunk.control_rows for chunk in chunks]),
+        np.concatenate([chunk.bad_crc + rows for chunk, rows in zip(chunks, before, strict=True)]),
+    )
 
 
 @dataclass(slots=True)
@@ -156,13 +203,13 @@ class HeaderReader:
     Attributes:
         source: the bytes.
         check_crc: compute the checksum of every batch and list those that differ.
-        hint: positions at which batches probably begin, ascending (from an offset index). Never trusted: every chain of batches must land
-            on the next hint, or the block is walked from its start.
+        hint: positions at which batches probably begin, ascending (from an offset index). Never trusted, see ``formats.batch_walk``.
         start_bytes: where to begin; a batch must begin there.
         block_bytes: how much of the segment is held at a time.
+        block_rows: headers from which on a ``HeaderBlock`` is handed out: array operations on few rows are not worth their fixed cost.
+        columns: the fields that are wanted.
         grammar: the layout of magic 2.
         tail: set when the iteration has ended.
-        bad_crc_positions: positions of the batches whose checksum differs, ascending; with ``check_crc`` only.
         bytes_read: what was asked of ``source``.
     """
 
@@ -171,43 +218,83 @@ class HeaderReader:
     hint: np.ndarray | None = None
     start_bytes: int = 0
     block_bytes: int = limits.HEADER_BLOCK_BYTES
+    block_rows: int = 1
+    columns: tuple[str, ...] = HEADER_COLUMNS
     grammar: Struct = RECORD_BATCH_HEADER
     tail: Tail | None = None
-    bad_crc_positions: list[int] = field(default_factory=list)
     bytes_read: int = 0
 
     def __iter__(self) -> Iterator[HeaderBlock]:
-        dtype = dtype_of(self.grammar)
-        length_position = dtype.fields["length"][1]  # type: ignore[index]
-        capacity = max(self.block_bytes, 2 * limits.BATCH_HEADER_BYTES_MAX)
-        # Behind the block: a header's width, so that a short message at its end can be gathered like any other.
-        buffer = np.zeros(min(capacity, max(self.source.size_bytes, 1)) + limits.BATCH_HEADER_BYTES_MAX, dtype=np.uint8)
-        position = self.start_bytes
-        while self.tail is None:
-            filled = self._fill(buffer, position)
-            at_end = position + filled >= self.source.size_bytes
-            offsets, end, reason = self._walk(buffer, position, filled, length_position)
-            if len(offsets) == 0 and reason is None and not at_end:
-                size = self._oversized_size(buffer, position, length_position)
-                if size is None:  # not whole: the file ends inside it
-                    reason = _short(self.source, position)
-                else:
-                    offsets, end = np.zeros(1, dtype=np.int64), size
-            block, stop = self._block(buffer, filled, offsets, position, dtype)
-            if stop is not None:
-                self.tail = stop
-            elif reason is not None:
-                self.tail = self._tail(reason, position + end)
-            elif at_end and position + end >= self.source.size_bytes:
-                self.tail = Tail(TailKind.CLEAN, position + end)
-            elif at_end:
-                self.tail = self._tail(_short(self.source, position + end), position + end)
-            position += end
+        chunks: list[_Chunk] = []
+        for chunk in self._chunks():
+            chunks.append(chunk)
+            if sum(len(chunk.position_bytes) for chunk in chunks) >= self.block_rows:
+                block, fault = self._block(_joined(chunks))
+                chunks = []
+                if len(block):
+                    yield block
+                if fault is not None:
+                    self.tail = fault
+                    return
+        if chunks:
+            block, fault = self._block(_joined(chunks))
+            self.tail = fault or self.tail
             if len(block):
                 yield block
 
-    def _fill(self, buffer: np.ndarray, position: int) -> int:
-        wanted = min(len(buffer) - limits.BATCH_HEADER_BYTES_MAX, self.source.size_bytes - position)
+    def _chunks(self) -> Iterator[_Chunk]:
+        """The bytes of the segment block by block, and what is read of them while they are there and in the processor's cache."""
+        dtype = _row_dtype(self.grammar)
+        capacity = min(max(self.block_bytes, 2 * limits.BATCH_HEADER_BYTES_MAX), max(self.source.size_bytes, 1))
+        # A bytearray can be searched. Behind the block: a row's width, so that a short message at its end is gathered like any.
+        data = bytearray(capacity + dtype.itemsize)
+        buffer = np.frombuffer(data, dtype=np.uint8)
+        position = self.start_bytes
+        tail = self.tail
+        while tail is None:
+            filled = self._fill(buffer, position, capacity)
+            at_end = position + filled >= self.source.size_bytes
+            offsets, rows, end, reason = self._walk(data, buffer, position, filled, dtype)
+            if len(offsets) == 0 and reason is None and not at_end:
+                size = LOG_OVERHEAD_BYTES + int(_gather(buffer, np.zeros(1, dtype=np.int64), dtype)["length"][0])
+                if position + size > self.source.size_bytes:
+                    reason = _short(self.source, position)
+                else:  # a batch that is larger than the block
+                    offsets, end = np.zeros(1, dtype=np.int64), size
+                    rows = _gather(buffer, offsets, dtype)
+            tail = self._tail_behind(position, end, at_end, reason)
+            fault = self._first_bad_header(rows)
+            if fault is not None:
+                row, error = fault
+                start = position + int(offsets[row])
+                tail = Tail(TailKind.CORRUPT, start, error.shifted_by(start))
+                rows, offsets = rows[:row], offsets[:row]
+            if len(rows):
+                yield self._chunk(buffer, filled, offsets, rows, position)
+            position += end
+        self.tail = tail
+
+    def _chunk(self, buffer: np.ndarray, filled: int, offsets: np.ndarray, rows: np.ndarray, position: int) -> _Chunk:
+        _legacy_in_columns(rows)
+        bad = self._bad_crc(buffer, filled, offsets, rows, position) if self.check_crc else np.zeros(0, dtype=np.int64)
+        columns = {name: _native(rows[name]) for name in self.columns}
+        control = np.flatnonzero(rows["attributes"] & ATTRIBUTE_CONTROL)
+        chosen = rows.view(f"V{rows.dtype.itemsize}")[control].view(rows.dtype)
+        counts = (chosen["producer_id"] >= 0) & (chosen["record_count"] != 0)
+        return _Chunk(offsets + position, columns, control[counts], chosen[counts], bad)
+
+    def _tail_behind(self, position: int, end: int, at_end: bool, reason: FormatError | None) -> Tail | None:
+        """The tail of the segment when it ends behind the batches of this block."""
+        if reason is not None:
+            return self._tail(reason, position + end)
+        if not at_end:
+            return None
+        if position + end >= self.source.size_bytes:
+            return Tail(TailKind.CLEAN, position + end)
+        return self._tail(_short(self.source, position + end), position + end)
+
+    def _fill(self, buffer: np.ndarray, position: int, capacity: int) -> int:
+        wanted = min(capacity, self.source.size_bytes - position)
         filled = self.source.read_into(position, buffer.data[:wanted]) if wanted > 0 else 0
         if filled < wanted:
             found = f"{position + filled} bytes"
@@ -215,28 +302,35 @@ class HeaderReader:
                 "segment became shorter", file=self.source.name, expected=f"{self.source.size_bytes} bytes", found=found
             )
         self.bytes_read += filled
-        buffer[filled : filled + limits.BATCH_HEADER_BYTES_MAX] = 0
+        buffer[filled : filled + len(buffer) - capacity] = 0
         return filled
 
     def _walk(
-        self, buffer: np.ndarray, position: int, filled: int, length_position: int
-    ) -> tuple[np.ndarray, int, FormatError | None]:
-        """Where the whole batches of the block begin, where the last of them ends, and the error on which the walk stopped."""
-        if self.hint is not None and len(self.hint):
-            first, last = np.searchsorted(self.hint, (position, position + filled))
-            seeds = self.hint[first:last].astype(np.int64) - position
-            ascending = len(seeds) >= _HINTS_MIN and seeds[0] >= 0 and seeds[-1] < filled and (seeds[1:] > seeds[:-1]).all()
-            if ascending:
-                walked = _walk_from_hints(buffer, filled, seeds, length_position)
-                if walked is not None:
-                    return (*walked, None)
-        return _walk_by_length(buffer, filled, length_position, self.source.name, position)
+        self, data: bytearray, buffer: np.ndarray, position: int, filled: int, dtype: np.dtype[np.void]
+    ) -> tuple[np.ndarray, np.ndarray, int, FormatError | None]:
+        """Offsets and rows of the whole batches of the block, where the last of them ends, and the error on which the walk stopped."""
+        length_position = dtype.fields["length"][1]  # type: ignore[index]
+        for seeds in self._guesses(data, buffer, position, filled, length_position):
+            offsets = walk_from_seeds(buffer, filled, seeds, length_position)
+            if offsets is not None:
+                rows = _gather(buffer, offsets, dtype)
+                proven = chain_end(offsets, _native(rows["length"]), filled)
+                if proven is not None:
+                    count, end = proven
+                    return offsets[:count], rows[:count], end, None
+        offsets, end, reason = walk_by_length(data, filled, length_position, self.source.name, position)
+        return offsets, _gather(buffer, offsets, dtype), end, reason
 
-    def _oversized_size(self, buffer: np.ndarray, position: int, length_position: int) -> int | None:
-        """Size of a batch that is larger than the block; None when the file ends inside it."""
-        length = int.from_bytes(buffer[length_position : length_position + 4].tobytes(), "big", signed=True)
-        size = LOG_OVERHEAD_BYTES + length
-        return size if position + size <= self.source.size_bytes else None
+    def _guesses(
+        self, data: bytearray, buffer: np.ndarray, position: int, filled: int, length_position: int
+    ) -> Iterator[np.ndarray]:
+        if self.hint is not None and len(self.hint):
+            seeds = seeds_from_hints(self.hint, position, filled)
+            if seeds is not None:
+                yield seeds
+        seeds = seeds_from_search(data, buffer, filled, length_position)
+        if seeds is not None:
+            yield seeds
 
     def _tail(self, error: FormatError, position: int) -> Tail:
         if self._is_zero_from(position):
@@ -256,27 +350,6 @@ class HeaderReader:
             position += count
         return True
 
-    def _block(
-        self, buffer: np.ndarray, filled: int, offsets: np.ndarray, position: int, dtype: np.dtype[np.void]
-    ) -> tuple[HeaderBlock, Tail | None]:
-        """Gathers the headers at ``offsets`` and everything that has to be read while the buffer holds them."""
-        rows = _gather(buffer, offsets, dtype)
-        stop: Tail | None = None
-        fault = self._first_bad_header(rows)
-        if fault is not None:
-            row, error = fault
-            stop = Tail(TailKind.CORRUPT, position + int(offsets[row]), error.shifted_by(position + int(offsets[row])))
-            rows, offsets = rows[:row], offsets[:row]
-        _legacy_in_columns(buffer, offsets, rows)
-        control, markers, error_row = self._markers(buffer, filled, offsets, rows, position)
-        if error_row is not None:
-            row, error = error_row
-            stop = Tail(TailKind.CORRUPT, position + int(offsets[row]), error)
-            rows, offsets = rows[:row], offsets[:row]
-        if self.check_crc:
-            self._check_crc(buffer, filled, offsets, rows, position)
-        return HeaderBlock(offsets + position, rows, control, *markers), stop
-
     def _first_bad_header(self, rows: np.ndarray) -> tuple[int, FormatError] | None:
         """The first header with a magic that no broker writes, or a length below the least of its magic."""
         magic, length = rows["magic"], rows["length"]
@@ -295,76 +368,56 @@ class HeaderReader:
             error = BadLengthError(what, position=8, expected=f"at least {least[row]}", found=int(length[row]))
         return row, error.in_file(self.source.name)
 
-    def _markers(
-        self, buffer: np.ndarray, filled: int, offsets: np.ndarray, rows: np.ndarray, position: int
-    ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray], tuple[int, FormatError] | None]:
-        """First records of the control batches that have a producer id and a record."""
-        is_control = (rows["attributes"] & ATTRIBUTE_CONTROL != 0) & (rows["producer_id"] >= 0) & (rows["record_count"] != 0)
-        control = np.flatnonzero(is_control)
-        types = np.zeros(len(control), dtype=np.int16)
-        epochs = np.zeros(len(control), dtype=np.int32)
+    def _block(self, chunk: _Chunk) -> tuple[HeaderBlock, Tail | None]:
+        """Reads the markers. With the tail of the segment where one of them is such that a broker throws on it."""
+        control, rows = chunk.control, chunk.control_rows
+        types, epochs, usual = _usual_markers(rows)
         deltas = np.zeros(len(control), dtype=np.int64)
-        usual = _usual_markers(buffer, offsets[control], rows[control], types, epochs)
-        error: tuple[int, FormatError] | None = None
+        end, tail = len(chunk.position_bytes), None
         for index in np.flatnonzero(~usual).tolist():
-            row = int(control[index])
-            start = int(offsets[row])
+            start = int(chunk.position_bytes[control[index]])
             try:
-                batch = self._control_batch(buffer, filled, start, LOG_OVERHEAD_BYTES + int(rows["length"][row]), position)
-                types[index], epochs[index], deltas[index] = _read_marker(batch, rows[row])
+                batch = self._control_batch(start, LOG_OVERHEAD_BYTES + int(rows["length"][index]))
+                types[index], epochs[index], deltas[index] = _read_marker(batch, rows[index])
             except FormatError as fault:
-                error = row, fault.shifted_by(position + start).in_file(self.source.name)
-                control, types, epochs, deltas = control[:index], types[:index], epochs[:index], deltas[:index]
+                tail = Tail(TailKind.CORRUPT, start, fault.shifted_by(start).in_file(self.source.name))
+                end = int(control[index])
+                control, rows, types, epochs, deltas = (each[:index] for each in (control, rows, types, epochs, deltas))
                 break
-        chosen = rows[control]
-        timestamps = chosen["base_timestamp"].astype(np.int64) + deltas
-        appended = chosen["attributes"] & ATTRIBUTE_LOG_APPEND_TIME != 0
-        timestamps[appended] = chosen["max_timestamp"][appended]
-        return control, (types, epochs, timestamps), error
+        appended = rows["attributes"] & ATTRIBUTE_LOG_APPEND_TIME != 0
+        timestamps = np.where(appended, rows["max_timestamp"], rows["base_timestamp"] + deltas)
+        columns = {name: column[:end] for name, column in chunk.columns.items()}
+        bad_crc = chunk.bad_crc[chunk.bad_crc < end]
+        return HeaderBlock(chunk.position_bytes[:end], columns, control, types, epochs, timestamps, bad_crc), tail
 
-    def _control_batch(self, buffer: np.ndarray, filled: int, start: int, size: int, position: int) -> bytes:
-        """The bytes of a control batch, read again where it is larger than the block. Positions of errors count from its start."""
+    def _control_batch(self, position: int, size: int) -> bytes:
+        """The bytes of a control batch, which are read again: this is rare. Positions of errors count from its start."""
         most = limits.CONTROL_BATCH_BYTES_MAX + limits.BATCH_HEADER_BYTES_MAX
         if size > most:
             raise LimitExceededError("control batch", position=0, expected=f"at most {most} bytes", found=size)
-        if start + size <= filled:
-            return buffer[start : start + size].tobytes()
         batch = bytearray(size)
-        count = self.source.read_into(position + start, memoryview(batch))
+        count = self.source.read_into(position, memoryview(batch))
         self.bytes_read += count
         return bytes(batch[:count])
 
-    def _check_crc(self, buffer: np.ndarray, filled: int, offsets: np.ndarray, rows: np.ndarray, position: int) -> None:
-        view = buffer.data
+    def _bad_crc(self, buffer: np.ndarray, filled: int, offsets: np.ndarray, rows: np.ndarray, position: int) -> np.ndarray:
         ends = offsets + LOG_OVERHEAD_BYTES + rows["length"]
-        for start, end, magic, stored in zip(
-            offsets.tolist(), ends.tolist(), rows["magic"].tolist(), rows["crc"].tolist(), strict=True
-        ):
-            function = crc32c if magic == 2 else crc32
-            computed = function(view[start + CRC_START[magic] : min(end, filled)])
-            if end > filled:
-                computed = self._continue_crc(computed, position + filled, position + end, function is crc32c)
-            if computed != stored:
-                self.bad_crc_positions.append(position + start)
-
-    def _continue_crc(self, value: int, start: int, end: int, castagnoli: bool) -> int:
-        """The checksum of a batch that is larger than the block, over the bytes that follow the block."""
-        buffer = memoryview(bytearray(min(self.block_bytes, end - start)))
+        if ends[-1] <= filled:
+            return np.asarray(bad_checksums(buffer, offsets, ends, rows), dtype=np.int64)
+        # One batch, larger than the block.
+        magic = int(rows["magic"][0])
+        function = crc32c if magic == 2 else crc32
+        value = function(buffer.data[CRC_START[magic] : filled])
+        start, end = position + filled, position + int(ends[0])
+        rest = memoryview(bytearray(min(self.block_bytes, end - start)))
         while start < end:
-            count = self.source.read_into(start, buffer[: min(len(buffer), end - start)])
+            count = self.source.read_into(start, rest[: min(len(rest), end - start)])
             if count == 0:
                 raise TruncatedError("segment became shorter", file=self.source.name, position=start)
             self.bytes_read += count
-            value = crc32c(buffer[:count], value) if castagnoli else crc32(buffer[:count], value)
+            value = function(rest[:count], value)
             start += count
-        return value
-
-
-_LOOK_BYTES = MAGIC_POSITION + 2
-"""FileLogInputStream looks at a length only where more than the 17 bytes up to the magic are left."""
-
-_HINTS_MIN = 16
-"""Fewer hints in a block than this do not pay for the array operations."""
+        return np.flatnonzero(rows["crc"] != value)
 
 
 def _short(source: SegmentBytes, position: int) -> TruncatedError:
@@ -372,75 +425,35 @@ def _short(source: SegmentBytes, position: int) -> TruncatedError:
     return TruncatedError("batch", file=source.name, position=position, expected="a whole batch", found=found)
 
 
-def _walk_by_length(
-    buffer: np.ndarray, filled: int, length_position: int, name: str, position: int
-) -> tuple[np.ndarray, int, FormatError | None]:
-    """The plain walk, one batch after the other."""
-    data = buffer.data[:filled]
-    offsets: list[int] = []
-    at = 0
-    while at + _LOOK_BYTES <= filled:
-        length = int.from_bytes(data[at + length_position : at + length_position + 4], "big", signed=True)
-        if length < LENGTH_MIN[0]:
-            expected = f"at least {LENGTH_MIN[0]}"
-            error = BadLengthError("length of a batch", file=name, position=position + at + 8, expected=expected, found=length)
-            return np.asarray(offsets, dtype=np.int64), at, error
-        end = at + LOG_OVERHEAD_BYTES + length
-        if end > filled:
-            break
-        offsets.append(at)
-        at = end
-    return np.asarray(offsets, dtype=np.int64), at, None
+_MARKER_RECORD_BYTES = 17
 
 
-def _walk_from_hints(buffer: np.ndarray, filled: int, seeds: np.ndarray, length_position: int) -> tuple[np.ndarray, int] | None:
-    """Walks from every hint at once, in lock-step: independent loads instead of one chain of dependent ones.
-
-    Every chain must land exactly on the next hint; if one does not, the hints are wrong (or the bytes are), and None sends the caller to
-    the plain walk, which finds out which.
-    """
-    if seeds[0] != 0:
-        seeds = np.concatenate((np.zeros(1, dtype=np.int64), seeds))
-    seeds = seeds[seeds + _LOOK_BYTES <= filled]
-    bounds = np.append(seeds[1:], filled)
-    lengths = np.ndarray((len(buffer) - length_position - 3,), dtype=">i4", buffer=buffer, offset=length_position, strides=(1,))
-    found: list[np.ndarray] = []
-    at = seeds
-    end = filled
-    while len(at):
-        size = lengths[at].astype(np.int64)
-        if (size < LENGTH_MIN[0]).any():
-            return None
-        after = at + LOG_OVERHEAD_BYTES + size
-        over = after > bounds
-        if over.any():
-            # Only the last batch of the block may reach beyond its bound: it belongs to the next block.
-            if over.sum() > 1 or not over[-1] or bounds[-1] != filled:
-                return None
-            end = int(at[-1])
-            at, after, bounds = at[:-1], after[:-1], bounds[:-1]
-        found.append(at)
-        going = after < bounds
-        if len(going) and going[-1] and bounds[-1] == filled and after[-1] + _LOOK_BYTES > filled:
-            end = int(after[-1])
-            going[-1] = False
-        at, bounds = after[going], bounds[going]
-    return np.sort(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64), end
+def _row_dtype(grammar: Struct) -> np.dtype[np.void]:
+    """The layout of a header, with room behind it for the record of a marker as coordinators write it, which is gathered in one go."""
+    header = dtype_of(grammar)
+    assert header.fields is not None
+    fields = {name: (field[0], field[1]) for name, field in header.fields.items()}
+    fields["marker_record"] = (np.dtype(f"V{_MARKER_RECORD_BYTES}"), header.itemsize)
+    formats, offsets = zip(*fields.values(), strict=True)
+    return np.dtype(
+        {"names": list(fields), "formats": formats, "offsets": offsets, "itemsize": header.itemsize + _MARKER_RECORD_BYTES}
+    )
 
 
 def _gather(buffer: np.ndarray, offsets: np.ndarray, dtype: np.dtype[np.void]) -> np.ndarray:
-    """The header bytes at ``offsets`` as rows: one take of fixed-width windows."""
-    width = dtype.itemsize
-    windows = np.lib.stride_tricks.as_strided(buffer, (len(buffer) - width + 1, width), (1, 1), writeable=False)
-    return windows[offsets].view(dtype)[:, 0] if len(offsets) else np.zeros(0, dtype=dtype)
+    """The bytes at ``offsets`` as rows: one take of fixed-width windows."""
+    windows = np.ndarray((len(buffer) - dtype.itemsize + 1,), dtype=f"V{dtype.itemsize}", buffer=buffer, strides=(1,))
+    rows: np.ndarray = windows[offsets].view(dtype)
+    return rows
 
 
-def _legacy_in_columns(buffer: np.ndarray, offsets: np.ndarray, rows: np.ndarray) -> None:
+def _legacy_in_columns(rows: np.ndarray) -> None:
     """Rewrites the rows of magic 0 and 1, whose bytes stand elsewhere, into the columns of magic 2."""
     legacy = np.flatnonzero(rows["magic"] < 2)
     if not len(legacy):
         return
-    old = _gather(buffer, offsets[legacy], _MESSAGE_DTYPE)
+    raw = rows[legacy].view(np.uint8).reshape(len(legacy), rows.dtype.itemsize)
+    old = raw[:, : _MESSAGE_DTYPE.itemsize].copy().view(_MESSAGE_DTYPE)[:, 0]
     timestamp = np.where(old["magic"] == 1, old["timestamp"], -1)
     rows["crc"][legacy] = old["crc"]
     rows["attributes"][legacy] = old["attributes"] & (ATTRIBUTE_CODEC | ATTRIBUTE_LOG_APPEND_TIME)
@@ -455,25 +468,25 @@ _MESSAGE_DTYPE = dtype_of(MESSAGE_HEADER_V1)
 
 # What a coordinator writes: record length 16, attributes 0, deltas 0, key of 4 bytes (version 0), value of 6 bytes, no headers.
 _USUAL_MARKER = np.frombuffer(bytes.fromhex("20000000080000 0000 0c 0000 00000000 00".replace(" ", "")), dtype=np.uint8)
-_USUAL_FIXED = np.array([index not in (7, 8, 12, 13, 14, 15) for index in range(17)])
+_USUAL_FIXED = np.array([index not in (7, 8, 12, 13, 14, 15) for index in range(_MARKER_RECORD_BYTES)])
 
 
-def _usual_markers(buffer: np.ndarray, offsets: np.ndarray, rows: np.ndarray, types: np.ndarray, epochs: np.ndarray) -> np.ndarray:
-    """Reads the markers that have exactly the bytes a coordinator writes. Returns which they are; the grammar reads the others."""
-    header = limits.BATCH_HEADER_BYTES_MAX
+def _usual_markers(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Reads the markers that have exactly the bytes a coordinator writes.
+
+    Returns:
+        Types (int16), coordinator epochs (int32), and which they are (bool); the grammar reads the others.
+    """
+    record = rows.view(np.uint8).reshape(len(rows), rows.dtype.itemsize)[:, -_MARKER_RECORD_BYTES:]
     usual: np.ndarray = (
-        (rows["length"] == header - LOG_OVERHEAD_BYTES + 17)
+        (rows["length"] == limits.BATCH_HEADER_BYTES_MAX - LOG_OVERHEAD_BYTES + _MARKER_RECORD_BYTES)
         & (rows["attributes"] & ATTRIBUTE_CODEC == 0)
         & (rows["record_count"] > 0)
+        & (record[:, _USUAL_FIXED] == _USUAL_MARKER[_USUAL_FIXED]).all(axis=1)
+        & (record[:, 7] == 0)
+        & (record[:, 8] <= 1)
     )
-    where = np.flatnonzero(usual)
-    if len(where):
-        record = buffer[(offsets[where] + header)[:, None] + np.arange(17)]
-        same = (record[:, _USUAL_FIXED] == _USUAL_MARKER[_USUAL_FIXED]).all(axis=1) & (record[:, 7] == 0) & (record[:, 8] <= 1)
-        usual[where] = same
-        types[where] = record[:, 8]
-        epochs[where] = record[:, 12:16].copy().view(">i4")[:, 0]
-    return usual
+    return record[:, 8].astype(np.int16), record[:, 12:16].copy().view(">i4")[:, 0].astype(np.int32), usual
 
 
 def _read_marker(batch: bytes, row: np.void) -> tuple[int, int, int]:
@@ -511,7 +524,7 @@ def reference_headers(source: SegmentBytes) -> tuple[list[BatchHeader], list[int
         left = source.size_bytes - position
         length = int.from_bytes(buffer[8:12], "big", signed=True)
         # As FileLogInputStream.nextBatch does: a batch that is not whole ends the file in silence, whatever its magic says.
-        if left < _LOOK_BYTES or (length >= LENGTH_MIN[0] and LOG_OVERHEAD_BYTES + length > left):
+        if left < LOOK_BYTES or (length >= LENGTH_MIN[0] and LOG_OVERHEAD_BYTES + length > left):
             return headers, positions, _reference_tail(source, position, _short(source, position))
         try:
             header = parse_batch_header(bytes(buffer[:count]), file=source.name, position=position)

@@ -72,10 +72,6 @@ class Properties:
         entry = self.find(key)
         return None if entry is None else entry.value
 
-    def as_dict(self) -> dict[str, str]:
-        """Key to value, the last one of each key."""
-        return {entry.key: entry.value for entry in self.entries}
-
 
 def read_properties(data: bytes | memoryview, *, file: str | None = None) -> Properties:
     r"""Reads a properties file as ``Properties.load(InputStream)`` does.

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from crc32c import crc32c as _crc32c
 
-__all__ = ["crc32", "crc32_reference", "crc32c", "crc32c_reference", "crcmod_is_compiled"]
+__all__ = ["crc32", "crc32_reference", "crc32c", "crc32c_reference"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -46,12 +46,3 @@ def crc32c_reference(data: Buffer, value: int = 0) -> int:
 def crc32_reference(data: Buffer, value: int = 0) -> int:
     """CRC-32 by crcmod."""
     return _crcmod_function(0x104C11DB7)(data, value)
-
-
-def crcmod_is_compiled() -> bool:
-    """Whether crcmod found its C extension. Without a compiler its installation succeeds and falls back in silence."""
-    try:
-        import crcmod._crcfunext  # noqa: F401
-    except ImportError:
-        return False
-    return True

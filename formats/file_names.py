@@ -30,13 +30,9 @@ __all__ = [
     "FileSuffix",
     "PartitionDirectoryName",
     "PartitionFileName",
-    "kraft_checkpoint_file_name",
-    "log_file_name",
     "offset_index_file_name",
     "parse_file_name",
     "parse_partition_dir_name",
-    "partition_dir_name",
-    "segment_file_name",
     "snapshot_file_name",
     "snapshot_temporary_file_name",
     "time_index_file_name",
@@ -190,63 +186,40 @@ def _offset_that_kafka_reads(name: str) -> int | None:
     return offset if -INT64_MAX - 1 <= offset <= INT64_MAX else None
 
 
-def segment_file_name(kind: FileKind, offset: int, suffix: FileSuffix = FileSuffix.NONE) -> str:
+def _file_name(kind: FileKind, offset: int) -> str:
     """Name of a file that is named after an offset (``LogFileUtils.filenamePrefixFromOffset``).
 
     Raises:
-        BadValueError: the offset is no offset, or Kafka knows no such file with this suffix.
+        BadValueError: the offset is no offset.
     """
-    ending = kind.value + suffix.value
-    if ending not in _AFTER_OFFSET:
-        raise BadValueError("file name", expected="a segment file or a snapshot", found=f"{kind.name} with {suffix.name}")
-    return _padded("offset", offset, INT64_MAX, 20) + ending
-
-
-def log_file_name(offset: int) -> str:
-    """``<offset>.log`` of the segment with this base offset."""
-    return segment_file_name(FileKind.LOG, offset)
+    if not 0 <= offset <= INT64_MAX:
+        raise BadValueError("offset", expected=f"0..{INT64_MAX}", found=offset)
+    return f"{offset:020d}{kind.value}"
 
 
 def offset_index_file_name(offset: int) -> str:
     """``<offset>.index`` of the segment with this base offset."""
-    return segment_file_name(FileKind.OFFSET_INDEX, offset)
+    return _file_name(FileKind.OFFSET_INDEX, offset)
 
 
 def time_index_file_name(offset: int) -> str:
     """``<offset>.timeindex`` of the segment with this base offset."""
-    return segment_file_name(FileKind.TIME_INDEX, offset)
+    return _file_name(FileKind.TIME_INDEX, offset)
 
 
 def transaction_index_file_name(offset: int) -> str:
     """``<offset>.txnindex`` of the segment with this base offset."""
-    return segment_file_name(FileKind.TRANSACTION_INDEX, offset)
+    return _file_name(FileKind.TRANSACTION_INDEX, offset)
 
 
 def snapshot_file_name(offset: int) -> str:
     """``<offset>.snapshot``: the producer state after every batch below this offset."""
-    return segment_file_name(FileKind.PRODUCER_SNAPSHOT, offset)
+    return _file_name(FileKind.PRODUCER_SNAPSHOT, offset)
 
 
 def snapshot_temporary_file_name(offset: int) -> str:
     """``<offset>.snapshot.tmp``, which Kafka ignores (not ``.snapshot``, ``.deleted``, ``.cleaned`` or ``.swap``)."""
-    return segment_file_name(FileKind.PRODUCER_SNAPSHOT_TEMPORARY, offset)
-
-
-def kraft_checkpoint_file_name(offset: int, epoch: int, suffix: FileSuffix = FileSuffix.NONE) -> str:
-    """``<offset>-<epoch>.checkpoint`` with an exclusive end offset; ``suffix`` NONE or DELETED (``Snapshots``).
-
-    Raises:
-        BadValueError: offset, epoch or suffix out of range.
-    """
-    if suffix not in (FileSuffix.NONE, FileSuffix.DELETED):
-        raise BadValueError("KRaft checkpoint name", expected="no suffix or .deleted", found=suffix.value)
-    return f"{_padded('offset', offset, INT64_MAX, 20)}-{_padded('epoch', epoch, INT32_MAX, 10)}.checkpoint{suffix.value}"
-
-
-def _padded(what: str, value: int, value_max: int, digits: int) -> str:
-    if not 0 <= value <= value_max:
-        raise BadValueError(what, expected=f"0..{value_max}", found=value)
-    return f"{value:0{digits}d}"
+    return _file_name(FileKind.PRODUCER_SNAPSHOT_TEMPORARY, offset)
 
 
 class DirectoryForm(enum.Enum):
@@ -314,18 +287,6 @@ def parse_partition_dir_name(name: str) -> PartitionDirectoryName | None:
     form = DirectoryForm(marked[4])
     may_be_cut = form is not DirectoryForm.FUTURE and len(name) >= FILE_NAME_LENGTH_MAX
     return PartitionDirectoryName(topic, partition, form, marked[3], may_be_cut)
-
-
-def partition_dir_name(topic: str, partition: int) -> str:
-    """``<topic>-<partition>`` (``LocalLog.logDirName``).
-
-    Raises:
-        BadValueError: Kafka would not accept the topic, or the partition is not in 0..2^31-1.
-    """
-    fault = topic_fault(topic)
-    if fault is not None:
-        raise BadValueError("topic", expected=fault, found=repr(topic[: TOPIC_LENGTH_MAX + 1]))
-    return f"{topic}-{_padded('partition', partition, INT32_MAX, 1)}"
 
 
 def topic_fault(topic: str) -> str | None:

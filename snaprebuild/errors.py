@@ -6,15 +6,16 @@
     ├── UsageError            2   the request itself makes no sense
     ├── RefusedError          3   unsafe source, live broker, stale plan, owner that cannot be kept
     │   └── LockUnknownError  3   whether a broker runs here cannot be told
-    ├── DamagedInputError     4   input damaged beyond the tolerated tail
     └── StorageError          5   root of what the storage did
         ├── ReadFailedError       a file or directory cannot be read
         ├── WriteFailedError      nothing took effect
-        │   └── AlreadyExistsError    the name is taken; what stands there was not touched
+        │   ├── AlreadyExistsError    the name is taken; what stands there was not touched
+        │   └── BusyError             another run writes this very file now
         └── OutcomeUnknownError   it may have taken effect: look before trying again
 
-Bytes that do not follow their format have a tree of their own, ``formats.errors``. Exit code 1 (findings) and 0 are no errors.
-Every error survives pickling with all its facts, because partitions are worked on in other processes.
+Bytes that do not follow their format have a tree of their own, ``formats.errors``. Exit codes 0, 1 (findings) and 4 (damaged input, told
+as findings) belong to no error of this one. Every error survives pickling with all its facts, because partitions are worked on in other
+processes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import ClassVar
 
 __all__ = [
     "AlreadyExistsError",
-    "DamagedInputError",
+    "BusyError",
     "LockUnknownError",
     "OutcomeUnknownError",
     "ReadFailedError",
@@ -76,12 +77,6 @@ class LockUnknownError(RefusedError):
     """Whether a broker holds the log directory cannot be told: its lock file or its file system does not answer."""
 
 
-class DamagedInputError(SnaprebuildError):
-    """Input is damaged beyond the tolerated tail."""
-
-    exit_code = 4
-
-
 class StorageError(SnaprebuildError):
     """The storage did not do what it was asked.
 
@@ -120,6 +115,10 @@ class AlreadyExistsError(WriteFailedError):
     def __init__(self, message: str, *, path: str | None = None, errno: int | None = None, name: str = "") -> None:
         super().__init__(message, path=path, errno=errno)
         self.name = name
+
+
+class BusyError(WriteFailedError):
+    """Another run writes this very file now: in a moment it is there, or nobody holds it any more."""
 
 
 class OutcomeUnknownError(StorageError):

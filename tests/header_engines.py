@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -36,6 +36,8 @@ class Reading:
     positions: list[int]
     markers: list[MarkerRow]
     tail: Tail
+    bad_crc: list[int] = field(default_factory=list)
+    """Positions of the batches whose checksum differs; of the fast reader, and only where it was asked to look."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Reading):
@@ -63,6 +65,7 @@ def read_with(reader: HeaderReader) -> Reading:
         columns = (block.control, block.marker_type, block.marker_coordinator_epoch, block.marker_timestamp)
         for row, type_id, epoch, timestamp in zip(*(column.tolist() for column in columns), strict=True):
             reading.markers.append(MarkerRow(len(reading.headers) + row, type_id == 1, epoch, timestamp))
+        reading.bad_crc.extend(block.position_bytes[block.bad_crc].tolist())
         reading.headers.extend(block.headers())
         reading.positions.extend(block.position_bytes.tolist())
     assert reader.tail is not None

@@ -223,14 +223,13 @@ class SimulatedBroker:
             if not is_expired(entry, segment.clock, EXPIRATION_MS) or self.rng.random() < 0.5
         }
 
-    def retained(self, deleted: int) -> list[Entries]:
-        """The fold of what is left when the first segments are gone, at the end of each segment that is left."""
+    def folded(self, offset: int, deleted: int = 0) -> Entries:
+        """The fold of every batch that ends below ``offset``, or of what is left of them when the first segments are gone."""
         state = ProducerState()
-        found = []
-        for segment in self.segments[deleted:]:
-            list(state.append(batch.meaning for batch in segment.batches if batch.meaning is not None))
-            found.append(dict(state.entries))
-        return found
+        for batch in (batch for segment in self.segments[deleted:] for batch in segment.batches):
+            if batch.header.last_offset < offset and batch.meaning is not None:
+                list(state.append([batch.meaning]))
+        return dict(state.entries)
 
     def write(self, directory: Path, snapshots: dict[int, Iterable[ProducerEntry]], deleted: int = 0) -> PartitionDir:
         """A partition directory without the first ``deleted`` segments."""

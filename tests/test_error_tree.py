@@ -15,10 +15,10 @@ EXIT_CODES = {
     "UsageError": 2,
     "RefusedError": 3,
     "LockUnknownError": 3,
-    "DamagedInputError": 4,
     "StorageError": 5,
     "WriteFailedError": 5,
     "AlreadyExistsError": 5,
+    "BusyError": 5,
     "OutcomeUnknownError": 5,
     "ReadFailedError": 5,
 }

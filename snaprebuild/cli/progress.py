@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from snaprebuild.operations.plan import Plan
-    from snaprebuild.operations.rebuild import PartitionResult, Progress
+    from snaprebuild.operations.rebuild import Progress
+    from snaprebuild.operations.rebuild_result import PartitionResult
 
 __all__ = ["bytes_progress", "progress_of"]
 

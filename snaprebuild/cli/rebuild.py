@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import shlex
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -135,21 +138,72 @@ SavedPlan = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Replay and judge, and write no snapshot. Default: write them.")]
 
 
+@dataclass(frozen=True)
+class Asked:
+    """The options that both verbs take: each field is one, and they make a request."""
+
+    paths: Paths = None
+    server_properties: ServerProperties = None
+    out: Out = None
+    boundaries: BoundariesOption = Boundaries.MISSING
+    replay_from: ReplayFromOption = ReplayStart.AUTO
+    set_aside: SetAside = False
+    crc: CrcOption = Crc.CHECK
+    drop_expired: DropExpired = False
+    allow_unproven: AllowUnproven = False
+    as_of: AsOf = None
+    expiration_ms: ExpirationMs = None
+    topic: Topic = None
+    partition: Partition = None
+    offsets: Offset = None
+
+    def request(self) -> Request:
+        """What is asked for.
+
+        Raises:
+            UsageError: an option makes no sense.
+        """
+        from snaprebuild.operations.plan import Request
+
+        selection = selection_of(self.topic, self.partition, self.offsets)
+        check_paths(self.paths, server_properties=self.server_properties, out=self.out)
+        if self.set_aside and self.out is not None:
+            raise UsageError("--set-aside renames files in the log directories, and --out leaves those alone: give one of them")
+        return Request(
+            paths=tuple(os.path.abspath(path) for path in self.paths or ()),
+            server_properties=None if self.server_properties is None else os.path.abspath(self.server_properties),
+            topics=selection.topics,
+            partitions=tuple(sorted(selection.partitions)),
+            offset_from=selection.offset_from,
+            offset_to=selection.offset_to,
+            out=None if self.out is None else os.path.abspath(self.out),
+            boundaries=self.boundaries.value,
+            replay_from=self.replay_from.value,
+            set_aside=self.set_aside,
+            check_crc=self.crc is Crc.CHECK,
+            drop_expired=self.drop_expired,
+            allow_unproven=self.allow_unproven,
+            as_of_ms=as_of_ms(self.as_of),
+            expiration_ms=self.expiration_ms,
+        )
+
+
+def _takes_what_is_asked(verb: Callable[..., None]) -> Callable[..., None]:
+    """Gives a verb the options of ``Asked`` before its own: typer reads them from the signature."""
+    asked = inspect.signature(Asked, eval_str=True).parameters
+    _, *own = inspect.signature(verb, eval_str=True).parameters.values()
+
+    @functools.wraps(verb)
+    def with_options(**options: Any) -> None:
+        verb(Asked(**{name: options.pop(name) for name in asked}), **options)
+
+    with_options.__signature__ = inspect.Signature([*asked.values(), *own])  # type: ignore[attr-defined]
+    return with_options
+
+
+@_takes_what_is_asked
 def plan(
-    paths: Paths = None,
-    server_properties: ServerProperties = None,
-    out: Out = None,
-    boundaries: BoundariesOption = Boundaries.MISSING,
-    replay_from: ReplayFromOption = ReplayStart.AUTO,
-    set_aside: SetAside = False,
-    crc: CrcOption = Crc.CHECK,
-    drop_expired: DropExpired = False,
-    allow_unproven: AllowUnproven = False,
-    as_of: AsOf = None,
-    expiration_ms: ExpirationMs = None,
-    topic: Topic = None,
-    partition: Partition = None,
-    offsets: Offset = None,
+    asked: Asked,
     save: Save = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
@@ -167,21 +221,7 @@ def plan(
     from snaprebuild.operations.saved_plan import save_plan
 
     begin(verbose, {"--report": report, "--save": save})
-    request = _request(
-        paths,
-        server_properties,
-        out,
-        boundaries,
-        replay_from,
-        set_aside,
-        crc,
-        drop_expired,
-        allow_unproven,
-        as_of,
-        expiration_ms,
-        selection_of(topic, partition, offsets),
-    )
-    made = make_plan(request, measure_rate=True)
+    made = make_plan(asked.request(), measure_rate=True)
     if save is not None:
         save_plan(made, save)
         typer.echo(f"saved: snaprebuild rebuild --plan {shlex.quote(save)} carries it out", err=True)
@@ -196,24 +236,12 @@ def plan(
     )
 
 
+@_takes_what_is_asked
 def rebuild(
-    paths: Paths = None,
-    server_properties: ServerProperties = None,
+    asked: Asked,
     plan: SavedPlan = None,
-    out: Out = None,
-    boundaries: BoundariesOption = Boundaries.MISSING,
-    replay_from: ReplayFromOption = ReplayStart.AUTO,
-    set_aside: SetAside = False,
-    crc: CrcOption = Crc.CHECK,
-    drop_expired: DropExpired = False,
-    allow_unproven: AllowUnproven = False,
     dry_run: DryRun = False,
     jobs: Jobs = None,
-    as_of: AsOf = None,
-    expiration_ms: ExpirationMs = None,
-    topic: Topic = None,
-    partition: Partition = None,
-    offsets: Offset = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
     verbose: Verbose = 0,
@@ -227,31 +255,17 @@ def rebuild(
     from snaprebuild.cli.progress import progress_of
     from snaprebuild.cli.rebuild_output import print_rebuild, rebuild_document
     from snaprebuild.cli.result import begin, leave
-    from snaprebuild.operations.plan import Request, make_plan
+    from snaprebuild.operations.plan import make_plan
     from snaprebuild.operations.rebuild import rebuild as carry_out
     from snaprebuild.operations.saved_plan import load_plan
 
     check_paths(None, plan=plan)
     begin(verbose, {"--report": report}, plan)
-    request = _request(
-        paths,
-        server_properties,
-        out,
-        boundaries,
-        replay_from,
-        set_aside,
-        crc,
-        drop_expired,
-        allow_unproven,
-        as_of,
-        expiration_ms,
-        selection_of(topic, partition, offsets),
-    )
-    if plan is not None and (as_of is not None or replace(request, as_of_ms=0) != Request(paths=())):
+    if plan is not None and asked != Asked():
         raise UsageError(
             "--plan carries what was asked for when it was made: only --dry-run, --jobs and options of the output go with it"
         )
-    made = make_plan(request) if plan is None else load_plan(plan)
+    made = make_plan(asked.request()) if plan is None else load_plan(plan)
     with progress_of(made) as progress:
         result = carry_out(made, jobs=jobs, dry_run=dry_run, progress=progress)
     leave(
@@ -262,42 +276,4 @@ def rebuild(
         report=report,
         notes=verbose > 0,
         everything=verbose > 0,
-    )
-
-
-def _request(
-    paths: list[str] | None,
-    server_properties: str | None,
-    out: str | None,
-    boundaries: Boundaries,
-    replay_from: ReplayStart,
-    set_aside: bool,
-    crc: Crc,
-    drop_expired: bool,
-    allow_unproven: bool,
-    as_of: str | None,
-    expiration_ms: int | None,
-    selection: Any,
-) -> Request:
-    from snaprebuild.operations.plan import Request
-
-    check_paths(paths, server_properties=server_properties, out=out)
-    if set_aside and out is not None:
-        raise UsageError("--set-aside renames files in the log directories, and --out leaves those alone: give one of them")
-    return Request(
-        paths=tuple(os.path.abspath(path) for path in paths or ()),
-        server_properties=None if server_properties is None else os.path.abspath(server_properties),
-        topics=selection.topics,
-        partitions=tuple(sorted(selection.partitions)),
-        offset_from=selection.offset_from,
-        offset_to=selection.offset_to,
-        out=None if out is None else os.path.abspath(out),
-        boundaries=boundaries.value,
-        replay_from=replay_from.value,
-        set_aside=set_aside,
-        check_crc=crc is Crc.CHECK,
-        drop_expired=drop_expired,
-        allow_unproven=allow_unproven,
-        as_of_ms=as_of_ms(as_of),
-        expiration_ms=expiration_ms,
     )

@@ -12,7 +12,7 @@ from snaprebuild.operations.findings import counted, exit_code_of
 
 if TYPE_CHECKING:
     from snaprebuild.operations.plan import PartitionPlan, Plan
-    from snaprebuild.operations.rebuild import BoundaryResult, PartitionResult, RebuildResult
+    from snaprebuild.operations.rebuild_result import BoundaryResult, PartitionResult, RebuildResult
     from snaprebuild.replay.difference import Comparison
 
 __all__ = ["comparison_json", "plan_document", "print_plan", "print_rebuild", "rebuild_document"]
@@ -67,17 +67,18 @@ def _partition_plan(plan: PartitionPlan) -> dict[str, object]:
 
 def print_plan(plan: Plan) -> None:
     """A table of partitions, the most expensive first, and what is worth a sentence."""
+    busy = [partition for partition in plan.partitions if partition.boundaries]
+    labels = labels_of(partition.source for partition in plan.partitions)
     rows = []
-    labelled = zip(labels_of([partition.source for partition in plan.partitions]), plan.partitions, strict=True)
-    busy = [(label, partition) for label, partition in labelled if partition.boundaries]
-    for label, partition in sorted(busy, key=lambda each: -each[1].bytes_least):
+    for partition in sorted(busy, key=lambda each: -each.bytes_least):
         base = partition.source.directory.segments[partition.replay_index].base_offset
         classes = Counter(boundary.expected_class for boundary in partition.boundaries)
         frees = "-" if partition.retention_frees_ms is None else _time(partition.retention_frees_ms)
         expected = ", ".join(f"{count} {name}" for name, count in classes.items())
+        label = labels[partition.source.directory.path]
         row = (label, len(partition.boundaries), base, partition.replay_reason, size_text(partition.bytes_least))
         rows.append((*row, expected, frees))
-    count = sum(len(partition.boundaries) for _, partition in busy)
+    count = sum(len(partition.boundaries) for partition in busy)
     if rows:
         columns = ("partition", "snapshots", "replay from", "because", "to read", "class at best", "retention frees it")
         title = f"{counted(count, 'snapshot')} in {len(busy)} of {counted(len(plan.partitions), 'partition')}"
@@ -89,7 +90,7 @@ def print_plan(plan: Plan) -> None:
         rate = size_text(int(plan.rate_bytes_per_second))
         amount = f"{size_text(plan.bytes_least)}, at most {size_text(plan.bytes_most)}"
         print_text(f"to read: {amount}; about {seconds:.1f} s at the measured {rate}/s")
-    if any(partition.retention_frees_ms is not None for _, partition in busy):
+    if any(partition.retention_frees_ms is not None for partition in busy):
         print_text(
             f"retention: assumes {plan.retention_source}; waiting frees a partition only while tiered storage is off, because "
             "with it on nothing is deleted before it was uploaded"
@@ -125,6 +126,7 @@ def rebuild_document(result: RebuildResult) -> dict[str, object]:
         "dry_run": result.is_dry_run,
         "takes_effect": "when a broker next loads the log, at its start",
         "partitions": [_partition_result(partition) for partition in result.partitions],
+        "differences_not_listed": result.differences_not_listed,
         "totals": dict(Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)),
         "findings": [finding.as_json() for finding in result.findings],
         "exit_code": exit_code_of(result.findings),
@@ -173,7 +175,8 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
 def print_rebuild(result: RebuildResult) -> None:
     """A table of partitions, then one line of totals, and what else became of the plan."""
     rows = []
-    for label, partition in zip(labels_of([each.plan.source for each in result.partitions]), result.partitions, strict=True):
+    labels = labels_of(partition.plan.source for partition in result.partitions)
+    for partition in result.partitions:
         if not partition.boundaries:
             continue
         actions = Counter(boundary.action for boundary in partition.boundaries)
@@ -183,6 +186,7 @@ def print_rebuild(result: RebuildResult) -> None:
         entries = max((boundary.entries or 0 for boundary in partition.boundaries), default=0)
         what = ", ".join(f"{count} {name}" for name, count in classes.items()) or "-"
         read, target = size_text(partition.bytes_read), shown(partition.plan.target)
+        label = labels[partition.plan.source.directory.path]
         rows.append((label, offsets, _actions_text(actions), what, entries, read, target))
     totals = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
     if rows:

@@ -63,6 +63,16 @@ def shown(path: str) -> str:
     return path[len(below) :] if below != os.sep and path.startswith(below) else path
 
 
+def labels_of(partitions: Iterable[PartitionSource]) -> dict[str, str]:
+    """What a table calls each partition, by its path: its name, or where it lies below the sources if several have that name."""
+    partitions = list(partitions)
+    names = Counter(partition.topic_partition for partition in partitions)
+    return {
+        partition.directory.path: partition.topic_partition if names[partition.topic_partition] == 1 else partition.relative
+        for partition in partitions
+    }
+
+
 def size_text(size_bytes: int) -> str:
     """A count of bytes for a person."""
     value, unit = float(size_bytes), "B"
@@ -71,12 +81,6 @@ def size_text(size_bytes: int) -> str:
             break
         value, unit = value / 1024, larger
     return f"{size_bytes} B" if unit == "B" else f"{value:.1f} {unit}"
-
-
-def labels_of(sources: Sequence[PartitionSource]) -> list[str]:
-    """What each partition is called in a table: its name, or its path where two directories hold partitions of this name."""
-    count = Counter(source.topic_partition for source in sources)
-    return [source.topic_partition if count[source.topic_partition] == 1 else shown(source.directory.path) for source in sources]
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
@@ -223,4 +227,4 @@ def write_report(path: str, result: Mapping[str, object]) -> None:
     """
     from snaprebuild.storage.small_file import write_text_file
 
-    write_text_file(path, json.dumps(result, indent=2, default=str) + "\n")
+    write_text_file(path, (json.dumps(result, indent=2, default=str), "\n"))

@@ -68,14 +68,11 @@ def scan(
     """
     from snaprebuild.cli.scan_output import SCAN_VERSION, scan_as_json
     from snaprebuild.operations.scan import scan as scan_source
-    from snaprebuild.operations.source import log_dirs_of, read_server_properties
 
     begin(verbose, {"--report": report})
     # Half a million small values and no cycle: collecting would cost as much as the work.
     gc.disable()
-    source = open_selected(paths, server_properties, selection_of(topic, partition, None))
-    own = [] if server_properties is None else log_dirs_of(read_server_properties(server_properties))
-    result = scan_source(source, own)
+    result = scan_source(open_selected(paths, server_properties, selection_of(topic, partition, None)))
     inputs = {"paths": paths or [], "server_properties": server_properties, "topics": topic or [], "partitions": partition or []}
     leave(
         lambda: document("scan", SCAN_VERSION, {"inputs": inputs, **scan_as_json(result)}),
@@ -163,7 +160,7 @@ def _cells(counts: Counts) -> tuple[object, ...]:
 
 
 def _kind(partition: PartitionScan) -> str:
-    kinds = ["compacted" if partition.source.is_compacted else "", "tiered" if partition.is_tiered else ""]
+    kinds = ["compacted" if partition.source.is_compacted else "", "tiered" if partition.source.is_tiered else ""]
     if partition.source.topic_kind.value != "ordinary":
         kinds.insert(0, partition.source.topic_kind.value.replace("_", " "))
     return ", ".join(kind for kind in kinds if kind) or "ordinary"
@@ -175,7 +172,7 @@ def _end(partition: PartitionScan) -> str:
 
 
 def _because(partition: PartitionScan) -> str:
-    if not partition.can_be_tiered:
+    if not partition.source.can_be_tiered:
         return "(never uploaded)"
     return ", ".join(f"{blocker.value} {count}" for blocker, count in partition.blockers().items())
 
@@ -204,9 +201,8 @@ def _start_text(result: ScanResult) -> str:
 def _print_boundaries(result: ScanResult) -> None:
     """Every boundary as plain lines: a table of hundred thousands of rows would take minutes to lay out."""
     for partition in result.partitions:
-        lines = [
-            f"\n{printable(shown(partition.source.directory.path))}: log start {partition.log_start}, log end {_end(partition)}"
-        ]
+        path = printable(shown(partition.source.directory.path))
+        lines = [f"\n{path}: log start {partition.source.log_start_offset}, log end {_end(partition)}"]
         for boundary in partition.boundaries:
             facts = [boundary.state.value]
             if boundary.is_log_end:

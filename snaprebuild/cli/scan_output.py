@@ -45,9 +45,9 @@ def _partition(partition: PartitionScan, shutdown: Shutdown) -> dict[str, object
         "form": directory.name.form.name.lower(),
         "topic_kind": partition.source.topic_kind.value,
         "is_compacted": partition.source.is_compacted,
-        "can_be_tiered": partition.can_be_tiered,
-        "is_tiered": partition.is_tiered,
-        "log_start_offset": partition.log_start,
+        "can_be_tiered": partition.source.can_be_tiered,
+        "is_tiered": partition.source.is_tiered,
+        "log_start_offset": partition.source.log_start_offset,
         "log_end": {
             "offset": partition.log_end.offset,
             "known_by": partition.log_end.known_by,

@@ -91,6 +91,7 @@ def _document(result: VerifyResult, seconds: float) -> dict[str, object]:
         "expiration_ms": result.clock.expiration_ms,
         "seconds": round(seconds, 4),
         "partitions": [_partition(verdict) for verdict in result.partitions],
+        "differences_not_listed": result.differences_not_listed,
         "totals": dict(Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)),
         "findings": [finding.as_json() for finding in result.findings],
         "exit_code": exit_code_of(result.findings),
@@ -123,15 +124,17 @@ def _partition(verdict: PartitionVerdict) -> dict[str, object]:
 def _print(result: VerifyResult, *, details: bool) -> None:
     from snaprebuild.cli.result import labels_of, print_table
 
-    labelled = list(zip(labels_of([verdict.source for verdict in result.partitions]), result.partitions, strict=True))
+    labels = labels_of(verdict.source for verdict in result.partitions)
     rows = []
-    for label, verdict in labelled:
+    for verdict in result.partitions:
         counts = Counter(each.comparison.status.value for each in verdict.snapshots)
+        label = labels[verdict.source.directory.path]
         rows.append((label, len(verdict.snapshots), _statuses_text(counts) or "-", len(verdict.missing)))
     if rows:
         print_table("Partitions", ("partition", "snapshots", "verdict", "missing"), rows, right=("snapshots", "missing"))
     listed = []
-    for label, verdict in labelled:
+    for verdict in result.partitions:
+        label = labels[verdict.source.directory.path]
         for each in verdict.snapshots:
             comparison = each.comparison
             if details or comparison.status.value not in ("equal", "equal_after_expiry"):
@@ -143,7 +146,7 @@ def _print(result: VerifyResult, *, details: bool) -> None:
         columns = ("partition", "offset", "verdict", "entries", "expected", "because")
         title = "Every snapshot" if details else "Snapshots that are not equal"
         print_table(title, columns, listed, right=("offset", "entries", "expected"))
-    _print_differences(labelled)
+    _print_differences(result, labels)
     _print_totals(result)
 
 
@@ -151,11 +154,12 @@ def _statuses_text(counts: Counter[str]) -> str:
     return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
 
 
-def _print_differences(labelled: list[tuple[str, PartitionVerdict]]) -> None:
+def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
     from snaprebuild.cli.result import print_table
 
     rows: list[tuple[object, ...]] = []
-    for label, verdict in labelled:
+    for verdict in result.partitions:
+        label = labels[verdict.source.directory.path]
         for each in verdict.snapshots:
             if not each.comparison.proven_wrong:
                 continue
@@ -166,9 +170,12 @@ def _print_differences(labelled: list[tuple[str, PartitionVerdict]]) -> None:
                     "no entry" if difference.kind.value == "missing" else f"{difference.found} instead of {difference.expected}"
                 )
                 rows.append((label, each.offset, difference.producer_id, what, values, difference.consequence))
-            if len(certain) > DIFFERENCES_SHOWN_MAX:
-                more = f"and {len(certain) - DIFFERENCES_SHOWN_MAX} more (--output json lists them)"
-                rows.append((label, each.offset, "...", "", "", more))
+            shown = min(len(certain), DIFFERENCES_SHOWN_MAX)
+            more, listed = each.comparison.certain_count - shown, len(certain) - shown
+            if more:
+                them = "them" if listed == more else f"{listed} of them"
+                text = f"and {more} more (--output json lists {them})"
+                rows.append((label, each.offset, "...", "", "", text))
     if rows:
         columns = ("partition", "offset", "producer id", "differs", "found", "what it costs")
         print_table("Wrong entries", columns, rows, right=("offset", "producer id"))
@@ -179,6 +186,9 @@ def _print_totals(result: VerifyResult) -> None:
     from snaprebuild.cli.result import print_text
     from snaprebuild.operations.findings import Severity, counted
 
+    if result.differences_not_listed:
+        count = counted(result.differences_not_listed, "entry that differs", "entries that differ")
+        print_text(f"{count}: counted and not listed, here or in --output json")
     totals = Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)
     missing = sum(len(verdict.missing) for verdict in result.partitions)
     text = f"{counted(len(result.partitions), 'partition')}: {_statuses_text(totals) or 'no snapshot'}"

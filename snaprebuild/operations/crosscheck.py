@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,7 +22,10 @@ from snaprebuild.replay.transactions import OpenTransactions
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.storage.log_dir import read_small_file
 
-__all__ = ["CrossCheck", "bad_checksum_finding", "disorder_finding"]
+__all__ = ["CrossCheck", "ListedDifferences", "bad_checksum_finding", "disorder_finding"]
+
+DIFFERENCES_OF_A_RUN_MAX = 10_000
+"""Differing entries that the result of a run lists, of all snapshots together; all are counted. About 4 MB of JSON."""
 
 _SETTLED = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
 
@@ -53,7 +57,7 @@ class CrossCheck:
     _index_tells_nothing: bool = False
 
     def snapshot(self, state: BoundaryState) -> Comparison | None:
-        """The snapshot at this boundary beside the replay; None where there is none.
+        """The snapshot at this boundary or cut beside the replay; None where there is none.
 
         Raises:
             ReadFailedError: it cannot be read.
@@ -64,7 +68,12 @@ class CrossCheck:
             return Comparison(SnapshotStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
         if found is None:
             return None
-        comparison = compare(state.effect, found, state.offset, self._knowledge(state))
+        knowledge = self._knowledge(state)
+        batch_offset = state.segment.cut_batch_offset
+        if batch_offset is not None and knowledge.doubt is None:
+            reason = f"no broker writes a snapshot here: {state.offset} lies inside the batch that begins at {batch_offset}"
+            return Comparison(SnapshotStatus.CORRUPT, True, len(state.entries), len(found), 0, (), reason)
+        comparison = compare(state.effect, found, state.offset, knowledge)
         if comparison.status is SnapshotStatus.UNVERIFIABLE and state.judgement.snapshot_class in _SETTLED:
             return self._as_settled(state, found, comparison)
         return comparison
@@ -111,6 +120,37 @@ class CrossCheck:
         counts = f"{len(found)} instead of {len(expected)}, first difference at {at}"
         message = f"does not list the aborted transactions of its segment: {counts}"
         return Finding("transaction-index-differs", Severity.FINDING, path, message, state.offset)
+
+
+class ListedDifferences:
+    """Keeps what the comparisons of a run list together within ``DIFFERENCES_OF_A_RUN_MAX``.
+
+    The first snapshots in the order of the result keep their lists: which partition is done first is chance, what is listed must not be.
+    """
+
+    def __init__(self) -> None:
+        self._listing: list[tuple[int, int, Comparison]] = []
+        self._count = 0
+
+    def add(self, place: int, offset: int, comparison: Comparison) -> None:
+        """Adds a comparison that will be kept, and cuts lists short, from the last one back, if there is no room.
+
+        Args:
+            place: of its partition in the result.
+            offset: of the snapshot.
+            comparison: which may lose differences from its list, now or later.
+        """
+        if not comparison.differences:
+            return
+        bisect.insort(self._listing, (place, offset, comparison))
+        self._count += len(comparison.differences)
+        while self._count > DIFFERENCES_OF_A_RUN_MAX:
+            last = self._listing[-1][2]
+            kept = last.differences[: max(len(last.differences) - (self._count - DIFFERENCES_OF_A_RUN_MAX), 0)]
+            self._count -= len(last.differences) - len(kept)
+            last.differences = kept
+            if not kept:
+                self._listing.pop()
 
 
 def _first_difference(found: list[AbortedTransaction], expected: list[AbortedTransaction]) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,16 @@ from snaprebuild.replay.window import same_when_loaded, settle, witness_fault
 from snaprebuild.storage.log_dir import read_small_file
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 
-__all__ = ["Clock", "WindowProof", "boundary_after", "prefixes_of", "prove_window", "read_snapshot_file", "trusted_base"]
+__all__ = [
+    "Clock",
+    "WindowProof",
+    "boundary_after",
+    "in_order",
+    "prefixes_of",
+    "prove_window",
+    "read_snapshot_file",
+    "trusted_base",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +69,14 @@ def _readable_snapshot(directory: PartitionDir, offset: int) -> np.ndarray | Non
 
 
 def boundary_after(segments: tuple[SegmentFiles, ...], index: int, summary: SegmentSummary) -> tuple[int | None, bool]:
-    """The boundary behind a segment, and whether it is the log end for all that its name and size tell.
+    """The boundary behind a segment, and whether it is the log end for all that its name and size tell; behind a piece the cut.
 
     Returns:
         The base offset of the next segment, or the log end. None where that is no boundary of its own: the base of a last segment without
         batches is the boundary behind the one before it, and 0 is none.
     """
+    if summary.cut_offset is not None:
+        return summary.cut_offset, False
     if index + 1 < len(segments):
         following = segments[index + 1]
         return following.base_offset, index + 2 == len(segments) and following.size_bytes == 0
@@ -73,18 +84,29 @@ def boundary_after(segments: tuple[SegmentFiles, ...], index: int, summary: Segm
     return (summary.next_offset if summary.next_offset >= least else None), True
 
 
-def prefixes_of(held: Mapping[int, SegmentSummary]) -> Iterator[tuple[int, SegmentEffect]]:
-    """(segment index, effect of everything held up to its end) of each segment, in order."""
-    prefix = IDENTITY
+Held = Mapping[int, Sequence[SegmentSummary]]
+"""Summaries of consecutive segments, or of the pieces of each, by index."""
+
+
+def in_order(held: Held) -> Iterator[tuple[int, SegmentSummary]]:
+    """Segment index and summary of everything held."""
     for index in sorted(held):
-        prefix = compose(prefix, held[index].effect).without_closes()
-        yield index, prefix
+        for summary in held[index]:
+            yield index, summary
+
+
+def prefixes_of(held: Held) -> Iterator[tuple[int, SegmentSummary, SegmentEffect]]:
+    """The same, each with the effect of everything held up to its end."""
+    prefix = IDENTITY
+    for index, summary in in_order(held):
+        prefix = compose(prefix, summary.effect).without_closes()
+        yield index, summary, prefix
 
 
 # ---------------------------------------------------------------------------------------------------------------- the first offset
 
 
-def trusted_base(directory: PartitionDir, held: Mapping[int, SegmentSummary], clock: Clock) -> tuple[SegmentEffect | None, str]:
+def trusted_base(directory: PartitionDir, held: Held, clock: Clock) -> tuple[SegmentEffect | None, str]:
     """The snapshot at the first base offset, if at least one later snapshot exists and all of them are reproduced from it.
 
     Args:
@@ -102,14 +124,14 @@ def trusted_base(directory: PartitionDir, held: Mapping[int, SegmentSummary], cl
         return None, f"the snapshot at the first offset {first} is empty or unreadable and adds nothing"
     base = effect_of_entries(entries)
     prefix, confirmed = base, 0
-    for index, plain in prefixes_of(held):
-        prefix = compose(prefix, held[index].effect).without_closes()
+    for index, summary, plain in prefixes_of(held):
+        prefix = compose(prefix, summary.effect).without_closes()
         if prefix.failure_offset != plain.failure_offset:
             return None, f"from the snapshot at the first offset {first} no broker could go on at {prefix.failure_offset}: not used"
-        is_whole = held[index].tail.kind is TailKind.CLEAN or index == len(segments) - 1
+        is_whole = summary.tail.kind is TailKind.CLEAN or index == len(segments) - 1
         if prefix.failure_offset is not None or not is_whole:
             break
-        offset, _ = boundary_after(segments, index, held[index])
+        offset, _ = boundary_after(segments, index, summary)
         listed = None if offset is None or offset == first else _readable_snapshot(directory, offset)
         if listed is None:
             continue
@@ -150,10 +172,10 @@ class WindowProof:
     witness: SegmentEffect
     fault: str | None
 
-    def gap(self, directory: PartitionDir, held: Mapping[int, SegmentSummary], first_wanted: int, clock: Clock) -> str | None:
+    def gap(self, directory: PartitionDir, held: Held, first_wanted: int, clock: Clock) -> str | None:
         """The first thing that is not settled at a boundary from ``first_wanted`` on, or None."""
-        for index, prefix in prefixes_of(held):
-            offset, _ = boundary_after(directory.segments, index, held[index])
+        for index, summary, prefix in prefixes_of(held):
+            offset, _ = boundary_after(directory.segments, index, summary)
             if offset is None or offset < first_wanted:
                 continue
             settled = settle(prefix, self.total, self.witness, as_of_ms=clock.as_of_ms, expiration_ms=clock.expiration_ms)
@@ -163,9 +185,7 @@ class WindowProof:
         return None
 
 
-def prove_window(
-    directory: PartitionDir, held: Mapping[int, SegmentSummary], witness_offset: int | None, clock: Clock
-) -> WindowProof:
+def prove_window(directory: PartitionDir, held: Held, witness_offset: int | None, clock: Clock) -> WindowProof:
     """Holds a window beside the snapshot behind it and the ones inside it.
 
     Args:
@@ -175,7 +195,7 @@ def prove_window(
         clock: for expiry.
     """
     total = IDENTITY
-    for _, prefix in prefixes_of(held):
+    for _, _, prefix in prefixes_of(held):
         total = prefix
     witness, fault = IDENTITY, _damage_in(directory, held)
     if fault is None:
@@ -183,19 +203,19 @@ def prove_window(
     return WindowProof(total, IDENTITY if fault is not None else witness, fault)
 
 
-def _damage_in(directory: PartitionDir, held: Mapping[int, SegmentSummary]) -> str | None:
+def _damage_in(directory: PartitionDir, held: Held) -> str | None:
     record = ReplayRecord()
     segments = directory.segments
-    for index in sorted(held):
+    for index, summary in in_order(held):
         following = segments[index + 1].base_offset if index + 1 < len(segments) else None
-        record.take(held[index], is_last=following is None, following=following, path=segments[index].log.name)
+        record.take(summary, is_last=following is None, following=following, path=segments[index].log.name)
     if record.damage is not None:
         return record.damage.reason
     return record.doubts[0] if record.doubts else None
 
 
 def _witness_of(
-    directory: PartitionDir, held: Mapping[int, SegmentSummary], total: SegmentEffect, offset: int | None, clock: Clock
+    directory: PartitionDir, held: Held, total: SegmentEffect, offset: int | None, clock: Clock
 ) -> tuple[SegmentEffect, str | None]:
     if not held:
         return IDENTITY, "nothing lies inside the window"
@@ -203,7 +223,7 @@ def _witness_of(
     if offset is None or entries is None:
         return IDENTITY, "no readable snapshot behind the window"
     last = max(held)
-    end, _ = boundary_after(directory.segments, last, held[last])
+    end, _ = boundary_after(directory.segments, last, held[last][-1])
     if end != offset:
         return IDENTITY, f"the snapshot at {offset} lies behind what was replayed, which ends at {end}"
     empty = next((at for at, file in directory.snapshots if at < offset and file.identity.size_bytes <= HEADER_BYTES), None)
@@ -224,7 +244,7 @@ def _witness_of(
     return witness, fault or _contradiction_inside(directory, held, clock)
 
 
-def _contradiction_inside(directory: PartitionDir, held: Mapping[int, SegmentSummary], clock: Clock) -> str | None:
+def _contradiction_inside(directory: PartitionDir, held: Held, clock: Clock) -> str | None:
     """A wrong snapshot inside the window: what the same broker wrote later may come from it."""
     window_offset = directory.segments[min(held)].base_offset
     knowledge = Knowledge(
@@ -236,8 +256,8 @@ def _contradiction_inside(directory: PartitionDir, held: Mapping[int, SegmentSum
         expiration_ms=clock.expiration_ms,
     )
     surviving = {offset for offset, _ in directory.snapshots}
-    for index, prefix in prefixes_of(held):
-        offset, _ = boundary_after(directory.segments, index, held[index])
+    for index, summary, prefix in prefixes_of(held):
+        offset, _ = boundary_after(directory.segments, index, summary)
         entries = _readable_snapshot(directory, offset) if offset in surviving else None
         if offset is None or entries is None:
             continue  # one that does not parse is deleted by a broker, which goes back to an older one: nothing comes from it

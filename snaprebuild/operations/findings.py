@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 
 from formats.errors import FormatError
-from snaprebuild.errors import SnaprebuildError
+from snaprebuild.errors import RefusedError, SnaprebuildError
 
 __all__ = ["Finding", "Severity", "counted", "exit_code_of", "finding_of_error"]
 
@@ -63,8 +63,9 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str) -> Findin
     """An error that ended the work on one partition or file, as a finding, so that the others go on."""
     if isinstance(error, FormatError):
         return Finding("damaged-file", Severity.DAMAGED, error.file or path, str(error))
-    by_code = {3: ("refused", Severity.REFUSED), 4: ("damaged-input", Severity.DAMAGED)}
-    code, severity = by_code.get(error.exit_code, ("storage-failed", Severity.STORAGE))
-    if type(error) is SnaprebuildError:
+    code, severity = "storage-failed", Severity.STORAGE
+    if isinstance(error, RefusedError):
+        code, severity = "refused", Severity.REFUSED
+    elif type(error) is SnaprebuildError:
         code = "unforeseen-error"
     return Finding(code, severity, error.path or path, str(error) if error.path is None else error.message)

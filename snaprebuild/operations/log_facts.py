@@ -5,8 +5,9 @@ from __future__ import annotations
 from formats.batch_headers import HeaderReader, TailKind
 from formats.file_names import offset_index_file_name, time_index_file_name
 from snaprebuild.operations.evidence import Clock
+from snaprebuild.operations.source import PartitionSource
 from snaprebuild.replay.window import window_start
-from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
+from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.segment_file import SegmentFile, read_last_timestamp_hint, read_positions_hint
 
 __all__ = ["largest_timestamp_hint", "log_end_offset", "window_index"]
@@ -35,23 +36,43 @@ def _end_from(source: SegmentFile, base_offset: int, start_bytes: int, *, check_
     """Log end from a position on; None where no batch begins there, or where checksums speak against it."""
     reader = HeaderReader(source, check_crc=check_crc, start_bytes=start_bytes, block_bytes=1 << 20)
     end: int | None = None
+    damaged = False
     for block in reader:
-        end = int(block.rows["base_offset"][-1]) + int(block.rows["last_offset_delta"][-1]) + 1
+        damaged |= len(block.bad_crc) > 0
+        end = int(block.column("base_offset")[-1]) + int(block.column("last_offset_delta")[-1]) + 1
     assert reader.tail is not None
-    if start_bytes and (end is None or end <= base_offset or reader.bad_crc_positions or reader.tail.kind is TailKind.CORRUPT):
+    if start_bytes and (end is None or end <= base_offset or damaged or reader.tail.kind is TailKind.CORRUPT):
         return None
     return end
 
 
-def largest_timestamp_hint(directory: PartitionDir, segment: SegmentFiles) -> int | None:
-    """The greatest timestamp that the time index names. Of a closed segment its last entry is the segment's maximum."""
-    if not segment.time_index:
+def largest_timestamp_hint(partition: PartitionSource, index: int) -> int | None:
+    """The greatest timestamp that the time index of a closed segment names, its last; ms, or None where that tells nothing.
+
+    Args:
+        partition: the partition.
+        index: of the segment.
+    """
+    segment = partition.directory.segments[index]
+    if not segment.time_index or _is_recovered_at_start(partition, index):
         return None
-    return read_last_timestamp_hint(directory.file_path(time_index_file_name(segment.base_offset)))
+    return read_last_timestamp_hint(partition.directory.file_path(time_index_file_name(segment.base_offset)))
 
 
-def window_index(directory: PartitionDir, clock: Clock) -> int:
+def _is_recovered_at_start(partition: PartitionSource, index: int) -> bool:
+    """Whether the broker will make the indexes of a segment anew, because it cannot know what a crash left of them.
+
+    After an unclean stop that is every segment that ends above the recovery point (``LogLoader.recoverLog``).
+    """
+    log_dir = partition.log_dir
+    if log_dir.was_shut_down_cleanly or not log_dir.is_broker_directory:
+        return False
+    following = partition.directory.segments[index + 1 : index + 2]
+    return not following or following[0].base_offset > partition.recovery_point
+
+
+def window_index(partition: PartitionSource, clock: Clock) -> int:
     """Index of the first segment within the expiration, as far as the time indexes tell; what they do not tell counts as young."""
-    hints: list[int | None] = [largest_timestamp_hint(directory, segment) for segment in directory.segments]
-    hints[-1] = None  # the active segment's index lags behind its data
+    last = len(partition.directory.segments) - 1  # the active segment's index lags behind its data
+    hints = [*(largest_timestamp_hint(partition, index) for index in range(last)), None]
     return window_start(hints, clock.as_of_ms, clock.expiration_ms)

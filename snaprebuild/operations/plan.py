@@ -185,7 +185,7 @@ def make_plan(request: Request, *, measure_rate: bool = False) -> Plan:
         measure_rate: read a sample to tell how long it would take.
 
     Raises:
-        UsageError: nothing to read, or targets that would collide.
+        UsageError: nothing to read from, or ``out`` is no directory.
         RefusedError: the output directory lies in a log directory.
     """
     source = open_source(request.paths, request.server_properties, request.selection)
@@ -265,19 +265,13 @@ def _lies_in(path: str, directory: str) -> bool:
 
 
 def _targets(out: str | None, partitions: tuple[PartitionSource, ...]) -> dict[str, str]:
-    """Where each partition's snapshots go: ``DIR/<topic-partition>`` if that is unique, else by the path below the source for all."""
+    """Where each partition's snapshots go: ``DIR/<topic-partition>`` if that is unique, else by the path below the sources for all."""
     if out is None:
         return {partition.directory.path: partition.directory.path for partition in partitions}
     names = [partition.topic_partition for partition in partitions]
     if len(set(names)) == len(names):
         return {partition.directory.path: os.path.join(out, partition.topic_partition) for partition in partitions}
-    targets: dict[str, str] = {}
-    for partition in partitions:
-        relative = partition.topic_partition if partition.relative == os.curdir else partition.relative
-        targets[partition.directory.path] = os.path.join(out, relative)
-    if len(set(targets.values())) < len(targets):
-        raise UsageError("two partitions would be written to the same place: name one common ancestor instead of several paths")
-    return targets
+    return {partition.directory.path: os.path.join(out, partition.relative) for partition in partitions}
 
 
 def _retention(server_properties: str | None) -> tuple[int, str]:
@@ -311,7 +305,7 @@ def _plan_partition(
         return replace(_nothing(partition, target, None, log_end), left_out=tuple(left_out))
     bases = [segment.base_offset for segment in directory.segments]
     mode = ReplayFrom(request.replay_from)
-    window = 0 if mode is ReplayFrom.LOG_START else window_index(directory, clock)
+    window = 0 if mode is ReplayFrom.LOG_START else window_index(partition, clock)
     stop = _stop_index(directory, request, boundaries, window)
     replay = PartitionReplay(directory, mode, clock, window, stop, boundaries[0][0], log_end or 0)
     start_index, start_reason = replay.start()
@@ -332,7 +326,7 @@ def _plan_partition(
         stop_index=stop,
         bytes_least=sum(size_from[start_index:]),
         bytes_most=sum(size_from) if mode is ReplayFrom.AUTO else sum(size_from[start_index:]),
-        retention_frees_ms=_retention_frees(directory, boundaries, retention_ms),
+        retention_frees_ms=_retention_frees(partition, boundaries, retention_ms),
     )
 
 
@@ -342,13 +336,13 @@ def _check_next_start(partition: PartitionSource, log_end: int, offsets: list[in
     start = broker_start(
         LoadedLog(
             base_offsets=tuple(segment.base_offset for segment in directory.segments),
-            log_start=partition.log_start_offset,
+            checkpointed_log_start=partition.checkpointed_log_start,
             log_end=log_end,
             snapshots=dict.fromkeys({*offsets, *(offset for offset, _ in directory.snapshots)}, True),
             is_clean=partition.log_dir.was_shut_down_cleanly,
             recovery_point=partition.recovery_point,
             without_index=frozenset(segment.base_offset for segment in directory.segments if segment.offset_index is None),
-            is_tiered=partition.log_start_offset < directory.segments[0].base_offset,
+            is_tiered=partition.is_tiered,
         )
     )
     removed = sorted(set(offsets) - {offset for offset, _ in start.after})
@@ -450,14 +444,14 @@ def not_due_in_place(partition: PartitionSource, offset: int, *, is_log_end: boo
     return None
 
 
-def _retention_frees(directory: PartitionDir, boundaries: list[tuple[int, bool, bool]], retention_ms: int) -> int | None:
+def _retention_frees(partition: PartitionSource, boundaries: list[tuple[int, bool, bool]], retention_ms: int) -> int | None:
     """When the newest closed segment without a snapshot is old enough to be deleted."""
     missing = {offset for offset, is_end, exists in boundaries if not exists and not is_end}
-    pairs = zip(directory.segments, directory.segments[1:], strict=False)
-    blocking = [segment for segment, following in pairs if following.base_offset in missing]
+    following = partition.directory.segments[1:]
+    blocking = [index for index, segment in enumerate(following) if segment.base_offset in missing]
     if not blocking or retention_ms < 0:
         return None
-    newest = largest_timestamp_hint(directory, blocking[-1])
+    newest = largest_timestamp_hint(partition, blocking[-1])
     return None if newest is None else newest + retention_ms
 
 

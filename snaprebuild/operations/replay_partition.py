@@ -1,8 +1,9 @@
 """The replay of one partition: segments in, the state at each boundary out, with its class.
 
 A ``PartitionReplay`` names the segments that it needs and takes their summaries in order; who reads them, and how many at once, is the
-scheduler's business. Replays that begin at the first segment hand each boundary out at once and keep nothing else. Those that must first
-be proven by something that lies behind (a window, or a snapshot at the first offset) hold the summaries back until it is settled.
+scheduler's business. Where a segment comes in pieces, the state at each cut is handed out like that at a boundary. Replays that begin at
+the first segment hand each boundary out at once and keep nothing else. Those that must first be proven by something that lies behind (a
+window, or a snapshot at the first offset) hold the summaries back until it is settled.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from snaprebuild.operations.evidence import (
     Clock,
     WindowProof,
     boundary_after,
+    in_order,
     prefixes_of,
     prove_window,
     read_snapshot_file,
@@ -27,7 +29,6 @@ from snaprebuild.operations.evidence import (
 from snaprebuild.replay.classes import Damage, Judgement, ReplayRecord, SnapshotClass
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, TransactionCloses, compose, entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.transactions import completed_in
 from snaprebuild.replay.window import WindowState, expired_mask, settle
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 
@@ -52,18 +53,19 @@ class ReplayFrom(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BoundaryState:
-    """The producer state at one boundary.
+    """The producer state at one boundary, or at an offset inside a segment that was asked for.
 
     Attributes:
-        offset: the boundary.
+        offset: the boundary or cut.
         is_log_end: it is the log end offset.
         entries: of ``ENTRY_DTYPE``, sorted by producer id, nothing filtered.
         judgement: class and reasons.
         effect: the prefix from the first replayed segment (on a trusted base where there is one), without closes.
         replayed_from: base offset of that segment: ``effect`` knows nothing of what lies below, unless ``is_complete``.
         is_complete: nothing before the replay is unknown: it began at offset 0 or on a trusted snapshot.
-        segment: the segment that ends here.
-        completed: transactions that this segment completed; None where the replay cannot tell (it began inside the log).
+        segment: the segment or piece that ends here.
+        completed: transactions that this segment completed, as far as its ``.txnindex`` depends on them; None where the replay cannot
+            tell (it began inside the log), or at a cut.
     """
 
     offset: int
@@ -75,6 +77,11 @@ class BoundaryState:
     is_complete: bool
     segment: SegmentSummary
     completed: TransactionCloses | None
+
+    @property
+    def is_cut(self) -> bool:
+        """It lies inside a segment: no snapshot is due here."""
+        return self.segment.cut_offset is not None
 
 
 @dataclass(slots=True)
@@ -106,7 +113,7 @@ class PartitionReplay:
     start_reason: str = ""
     _record: ReplayRecord = field(default_factory=ReplayRecord)
     _prefix: SegmentEffect = IDENTITY
-    _held: dict[int, SegmentSummary] = field(default_factory=dict)
+    _held: dict[int, list[SegmentSummary]] = field(default_factory=dict)
     _holds: bool = False
     _base: SegmentEffect | None = None
 
@@ -161,9 +168,9 @@ class PartitionReplay:
     # ---------------------------------------------------------------------------------------------------------- taking segments
 
     def take(self, index: int, summary: SegmentSummary) -> Iterator[BoundaryState]:
-        """Takes the summary of segment ``index``; segments of one call of ``begin`` or ``more`` come in order."""
+        """Takes the summary of segment ``index``, or its pieces in order; segments of one call of ``begin`` or ``more`` come in order."""
         if self._holds:
-            self._held[index] = summary
+            self._held.setdefault(index, []).append(summary)
             return
         yield from self._advance(index, summary)
 
@@ -192,9 +199,11 @@ class PartitionReplay:
                 self._base, reason = trusted_base(self.directory, self._held, self.clock)
                 if self._base is None:
                     self._record.notes.append(reason)
+                else:
+                    self._prefix = self._base
             self._holds = False
-            for index in sorted(self._held):
-                yield from self._advance(index, self._held[index])
+            for index, summary in in_order(self._held):
+                yield from self._advance(index, summary)
                 if self.damage is not None:
                     return
         elif self._holds:
@@ -204,28 +213,28 @@ class PartitionReplay:
         """The plain replay: compose, judge, hand out."""
         if self.damage is not None:
             return
-        if self._base is not None and index == 0:
-            self._prefix = self._base
         self._take_facts(index, summary)
-        completed = completed_in(self._prefix, summary.effect.closes)
-        self._prefix = compose(self._prefix, summary.effect).without_closes()
+        # The closes of a segment are carried along from piece to piece, and no further.
+        carried = compose(self._prefix, summary.effect)
+        prefix = carried.without_closes()
+        self._prefix = prefix if summary.cut_offset is None else carried
         if self._has_failed():
             return
         offset, is_log_end = boundary_after(self._segments, index, summary)
         if offset is None:
             return
         first = self._segments[0].base_offset
-        judgement = self._record.judge(self._prefix, starts_at_zero=first == 0, has_trusted_base=self._base is not None)
+        judgement = self._record.judge(prefix, starts_at_zero=first == 0, has_trusted_base=self._base is not None)
         yield BoundaryState(
             offset=offset,
             is_log_end=is_log_end,
-            entries=entries_of(self._prefix),
+            entries=entries_of(prefix),
             judgement=judgement,
-            effect=self._prefix,
+            effect=prefix,
             replayed_from=first,
             is_complete=self._base is not None or first == 0,
             segment=summary,
-            completed=completed,
+            completed=carried.closes.without_orphans() if summary.cut_offset is None else None,
         )
 
     def _take_facts(self, index: int, summary: SegmentSummary) -> None:
@@ -255,8 +264,7 @@ class PartitionReplay:
         """Boundaries of a replay that began inside the log, proven or not, and those below it, which are not."""
         yield from self._below_window()
         proof = self._proof()
-        for index, prefix in prefixes_of(self._held):
-            summary = self._held[index]
+        for index, summary, prefix in prefixes_of(self._held):
             self._take_facts(index, summary)
             self._prefix = prefix
             if self._has_failed():
@@ -307,6 +315,8 @@ def _unread(segment: SegmentFiles) -> SegmentSummary:
     """A stand-in for a segment that was not read."""
     return SegmentSummary(
         base_offset=segment.base_offset,
+        cut_offset=None,
+        cut_batch_offset=None,
         size_bytes=segment.size_bytes,
         batches=0,
         first_offset=None,
@@ -314,7 +324,6 @@ def _unread(segment: SegmentFiles) -> SegmentSummary:
         max_timestamp=-1,
         effect=IDENTITY,
         tail=Tail(TailKind.CLEAN, 0),
-        crc_checked=False,
         bad_crc_count=0,
         bad_crc=(),
         missing_offsets=0,

@@ -7,14 +7,12 @@ and says where it cannot know.
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Iterable
 
 from snaprebuild.errors import LockUnknownError
 from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.scan_partition import scan_partition
 from snaprebuild.operations.scan_result import Counts, LogDirScan, PartitionScan, ScanResult, Shutdown
-from snaprebuild.operations.source import PartitionSource, Source
+from snaprebuild.operations.source import Source
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
 from snaprebuild.storage.log_dir import LogDirState
@@ -24,13 +22,8 @@ __all__ = ["scan"]
 log = logging.getLogger(__name__)
 
 
-def scan(source: Source, broker_log_dirs: Iterable[str] = ()) -> ScanResult:
-    """Looks at every partition of a source. A fault of one file or partition is a finding and stops nothing.
-
-    Args:
-        source: what to look at.
-        broker_log_dirs: log directories that are known to belong to one broker.
-    """
+def scan(source: Source) -> ScanResult:
+    """Looks at every partition of a source. A fault of one file or partition is a finding and stops nothing."""
     findings = list(source.findings)
     log_dirs: dict[str, LogDirScan] = {}
     for state in source.log_dirs:
@@ -45,11 +38,10 @@ def scan(source: Source, broker_log_dirs: Iterable[str] = ()) -> ScanResult:
         partitions.append(scanned)
         end = scanned.log_end
         known_by = end.known_by or f"not known without reading, at least {end.at_least}"
-        log.info("%s: log start %d, log end %s (%s)", partition.directory.path, scanned.log_start, end.offset, known_by)
+        log.info("%s: log start %d, log end %s (%s)", partition.directory.path, partition.log_start_offset, end.offset, known_by)
         findings += scanned.findings
         log_dir.counts.add(scanned.counts)
         topics.setdefault(partition.directory.name.topic, Counts()).add(scanned.counts)
-    findings += _in_two_log_dirs(source.partitions, broker_log_dirs)
     partitions.sort(key=_badness, reverse=True)
     return ScanResult(tuple(log_dirs.values()), topics, tuple(partitions), tuple(findings))
 
@@ -57,7 +49,7 @@ def scan(source: Source, broker_log_dirs: Iterable[str] = ()) -> ScanResult:
 def _badness(partition: PartitionScan) -> tuple[int, ...]:
     counts = partition.counts
     wrong = counts.corrupt + counts.suspect + counts.misnamed
-    return (partition.stuck_bytes, counts.blocked_segments, wrong, counts.missing if partition.can_be_tiered else 0)
+    return (partition.stuck_bytes, counts.blocked_segments, wrong, counts.missing if partition.source.can_be_tiered else 0)
 
 
 def _shutdown(state: LogDirState, findings: list[Finding]) -> tuple[Shutdown, int | None]:
@@ -80,17 +72,3 @@ def _shutdown(state: LogDirState, findings: list[Finding]) -> tuple[Shutdown, in
     message = "its broker did not stop cleanly: above its recovery points it regenerates snapshots itself when it starts"
     findings.append(Finding("unclean-shutdown", Severity.NOTE, state.path, message))
     return Shutdown.UNCLEAN, None
-
-
-def _in_two_log_dirs(partitions: Iterable[PartitionSource], broker_log_dirs: Iterable[str]) -> list[Finding]:
-    """``LogManager.loadLog`` throws when one broker has a partition twice."""
-    own = {os.path.realpath(path) for path in broker_log_dirs}
-    first: dict[str, str] = {}
-    findings = []
-    for partition in partitions:
-        if os.path.realpath(partition.log_dir.path) in own:
-            other = first.setdefault(partition.topic_partition, partition.directory.path)
-            if other != partition.directory.path:
-                message = f"is also in {other}: the broker does not start with a partition in two log directories"
-                findings.append(Finding("partition-in-two-log-dirs", Severity.FINDING, partition.directory.path, message))
-    return findings

@@ -12,7 +12,7 @@ from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.scan_result import AtNextStart, BoundaryScan, BoundaryState, Counts, LogEnd, PartitionScan, Shutdown
 from snaprebuild.operations.snapshot_check import CheckedSnapshot, ReadOutcome, check_snapshots
-from snaprebuild.operations.source import PartitionSource, TopicKind
+from snaprebuild.operations.source import PartitionSource
 from snaprebuild.operations.upload_blockers import BlockedSegment, Blocker, FreedBy, blocked_segments
 from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrigin, broker_start
 from snaprebuild.storage.atomic_file import Ownership
@@ -44,9 +44,9 @@ class _PartitionScanner:
         self.bases = [segment.base_offset for segment in self.segments]
         self.sizes = [segment.log.identity.size_bytes for segment in self.segments]
         self.known_bases = frozenset(self.bases)
-        self.can_be_tiered = source.topic_kind is TopicKind.ORDINARY and not source.is_compacted
+        self.can_be_tiered = source.can_be_tiered
+        self.log_start = source.log_start_offset
         self.findings: list[Finding] = []
-        self.is_tiered, self.log_start = self._log_start()
         self.log_end = self._log_end()
 
     def scan(self) -> PartitionScan:
@@ -59,7 +59,7 @@ class _PartitionScanner:
             due,
             self.expiration_ms,
             may_lack_data=not self.can_be_tiered,
-            is_bootstrapped=self.is_tiered,
+            is_bootstrapped=bool(self.bases) and self.log_start < self.bases[0],
         )
         self._say_what_is_wrong(checked)
         next_start = self._next_start(checked)
@@ -73,9 +73,6 @@ class _PartitionScanner:
         stuck, stuck_after_rebuild = self._stuck_bytes(blocked)
         return PartitionScan(
             source=self.source,
-            can_be_tiered=self.can_be_tiered,
-            is_tiered=self.is_tiered,
-            log_start=self.log_start,
             log_end=self.log_end,
             boundaries=boundaries,
             other_snapshots=others,
@@ -99,18 +96,6 @@ class _PartitionScanner:
         return Severity.FINDING if self.can_be_tiered else Severity.NOTE
 
     # ------------------------------------------------------------ where it begins and ends
-
-    def _log_start(self) -> tuple[bool, int]:
-        """Whether the partition is tiered, and its log start offset (``LogLoader.load``)."""
-        first = self.bases[0] if self.bases else 0
-        checkpointed = (self.source.log_dir.log_starts or {}).get(self.source.topic_partition)
-        if checkpointed is None:
-            return False, first
-        # Without remote storage a broker checkpoints only log starts above the first segment.
-        stopped_well = self.shutdown in (Shutdown.CLEAN, Shutdown.RUNNING)
-        if checkpointed < first and stopped_well and self.can_be_tiered:
-            return True, checkpointed
-        return False, max(first, checkpointed)
 
     def _log_end(self) -> LogEnd:
         largest = max((offset for offset, _ in self.directory.snapshots), default=0)
@@ -209,13 +194,13 @@ class _PartitionScanner:
         return broker_start(
             LoadedLog(
                 base_offsets=tuple(self.bases),
-                log_start=self.log_start,
+                checkpointed_log_start=self.source.checkpointed_log_start,
                 log_end=end,
                 snapshots=snapshots,
                 is_clean=self.shutdown is not Shutdown.UNCLEAN,
                 recovery_point=self.source.recovery_point,
                 without_index=frozenset(segment.base_offset for segment in self.segments if segment.offset_index is None),
-                is_tiered=self.is_tiered,
+                is_tiered=self.source.is_tiered,
             )
         )
 
@@ -315,7 +300,7 @@ class _PartitionScanner:
                 count = counted(reasons[blocker], "closed segment")
                 message = f"{count} cannot be uploaded ({_some(offsets)}): {_EXPLAINED[blocker]}"
                 self._say(blocker.value, Severity.FINDING, message)
-        if self.is_tiered:
+        if self.source.is_tiered:
             message = (
                 "remote storage is on already: what was uploaded is not in these files, so blocked segments may be in the tier"
             )

@@ -135,9 +135,6 @@ class PartitionScan:
 
     Attributes:
         source: listing, and what the broker's files say.
-        can_be_tiered: neither internal nor compacted.
-        is_tiered: remote storage is on: its log start lies below the first segment.
-        log_start: log start offset that a broker would use.
         log_end: as far as known.
         boundaries: where a snapshot is due, ascending.
         other_snapshots: genuine names at no boundary: (offset, what will become of it).
@@ -152,9 +149,6 @@ class PartitionScan:
     """
 
     source: PartitionSource
-    can_be_tiered: bool
-    is_tiered: bool
-    log_start: int
     log_end: LogEnd
     boundaries: tuple[BoundaryScan, ...]
     other_snapshots: tuple[tuple[int, AtNextStart | None], ...]

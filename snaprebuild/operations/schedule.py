@@ -2,6 +2,9 @@
 
 Small work is done in this process. Otherwise workers are started once and fed so that every device is busy, a spinning disk with one
 reader at a time, and that no partition is read further ahead of its first missing segment than twice the count of workers.
+
+A worker may be killed, mostly by the kernel for want of memory. Its pool ends with it, and nobody knows which task it had: so what was in
+flight is read once more by new workers, one task at a time. Where a worker dies again, its task fails its partition and no other.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -22,7 +25,7 @@ from pathlib import Path
 
 from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
-from snaprebuild.replay.segment_summary import SegmentSummary, summarise_segment
+from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.storage.partition_dir import FileIdentity
 from snaprebuild.storage.segment_file import SegmentFile, read_positions_hint
 
@@ -32,6 +35,12 @@ log = logging.getLogger(__name__)
 
 IN_PROCESS_BYTES_MAX = 96 << 20
 """Starting workers costs some tenths of a second, in which one process reads about this much."""
+
+LOST_MAX = 8
+"""Workers that die one after the other, before anything at all was read, die of something else than what they read."""
+
+Pieces = tuple[SegmentSummary, ...]
+"""What reading a segment gives: its summary, or those of its pieces where it was to be cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +53,8 @@ class ReadTask:
         base_offset: from its name.
         identity: what it was when it was listed.
         check_crc: compute checksums.
-        may_grow: the last segment of a partition, to which a live broker appends.
+        is_last: of its partition: a live broker may append to it.
+        cuts: offsets inside it at which it is cut in pieces, ascending.
     """
 
     path: str
@@ -52,7 +62,8 @@ class ReadTask:
     base_offset: int
     identity: FileIdentity
     check_crc: bool
-    may_grow: bool = False
+    is_last: bool = False
+    cuts: tuple[int, ...] = ()
 
 
 class Work:
@@ -69,7 +80,7 @@ class Work:
         raise NotImplementedError
 
     def take(self, summary: SegmentSummary) -> bool:
-        """Takes the summary of the next segment. False when no more are wanted."""
+        """Takes the summary of the next segment, or of the next piece of one that was to be cut. False when no more are wanted."""
         raise NotImplementedError
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
@@ -81,8 +92,11 @@ class Work:
         raise NotImplementedError
 
 
-def read_segment(task: ReadTask) -> SegmentSummary:
+def read_segment(task: ReadTask) -> Pieces:
     """Reads one segment; runs in a worker.
+
+    Returns:
+        Its summary, or those of its pieces.
 
     Raises:
         RefusedError: it is not the file that was listed.
@@ -91,12 +105,12 @@ def read_segment(task: ReadTask) -> SegmentSummary:
     with SegmentFile(task.path) as source:
         found = source.identity
         unchanged = found.inode == task.identity.inode and (
-            found.size_bytes >= task.identity.size_bytes if task.may_grow else found.size_bytes == task.identity.size_bytes
+            found.size_bytes >= task.identity.size_bytes if task.is_last else found.size_bytes == task.identity.size_bytes
         )
         if not unchanged:
             raise RefusedError("changed since it was listed (a broker is at work here): run again", path=task.path)
         hint = None if task.index_path is None else read_positions_hint(task.index_path, source.size_bytes)
-        return summarise_segment(source, task.base_offset, check_crc=task.check_crc, hint=hint)
+        return summarise_pieces(source, task.base_offset, task.cuts, is_last=task.is_last, check_crc=task.check_crc, hint=hint)
 
 
 def is_rotational(device: int) -> bool:
@@ -127,13 +141,23 @@ def run(works: Sequence[Work], jobs: int | None = None) -> None:
         _Pool(states, min(wanted, sum(len(state.waiting) for state in states)), devices).run()
 
 
+@dataclass(eq=False, slots=True)
+class _Reading:
+    """A task that was handed to a worker, and what came of it: summaries, an error, or nothing yet."""
+
+    state: _State
+    task: ReadTask
+    future: Future[Pieces] | None = None
+    outcome: Pieces | Exception | None = None
+
+
 class _State:
-    """A work with its tasks: waiting, being read, and read but not yet taken because an earlier one is missing."""
+    """A work with its tasks: waiting, and handed out but not yet taken, because they or an earlier one are being read."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
         self.waiting: deque[ReadTask] = deque()
-        self.reading: deque[Future[SegmentSummary]] = deque()
+        self.reading: deque[_Reading] = deque()
         self.is_over = False
 
     def refill(self) -> None:
@@ -149,35 +173,33 @@ class _State:
 
     def end(self, error: Exception) -> None:
         """Whatever went wrong ends this partition and no other."""
-        if isinstance(error, BrokenProcessPool):
-            raise error
         self.stop()
         self.work.fail(_told(error))
 
     def stop(self) -> None:
         self.is_over = True
         self.waiting.clear()
-        for future in self.reading:
-            future.cancel()
+        for reading in self.reading:
+            if reading.future is not None:
+                reading.future.cancel()
         self.reading.clear()
 
-    def take(self, summary: SegmentSummary) -> None:
+    def take(self, outcome: Pieces | Exception) -> None:
+        if isinstance(outcome, Exception):
+            self.end(outcome)
+            return
         try:
-            if not self.work.take(summary):
+            # Nothing is taken any more once the work has enough.
+            if not all(map(self.work.take, outcome)):
                 self.stop()
                 self.work.finish()
         except Exception as error:
             self.end(error)
 
     def take_ready(self) -> None:
-        while self.reading and self.reading[0].done():
-            future = self.reading.popleft()
-            try:
-                summary = future.result()
-            except Exception as error:
-                self.end(error)
-                return
-            self.take(summary)
+        while self.reading and (outcome := self.reading[0].outcome) is not None:
+            self.reading.popleft()
+            self.take(outcome)
 
 
 def _told(error: Exception) -> SnaprebuildError | FormatError:
@@ -187,17 +209,18 @@ def _told(error: Exception) -> SnaprebuildError | FormatError:
     return SnaprebuildError("out of memory" if isinstance(error, MemoryError) else f"unforeseen {type(error).__name__}: {error}")
 
 
+def _outcome(read: Callable[..., Pieces], *arguments: ReadTask) -> Pieces | Exception:
+    try:
+        return read(*arguments)
+    except Exception as error:
+        return error
+
+
 def _run_here(states: list[_State]) -> None:
     for state in states:
         while not state.is_over:
             while state.waiting:
-                task = state.waiting.popleft()
-                try:
-                    summary = read_segment(task)
-                except Exception as error:
-                    state.end(error)
-                    break
-                state.take(summary)
+                state.take(_outcome(read_segment, state.waiting.popleft()))
             state.refill()
 
 
@@ -229,7 +252,10 @@ class _Pool:
         self.limits = {device: 1 if is_rotational(device) else jobs for device in devices}
         self.on_device = dict.fromkeys(devices, 0)
         self.queues: dict[int, deque[_State]] = {device: deque() for device in devices}
-        self.owner: dict[Future[SegmentSummary], _State] = {}
+        self.in_flight: dict[Future[Pieces], _Reading] = {}
+        self.suspects: deque[_Reading] = deque()
+        self.lost_alone = 0
+        self.has_read = False
         for state in states:
             if state.waiting:
                 self.queues[state.work.device].append(state)
@@ -239,26 +265,63 @@ class _Pool:
         context.set_forkserver_preload([__name__])
         with _interrupts_ignored():
             forkserver.ensure_running()
-        with ProcessPoolExecutor(self.jobs, mp_context=context, initializer=_end_at_interrupt) as pool:
+        is_done = False
+        while not is_done:
+            with ProcessPoolExecutor(self.jobs, mp_context=context, initializer=_end_at_interrupt) as pool:
+                try:
+                    is_done = self._read_suspects(pool) and self._read_all(pool)
+                finally:
+                    pool.shutdown(cancel_futures=True)
+            if self.lost_alone >= LOST_MAX and not self.has_read:
+                is_done = True
+                self._fail(StorageError("worker processes die whatever they read: a lack of memory, or of what they need to start"))
+
+    def _read_suspects(self, pool: ProcessPoolExecutor) -> bool:
+        """Reads what was in flight when a worker died, one task at a time. False when a worker died again: the pool is gone."""
+        while self.suspects:
+            reading = self.suspects.popleft()
+            if reading.state.is_over:
+                continue
             try:
-                while self._submit(pool) or self.owner:
-                    done, _ = wait(self.owner, return_when=FIRST_COMPLETED)
-                    self._collect(done)
-            except BrokenProcessPool as error:
-                self._fail(StorageError(f"a worker process died, perhaps for want of memory: {error}"))
-            finally:
-                pool.shutdown(cancel_futures=True)
+                future = pool.submit(read_segment, reading.task)
+            except BrokenProcessPool:  # it died with nothing to do
+                self.suspects.appendleft(reading)
+                return False
+            outcome = _outcome(future.result)
+            is_lost = isinstance(outcome, BrokenProcessPool)
+            if is_lost:
+                self.lost_alone += 1
+                message = "a worker process died while it read this file, and again when nothing else was read: perhaps for want of memory"
+                outcome = StorageError(message, path=reading.task.path)
+            self._settle(reading, outcome)
+            if is_lost:
+                return False
+        return True
+
+    def _read_all(self, pool: ProcessPoolExecutor) -> bool:
+        """Reads everything that waits. False when a worker died: the pool is gone, and nothing is in flight any more."""
+        while (not self.suspects and self._submit(pool)) or self.in_flight:
+            done, _ = wait(self.in_flight, return_when=FIRST_COMPLETED)
+            self._collect(done)
+        if self.suspects:
+            log.warning("a worker process died: %d segments are read once more, one at a time", len(self.suspects))
+        return not self.suspects
 
     def _submit(self, pool: ProcessPoolExecutor) -> bool:
         """Starts as many readers as the devices allow. Returns whether it started one."""
         submitted = False
-        while len(self.owner) < 2 * self.jobs and (state := self._next()) is not None:
-            future = pool.submit(read_segment, state.waiting.popleft())
-            state.reading.append(future)
-            self.owner[future] = state
-            self.on_device[state.work.device] += 1
+        while len(self.in_flight) < 2 * self.jobs and (state := self._next()) is not None:
+            reading = _Reading(state, state.waiting.popleft())
+            state.reading.append(reading)
             if state.waiting:
                 self.queues[state.work.device].appendleft(state)
+            try:
+                reading.future = pool.submit(read_segment, reading.task)
+            except BrokenProcessPool:
+                self.suspects.append(reading)
+                return False
+            self.in_flight[reading.future] = reading
+            self.on_device[state.work.device] += 1
             submitted = True
         return submitted
 
@@ -280,18 +343,28 @@ class _Pool:
                     return state
         return None
 
-    def _collect(self, done: set[Future[SegmentSummary]]) -> None:
+    def _collect(self, done: set[Future[Pieces]]) -> None:
         for future in done:
-            state = self.owner.pop(future)
-            self.on_device[state.work.device] -= 1
-            had_more = bool(state.waiting)
-            state.take_ready()
-            state.refill()
-            if state.waiting and not had_more:
-                self.queues[state.work.device].appendleft(state)
+            reading = self.in_flight.pop(future)
+            self.on_device[reading.state.work.device] -= 1
+            outcome = _outcome(future.result)
+            if isinstance(outcome, BrokenProcessPool):
+                self.suspects.append(reading)
+            else:
+                self._settle(reading, outcome)
+
+    def _settle(self, reading: _Reading, outcome: Pieces | Exception) -> None:
+        reading.outcome = outcome
+        self.has_read |= not isinstance(outcome, Exception)
+        state = reading.state
+        had_more = bool(state.waiting)
+        state.take_ready()
+        state.refill()
+        if state.waiting and not had_more:
+            self.queues[state.work.device].appendleft(state)
 
     def _fail(self, error: StorageError) -> None:
-        """No worker is left: every partition that is not finished fails, and what was finished stays so."""
+        """What was finished stays so."""
         for state in self.states:
             if not state.is_over:
                 state.end(error)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 
 from formats.file_names import offset_index_file_name
 from snaprebuild.operations.schedule import ReadTask
@@ -11,12 +12,22 @@ from snaprebuild.storage.partition_dir import PartitionDir
 __all__ = ["read_tasks"]
 
 
-def read_tasks(directory: PartitionDir, indices: Iterable[int], *, check_crc: bool) -> list[ReadTask]:
-    """One task for each of the segments, in the order given."""
+def read_tasks(directory: PartitionDir, indices: Iterable[int], *, check_crc: bool, cuts: Sequence[int] = ()) -> list[ReadTask]:
+    """One task for each of the segments, in the order given.
+
+    Args:
+        directory: the listing.
+        indices: of the segments.
+        check_crc: compute checksums.
+        cuts: offsets at which the state is wanted, ascending, none twice: a segment is cut at those that lie inside it.
+    """
+    segments = directory.segments
     tasks = []
     for index in indices:
-        segment = directory.segments[index]
+        segment = segments[index]
         name = offset_index_file_name(segment.base_offset) if segment.offset_index else None
+        is_last = index == len(segments) - 1
+        first = bisect_right(cuts, segment.base_offset)
         tasks.append(
             ReadTask(
                 path=directory.file_path(segment.log.name),
@@ -24,7 +35,8 @@ def read_tasks(directory: PartitionDir, indices: Iterable[int], *, check_crc: bo
                 base_offset=segment.base_offset,
                 identity=segment.log.identity,
                 check_crc=check_crc,
-                may_grow=index == len(directory.segments) - 1,
+                is_last=is_last,
+                cuts=tuple(cuts[first:] if is_last else cuts[first : bisect_left(cuts, segments[index + 1].base_offset)]),
             )
         )
     return tasks

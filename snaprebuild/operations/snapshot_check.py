@@ -25,7 +25,12 @@ __all__ = ["CheckedSnapshot", "ReadOutcome", "check_snapshots"]
 NOTHING = 2**63 - 1
 """Above every offset: a snapshot without entries names none."""
 
+BATCH_BYTES = 16 << 20
+"""Of files whose entries are looked at together: enough that numpy's price per call is small, however many there are of a partition."""
+
 TIME_ENTRY_BYTES: int = TIME_INDEX_ENTRY.sizeof()
+
+NO_BODY = memoryview(b"")
 
 EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
 """What every broker writes for no entries."""
@@ -98,21 +103,27 @@ def check_snapshots(
     Returns:
         One value for each file, by offset. A file that cannot be read or parsed says so; no error is raised.
     """
-    checked, bodies = [], []
+    checked: list[CheckedSnapshot] = []
+    batch: list[tuple[CheckedSnapshot, memoryview]] = []
+    batch_bytes = 0
     for offset, file in directory.snapshots:
         snapshot = CheckedSnapshot(offset, file)
-        body = _body(directory, snapshot)
         checked.append(snapshot)
+        body = _body(directory, snapshot)
         if body:
-            bodies.append((snapshot, body))
-    if bodies:
-        _look_at_entries(bodies)
+            batch.append((snapshot, body))
+            batch_bytes += len(body)
+        if batch_bytes >= BATCH_BYTES:
+            _look_at_entries(batch)
+            batch, batch_bytes = [], 0
+    if batch:
+        _look_at_entries(batch)
     if not may_lack_data and any(snapshot.is_empty for snapshot in checked):
         _suspect_empty_ones(directory, checked, frozenset(boundaries), expiration_ms, is_bootstrapped)
     return checked
 
 
-def _body(directory: PartitionDir, snapshot: CheckedSnapshot) -> bytes:
+def _body(directory: PartitionDir, snapshot: CheckedSnapshot) -> memoryview:
     """The bytes of the entries; empty without any, and where reading failed."""
     path = directory.file_path(snapshot.file.name)
     try:
@@ -120,55 +131,60 @@ def _body(directory: PartitionDir, snapshot: CheckedSnapshot) -> bytes:
         if data is None:
             raise ReadFailedError("vanished while it was looked at", path=path)
         if data == EMPTY_SNAPSHOT:
-            return b""
+            return NO_BODY
         snapshot.entries = check_snapshot(data, file=path)
     except ReadFailedError as error:
         snapshot.outcome, snapshot.error = ReadOutcome.UNREADABLE, error
-        return b""
+        return NO_BODY
     except FormatError as error:
         snapshot.outcome, snapshot.error = ReadOutcome.CORRUPT, error
         snapshot.why.append(f"a broker cannot load it: {_short(error)}")
-        return b""
-    return data[HEADER_BYTES : HEADER_BYTES + snapshot.entries * ENTRY_BYTES]
+        return NO_BODY
+    return memoryview(data)[HEADER_BYTES : HEADER_BYTES + snapshot.entries * ENTRY_BYTES]
 
 
 def _short(error: FormatError) -> str:
     return f"{error.what}: expected {error.expected}, found {error.found}"
 
 
-def _look_at_entries(bodies: list[tuple[CheckedSnapshot, bytes]]) -> None:
-    """All entries of a partition at once: a file has few, and numpy asks its price per call."""
-    entries = np.frombuffer(b"".join(body for _, body in bodies), ENTRY_DTYPE)
-    counts = np.array([snapshot.entries for snapshot, _ in bodies])
+def _look_at_entries(batch: list[tuple[CheckedSnapshot, memoryview]]) -> None:
+    """All entries of a batch of files at once: a file has few, and numpy asks its price per call."""
+    entries = np.frombuffer(b"".join(body for _, body in batch), ENTRY_DTYPE)
+    counts = np.array([snapshot.entries for snapshot, _ in batch])
     starts = np.cumsum(counts) - counts
-    names = np.repeat(np.array([snapshot.offset for snapshot, _ in bodies], np.int64), counts)
+    names = np.repeat(np.array([snapshot.offset for snapshot, _ in batch], np.int64), counts)
     last, first_open = entries["last_offset"].astype(np.int64), entries["current_txn_first_offset"].astype(np.int64)
     opened = np.where(first_open >= 0, first_open, NOTHING)
     least = np.minimum.reduceat(np.minimum(np.where(last >= 0, last, NOTHING), opened), starts)
     least_open = np.minimum.reduceat(opened, starts)
     newest = np.maximum.reduceat(entries["timestamp"].astype(np.int64), starts)
     above = np.logical_or.reduceat((last >= names) | (first_open >= names), starts)
-    for index, (snapshot, _) in enumerate(bodies):
-        start = int(starts[index])
-        own = slice(start, start + snapshot.entries)
+    twice = _have_twins(entries["producer_id"].astype(np.int64), starts, counts)
+    opened_twice = _have_twins(first_open, starts, counts, least=0)
+    for index, (snapshot, _) in enumerate(batch):
         snapshot.least_offset = int(least[index])
         snapshot.newest_timestamp = int(newest[index])
         snapshot.first_open_offset = None if least_open[index] == NOTHING else int(least_open[index])
         if above[index]:
             snapshot.why.append("an entry names an offset at or above the file's own: it belongs to another offset")
-        if snapshot.entries > 1:
-            _look_for_twins(snapshot, entries["producer_id"][own], first_open[own])
+        if twice[index]:
+            snapshot.why.append("a producer id stands twice: the broker keeps the last entry, and each open transaction for good")
+        if opened_twice[index]:
+            snapshot.why.append(
+                "two open transactions begin at the same offset: the second marker keeps the broker from loading the log"
+            )
 
 
-def _look_for_twins(snapshot: CheckedSnapshot, producer_ids: np.ndarray, first_open: np.ndarray) -> None:
-    ids = producer_ids.tolist()
-    if len(set(ids)) < len(ids):
-        snapshot.why.append("a producer id stands twice: the broker keeps the last entry, and each open transaction for good")
-    opened = [offset for offset in first_open.tolist() if offset >= 0]
-    if len(set(opened)) < len(opened):
-        snapshot.why.append(
-            "two open transactions begin at the same offset: the second marker keeps the broker from loading the log"
-        )
+def _have_twins(values: np.ndarray, starts: np.ndarray, counts: np.ndarray, least: int = -(2**63)) -> np.ndarray:
+    """For each file whether one of its values stands there twice; values below ``least`` do not count. Sorts ``values`` file by file."""
+    for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
+        values[start : start + count].sort()
+    twins = np.zeros(len(values), dtype=bool)
+    np.equal(values[1:], values[:-1], out=twins[1:])
+    twins[starts] = False  # what lies before belongs to another file
+    twins &= values >= least
+    found: np.ndarray = np.logical_or.reduceat(twins, starts)
+    return found
 
 
 def _suspect_empty_ones(

@@ -6,7 +6,7 @@ import contextlib
 import fnmatch
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from formats.broker_files import Properties, read_properties
@@ -14,9 +14,17 @@ from formats.errors import FormatError
 from formats.file_names import DirectoryForm, FileKind, parse_file_name
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.replay.broker_start import loaded_log_start
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.broker_lock import lock_holder
-from snaprebuild.storage.log_dir import BROKER_FILES, LogDirState, find_partitions, read_small_file
+from snaprebuild.storage.log_dir import (
+    BROKER_FILES,
+    LogDirState,
+    directory_fault,
+    find_partitions,
+    read_leader_epochs,
+    read_small_file,
+)
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = [
@@ -89,12 +97,14 @@ class PartitionSource:
     Attributes:
         directory: the listing.
         log_dir: the small files of its log directory.
-        relative: its path below the path that led to it.
+        relative: its path below the lowest directory that all paths of the request lie in.
+        is_tiered: remote storage is on, as far as the checkpoints tell.
     """
 
     directory: PartitionDir
     log_dir: LogDirState
     relative: str
+    is_tiered: bool = False
 
     @property
     def topic_partition(self) -> str:
@@ -112,12 +122,20 @@ class PartitionSource:
         return self.topic_partition in (self.log_dir.cleaner_points or {})
 
     @property
+    def can_be_tiered(self) -> bool:
+        """Neither internal nor compacted (``UnifiedLog.isRemoteLogEnabled``)."""
+        return self.topic_kind is TopicKind.ORDINARY and not self.is_compacted
+
+    @property
+    def checkpointed_log_start(self) -> int:
+        """The log start offset of the checkpoint; 0 where it has none, as a broker takes it."""
+        return (self.log_dir.log_starts or {}).get(self.topic_partition, 0)
+
+    @property
     def log_start_offset(self) -> int:
-        """The checkpointed log start offset, or the first base offset where there is none."""
-        checkpointed = (self.log_dir.log_starts or {}).get(self.topic_partition)
-        if checkpointed is not None:
-            return checkpointed
-        return self.directory.segments[0].base_offset if self.directory.segments else 0
+        """The log start offset that a broker would use."""
+        first_base = self.directory.segments[0].base_offset if self.directory.segments else 0
+        return loaded_log_start(self.checkpointed_log_start, first_base, is_tiered=self.is_tiered)
 
     @property
     def recovery_point(self) -> int:
@@ -148,20 +166,31 @@ class Source:
 def open_source(paths: Iterable[str], server_properties: str | None = None, selection: Selection = Selection()) -> Source:
     """Finds the selected partitions below ``paths`` and below the ``log.dirs`` of a ``server.properties``.
 
+    Of several ``log.dirs`` some may be offline, as for a broker: each is a finding, and the others are read.
+
     Raises:
-        UsageError: nothing to read from, or a path that is no directory.
+        UsageError: nothing to read from, a path that is no directory, or no directory among the ``log.dirs``.
     """
     properties = None if server_properties is None else read_server_properties(server_properties)
     if properties is not None and not (properties.get("log.dirs") or properties.get("log.dir") or os.path.isdir(DEFAULT_LOG_DIR)):
         raise UsageError(f"has no log.dirs, and Kafka's default {DEFAULT_LOG_DIR} does not exist", path=server_properties)
-    roots = [*paths, *(() if properties is None else log_dirs_of(properties))]
+    log_dirs = [] if properties is None else [os.path.abspath(path) for path in log_dirs_of(properties)]
+    offline = {path: fault for path in log_dirs if (fault := directory_fault(path)) is not None}
+    if all(path in offline for path in log_dirs):
+        offline = {}  # not one to go on with: told as any path that leads nowhere
+    roots = [*paths, *(path for path in log_dirs if path not in offline)]
     if not all(roots):
         raise UsageError("a path is empty")
     if not roots:
         raise UsageError("name at least one path, or the --server-properties of a broker")
     discovery = find_partitions(roots)
+    ancestor = os.path.commonpath([os.path.abspath(root) for root in roots])
     partitions: list[PartitionSource] = []
-    findings = [finding_of_error(error, error.path or "") for error in discovery.faults]
+    findings = [_offline(path, fault) for path, fault in offline.items()]
+    findings += [
+        _offline(error.path, error.message) if error.path in log_dirs else finding_of_error(error, error.path or "")
+        for error in discovery.faults
+    ]
     findings += [
         Finding("duplicate-path", Severity.NOTE, path, "was reached before by another path") for path in discovery.duplicates
     ]
@@ -174,9 +203,11 @@ def open_source(paths: Iterable[str], server_properties: str | None = None, sele
                 continue
             skipped = _why_skipped(directory, directory.path in discovery.named)
             if skipped is None:
-                partitions.append(PartitionSource(directory, log_dir.state, discovery.relative[directory.path]))
+                partition = PartitionSource(directory, log_dir.state, os.path.relpath(directory.path, ancestor))
+                partitions.append(replace(partition, is_tiered=_is_tiered(partition)))
             else:
                 findings.append(skipped)
+    findings += _in_two_log_dirs(partitions, log_dirs)
     narrowed = bool(selection.topics or selection.partitions)
     empty_log_dir = any(os.path.lexists(os.path.join(root, name)) for root in roots for name in BROKER_FILES)
     if not partitions and not any(finding.severity for finding in findings) and (narrowed or not empty_log_dir):
@@ -184,6 +215,26 @@ def open_source(paths: Iterable[str], server_properties: str | None = None, sele
         message = "no partition was found here that the selection takes"
         findings.append(Finding("nothing-found", Severity.FINDING, os.path.abspath(roots[0]), message))
     return Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties))
+
+
+def _offline(path: str, fault: str) -> Finding:
+    """``LogManager.createAndValidateLogDirs`` goes on without a log directory that it can neither read nor create."""
+    message = f"{fault}: this log directory is left out, as a broker would take it for offline; the others are not affected"
+    return Finding("offline-log-dir", Severity.STORAGE, path, message)
+
+
+def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[str]) -> list[Finding]:
+    """``LogManager.loadLog`` throws when one broker has a partition twice. Elsewhere equal names are those of replicas, or of copies."""
+    own = {os.path.realpath(path) for path in log_dirs}
+    first: dict[str, str] = {}
+    findings = []
+    for partition in partitions:
+        if partition.log_dir.path in own:
+            other = first.setdefault(partition.topic_partition, partition.directory.path)
+            if other != partition.directory.path:
+                message = f"is also in {other}: the broker does not start with a partition in two log directories"
+                findings.append(Finding("partition-in-two-log-dirs", Severity.FINDING, partition.directory.path, message))
+    return findings
 
 
 def live_broker_notes(source: Source) -> list[Finding]:
@@ -212,6 +263,30 @@ def _why_skipped(directory: PartitionDir, is_named: bool) -> Finding | None:
         message = f"a compaction was interrupted ({directory.swapped[0]}): start and stop a broker first; skipped"
         return Finding("interrupted-compaction", severity, directory.path, message)
     return None
+
+
+def _is_tiered(partition: PartitionSource) -> bool:
+    """Whether remote storage is on, told by the checkpointed log start offset.
+
+    A broker writes one where remote storage is on, or where the log start lies above the first segment
+    (``LogManager.checkpointLogStartOffsetsInDir``, every minute and at a clean stop). So one that does not lie above it says that remote
+    storage is on, unless the segments below it were deleted within the minute before a broker was killed: then the leader epochs begin no
+    lower than the first segment, for those of data that is in the tier only are kept.
+    """
+    directory = partition.directory
+    checkpointed = (partition.log_dir.log_starts or {}).get(partition.topic_partition)
+    if checkpointed is None or not directory.segments or not partition.can_be_tiered:
+        return False
+    first_base = directory.segments[0].base_offset
+    if checkpointed >= first_base:
+        return checkpointed == first_base
+    if partition.log_dir.was_shut_down_cleanly:
+        return True
+    try:
+        epochs = read_leader_epochs(directory)
+    except (FormatError, ReadFailedError):
+        return False  # scan tells of the file
+    return any(start < first_base for _, start in epochs or ())
 
 
 def check_segments_are_files(directory: PartitionDir) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
-from snaprebuild.operations.crosscheck import CrossCheck, bad_checksum_finding, disorder_finding
+from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences, bad_checksum_finding, disorder_finding
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.log_facts import log_end_offset
 from snaprebuild.operations.replay_partition import (
@@ -34,7 +34,8 @@ class SnapshotVerdict:
     Attributes:
         offset: from its name.
         comparison: with the replay.
-        snapshot_class: of the replay at this offset; None where the offset is no boundary of the present segments.
+        snapshot_class: of the replay at this offset; None where it did not come by: below the first segment or its base, above the log
+            end, or behind damage.
     """
 
     offset: int
@@ -74,6 +75,12 @@ class VerifyResult:
         """Those of the source and of every partition."""
         return (*self.source_findings, *(finding for partition in self.partitions for finding in partition.findings))
 
+    @property
+    def differences_not_listed(self) -> int:
+        """Differing entries that are counted and not listed."""
+        comparisons = (snapshot.comparison for partition in self.partitions for snapshot in partition.snapshots)
+        return sum(comparison.difference_count - len(comparison.differences) for comparison in comparisons)
+
 
 Progress = Callable[[str, int], None]
 
@@ -98,16 +105,15 @@ def verify(
         progress: told of every segment: partition and bytes.
     """
     verdicts = [PartitionVerdict(partition) for partition in source.partitions]
-    works = []
-    for verdict in verdicts:
-        work = _VerifyWork(verdict, clock, selection or Selection(), check_crc=check_crc, progress=progress)
+    works, listed = [], ListedDifferences()
+    for place, verdict in enumerate(verdicts):
+        work = _VerifyWork(verdict, place, clock, selection or Selection(), listed, check_crc=check_crc, progress=progress)
         try:
             check_segments_are_files(verdict.source.directory)
         except ReadFailedError as error:
             work.fail(error)
             continue
-        if verdict.source.directory.segments:
-            works.append(work)
+        works.append(work)
     run(works, jobs)
     return VerifyResult(clock, tuple(verdicts), (*source.findings, *live_broker_notes(source)))
 
@@ -116,11 +122,21 @@ class _VerifyWork(Work):
     """One partition, replayed as its broker would, with every snapshot beside it."""
 
     def __init__(
-        self, verdict: PartitionVerdict, clock: Clock, selection: Selection, *, check_crc: bool, progress: Progress | None
+        self,
+        verdict: PartitionVerdict,
+        place: int,
+        clock: Clock,
+        selection: Selection,
+        listed: ListedDifferences,
+        *,
+        check_crc: bool,
+        progress: Progress | None,
     ) -> None:
         directory = verdict.source.directory
         self.device = directory.device
         self._verdict = verdict
+        self._place = place
+        self._listed = listed
         self._selection = selection
         self._check_crc = check_crc
         self._progress = progress
@@ -134,6 +150,7 @@ class _VerifyWork(Work):
         self._begun = False
         self._seen: set[int] = set()
         self._next = 0
+        self._log_end = 0
 
     def _known_end(self) -> int:
         try:
@@ -145,7 +162,10 @@ class _VerifyWork(Work):
         if self._begun:
             return []
         self._begun = True
-        return read_tasks(self._verdict.source.directory, self._replay.begin(), check_crc=self._check_crc)
+        directory = self._verdict.source.directory
+        # A broker that stops cleanly writes its snapshot wherever the log ends, and goes on in the same segment when it starts.
+        cuts = [offset for offset, _ in directory.snapshots if self._selection.takes_boundary(offset)]
+        return read_tasks(directory, self._replay.begin(), check_crc=self._check_crc, cuts=cuts)
 
     def take(self, summary: SegmentSummary) -> bool:
         self._verdict.bytes_read += summary.bytes_read
@@ -155,7 +175,8 @@ class _VerifyWork(Work):
             self._verdict.findings.append(disorder_finding(self._verdict.source, self._next, summary.disorder_offset))
         for state in self._replay.take(self._next, summary):
             self._boundary(state)
-        self._next += 1
+        self._next += summary.cut_offset is None
+        self._log_end = max(summary.next_offset, summary.base_offset)
         if self._progress is not None:
             self._progress(self._verdict.source.topic_partition, summary.size_bytes)
         return self._replay.damage is None
@@ -166,11 +187,14 @@ class _VerifyWork(Work):
 
     def finish(self) -> None:
         damage = self._replay.damage
-        if damage is not None:
-            path = self._verdict.source.directory.path
-            message = f"{damage.reason}: nothing above it can be judged"
-            self._verdict.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset))
-        self._others("its offset is no boundary of the present segments" if damage is None else damage.reason)
+        if damage is None:
+            self._above_log_end()
+            self._others(f"lies above the log end {self._log_end}")
+            return
+        path = self._verdict.source.directory.path
+        message = f"{damage.reason}: nothing above it can be judged"
+        self._verdict.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset))
+        self._others(damage.reason)
 
     def _boundary(self, state: BoundaryState) -> None:
         self._seen.add(state.offset)
@@ -178,7 +202,7 @@ class _VerifyWork(Work):
         if differs is not None:
             self._verdict.findings.append(differs)
         told = self._told_unsound or any(finding.severity is Severity.DAMAGED for finding in self._verdict.findings)
-        if state.judgement.snapshot_class is SnapshotClass.UNSOUND and not told:
+        if state.judgement.snapshot_class is SnapshotClass.UNSOUND and not told and not state.is_cut:
             self._told_unsound = True
             message = f"from here on the log proves nothing: {state.judgement.reasons[0]}"
             self._verdict.findings.append(
@@ -191,14 +215,27 @@ class _VerifyWork(Work):
         except ReadFailedError as error:
             self._unreadable(error)
             return
-        if comparison is None:
+        if comparison is None and not state.is_cut:
             self._verdict.missing.append(state.offset)
-        else:
+        elif comparison is not None:
             self._judge(SnapshotVerdict(state.offset, comparison, state.judgement.snapshot_class))
 
     def _unreadable(self, error: ReadFailedError) -> None:
         """That a snapshot cannot be read proves nothing about it, and the others are judged all the same."""
         self._verdict.findings.append(finding_of_error(error, self._verdict.source.directory.path))
+
+    def _above_log_end(self) -> None:
+        """A broker takes a snapshot of what its log holds, so one that lies above the log end tells that the log was longer."""
+        directory, log_dir = self._verdict.source.directory, self._verdict.source.log_dir
+        above = [at for at, _ in directory.snapshots if at > self._log_end and self._selection.takes_boundary(at)]
+        if not above:
+            return
+        more = f" and {len(above) - 1} more" if len(above) > 1 else ""
+        below = f"the log ends at {self._log_end}, below the snapshot at {above[-1]}{more}"
+        message, severity = f"{below}: the log lost its tail, or the snapshot belongs to another log", Severity.FINDING
+        if log_dir.is_broker_directory and log_dir.clean_shutdown is None:
+            message, severity = f"{below}: its broker did not stop cleanly, and removes such files when it starts", Severity.NOTE
+        self._verdict.findings.append(Finding("snapshot-above-log-end", severity, directory.path, message, above[-1]))
 
     def _others(self, reason: str) -> None:
         """Snapshots at offsets where the replay has no state to compare with: only what they say by themselves."""
@@ -206,7 +243,7 @@ class _VerifyWork(Work):
         for offset, _ in directory.snapshots:
             if offset in self._seen or not self._selection.takes_boundary(offset):
                 continue
-            is_first = bool(directory.segments) and offset == directory.segments[0].base_offset
+            is_first = bool(directory.segments) and offset <= directory.segments[0].base_offset
             why = "nothing before the first segment is on disk" if is_first else reason
             try:
                 entries = read_snapshot_file(directory, offset)
@@ -234,3 +271,4 @@ class _VerifyWork(Work):
                 message += f"; producer {first.producer_id}: {first.consequence}"
             path = self._verdict.source.directory.path
             self._verdict.findings.append(Finding("wrong-snapshot", Severity.FINDING, path, message, verdict.offset))
+        self._listed.add(self._place, verdict.offset, comparison)

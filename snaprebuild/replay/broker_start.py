@@ -1,38 +1,28 @@
-"""What a broker does with the snapshot files of a partition when it loads the log: which it removes, which it loads, which it writes.
+"""What a broker since 2.8 does with the snapshot files of a partition when it loads the log: removes, loads, writes.
 
 A pure model: offsets in, offsets out. Each step of Kafka is a method of its own, so that it can be compared with Kafka step by step;
 ``broker_start`` puts them together as ``LogLoader.load`` does. It answers what becomes of a file that stands in the directory now, and
 where a broker writes EMPTY snapshots by itself because it knows none after a clean stop.
 
 Source: ``ProducerStateManager`` (``removeStraySnapshots``, ``truncateAndReload``, ``takeSnapshot``), ``UnifiedLog.rebuildProducerState``,
-``LogLoader.load``, ``LogLoader.recoverLog``; the constructor of ``Log`` up to 2.7.
+``LogLoader.load``, ``LogLoader.recoverLog``.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 __all__ = [
     "BrokerStart",
-    "KafkaFamily",
     "LoadedLog",
     "SnapshotFiles",
     "SnapshotOrigin",
     "broker_start",
-    "remaining_after_checkpoint",
+    "loaded_log_start",
 ]
-
-
-class KafkaFamily(Enum):
-    """Brokers that treat snapshot files alike."""
-
-    BEFORE_2_8 = "before 2.8"
-    """Keep two or three of a partition: what lies behind the recovery point is removed (``remaining_after_checkpoint``)."""
-    SINCE_2_8 = "since 2.8"
-    """Keep one for each segment (KAFKA-9393), and remove those that belong to no segment when the log is loaded."""
 
 
 class SnapshotOrigin(Enum):
@@ -52,26 +42,22 @@ class LoadedLog:
 
     Attributes:
         base_offsets: of the segments, ascending; at least one.
-        log_start: the checkpointed log start offset, or the first base offset where there is none.
+        checkpointed_log_start: the log start offset of the broker's checkpoint, 0 where it has none.
         log_end: the log end offset.
         snapshots: offset of each snapshot file, and whether it parses.
         is_clean: whether the broker stopped cleanly.
         recovery_point: below this offset everything was flushed; counts after an unclean stop.
         without_index: base offsets of segments that have no ``.index``, which are recovered in any case.
-        record_ends: last offset + 1 of a segment, where that is not the next base offset (the log has an offset gap there).
-        family: which brokers.
-        is_tiered: remote storage is enabled: the log start may lie below the first segment on disk.
+        is_tiered: remote storage is on: the log start may lie below the first segment on disk.
     """
 
     base_offsets: tuple[int, ...]
-    log_start: int
+    checkpointed_log_start: int
     log_end: int
     snapshots: Mapping[int, bool]
     is_clean: bool
     recovery_point: int = 0
     without_index: frozenset[int] = frozenset()
-    record_ends: Mapping[int, int] = field(default_factory=dict)
-    family: KafkaFamily = KafkaFamily.SINCE_2_8
     is_tiered: bool = False
 
 
@@ -101,21 +87,21 @@ class BrokerStart:
         return tuple(offset for offset, origin in self.after if origin is SnapshotOrigin.EMPTY)
 
     @property
-    def kept(self) -> tuple[int, ...]:
-        """Offsets of files that are there before and after, untouched."""
-        return tuple(offset for offset, origin in self.after if origin is SnapshotOrigin.KEPT)
-
-    @property
     def rebuilt(self) -> tuple[int, ...]:
         """Offsets at which the broker writes what its replay gave."""
         return tuple(offset for offset, origin in self.after if origin is SnapshotOrigin.REBUILT)
 
 
 class SnapshotFiles:
-    """The snapshot files of one directory, and a ``ProducerStateManager`` working on them."""
+    """The snapshot files of one directory, and a ``ProducerStateManager`` working on them.
+
+    It works at the upper end: what is removed lies above the wanted offset (or once below the log start), what is written lies above all
+    that is left. So each step costs no more than the files and segments that it changes.
+    """
 
     def __init__(self, snapshots: Mapping[int, bool]) -> None:
-        self.files: dict[int, SnapshotOrigin] = dict.fromkeys(sorted(snapshots), SnapshotOrigin.KEPT)
+        self.files: dict[int, SnapshotOrigin] = dict.fromkeys(snapshots, SnapshotOrigin.KEPT)
+        self._offsets = sorted(snapshots)
         self._faulty = {offset for offset, parses in snapshots.items() if not parses}
         self.stray: list[int] = []
         self.out_of_range: list[int] = []
@@ -136,28 +122,31 @@ class SnapshotFiles:
         That one is what a clean stop wrote at the log end.
         """
         bases = set(base_offsets)
-        stray = [offset for offset in self.files if offset not in bases]
-        if stray and (not bases or max(stray) >= max(bases)):
-            stray.remove(max(stray))
-        self._remove(stray, self.stray)
+        stray = [offset for offset in self._offsets if offset not in bases]
+        if stray and (not bases or stray[-1] >= max(bases)):
+            stray.pop()
+        gone = set(stray)
+        self._offsets = [offset for offset in self._offsets if offset not in gone]
+        self._forget(stray, self.stray)
 
     def truncate_and_reload(self, log_start: int, end: int) -> None:
         """``truncateAndReload``: drops what is out of range, then loads the newest file that parses."""
-        self._remove([offset for offset in self.files if offset > end or offset <= log_start], self.out_of_range)
+        self._remove(bisect_right(self._offsets, end), len(self._offsets), self.out_of_range)
+        self._remove(0, bisect_right(self._offsets, log_start), self.out_of_range)
         if end != self._map_end:
             self._load(log_start)
         else:
             self._map_end = max(self._map_end, log_start)
-            self._last_snapshot = max(self.files, default=log_start)
+            self._last_snapshot = self._offsets[-1] if self._offsets else log_start
 
     def _load(self, log_start: int) -> None:
         """``loadFromSnapshot``: a file that does not parse is deleted, and the next lower one is tried."""
-        while self.files:
-            newest = max(self.files)
+        while self._offsets:
+            newest = self._offsets[-1]
             if newest not in self._faulty:
                 self.loaded = self._map_end = self._last_snapshot = newest
                 return
-            self._remove([newest], self.corrupt)
+            self._remove(len(self._offsets) - 1, len(self._offsets), self.corrupt)
         self.loaded = None
         self._map_end = self._last_snapshot = log_start
 
@@ -165,20 +154,25 @@ class SnapshotFiles:
         """``updateMapEndOffset`` and ``takeSnapshot``: writes only above the last one taken or loaded, so never at offset 0."""
         self._map_end = offset
         if offset > self._last_snapshot:
+            assert not self._offsets or offset > self._offsets[-1]
             self.files[offset] = origin
-            self._faulty.discard(offset)
+            self._offsets.append(offset)
             self._last_snapshot = offset
 
-    def rebuild(self, base_offsets: Sequence[int], log_start: int, end: int, *, trusts_stop: bool) -> None:
+    def rebuild(
+        self, base_offsets: Sequence[int], log_start: int, end: int, *, trusts_stop: bool, segments: int | None = None
+    ) -> None:
         """``rebuildProducerState``: brings the state to ``end``, from the newest snapshot or, where it trusts the stop, from nothing.
 
         Args:
-            base_offsets: of the segments that are loaded at this moment.
+            base_offsets: of the segments, ascending.
             log_start: the log start offset.
             end: the state is wanted at this offset.
             trusts_stop: after a clean stop: no snapshot known means no producer to know.
+            segments: how many of them are loaded at this moment, None for all.
         """
-        wanted = [*base_offsets[-2:], end]
+        segments = len(base_offsets) if segments is None else segments
+        wanted = [*base_offsets[max(segments - 2, 0) : segments], end]
         if trusts_stop and not self.files:
             for offset in wanted:
                 self.take(offset, SnapshotOrigin.EMPTY)
@@ -187,29 +181,50 @@ class SnapshotFiles:
         self.truncate_and_reload(log_start, end)
         if end > self._map_end and not was_empty:
             self.replayed_from = max(self._map_end, log_start)
-            first = max(0, bisect_right(base_offsets, self._map_end) - 1)
-            for base_offset in base_offsets[first : bisect_left(base_offsets, end)]:
+            first = max(0, bisect_right(base_offsets, self._map_end, hi=segments) - 1)
+            for base_offset in base_offsets[first : bisect_left(base_offsets, end, hi=segments)]:
                 start = max(base_offset, self._map_end, log_start)
                 if base_offset in wanted:
                     self.take(start, SnapshotOrigin.REBUILT)
                 self._map_end = start
         self.take(end, SnapshotOrigin.REBUILT)
 
-    def recover_segment(self, base_offsets: Sequence[int], log_start: int, base_offset: int, record_end: int) -> None:
+    def recover_segment(
+        self, base_offsets: Sequence[int], log_start: int, base_offset: int, record_end: int, *, segments: int | None = None
+    ) -> None:
         """``LogLoader.recoverSegment``: a state of its own up to the segment, the segment folded, a snapshot behind its last batch.
 
         This removes every snapshot above the segment, whoever wrote it.
         """
         self.new_manager()
-        self.rebuild(base_offsets, log_start, base_offset, trusts_stop=False)
+        self.rebuild(base_offsets, log_start, base_offset, trusts_stop=False, segments=segments)
         self.take(record_end, SnapshotOrigin.REBUILT)
 
-    def _remove(self, offsets: Iterable[int], why: list[int]) -> None:
+    def _remove(self, first: int, stop: int, why: list[int]) -> None:
+        """Those at ``first`` up to ``stop`` in their order."""
+        if first < stop:
+            self._forget(self._offsets[first:stop], why)
+            del self._offsets[first:stop]
+
+    def _forget(self, offsets: Iterable[int], why: list[int]) -> None:
         for offset in offsets:
             if self.files.pop(offset) is SnapshotOrigin.KEPT:
                 # What the broker wrote itself a moment before is not the caller's concern.
                 why.append(offset)
             self._faulty.discard(offset)
+
+
+def loaded_log_start(checkpointed: int, first_base: int, *, is_tiered: bool) -> int:
+    """The log start offset of a log once it is loaded (``LogLoader.load``).
+
+    Only remote storage holds what lies below the first segment on disk.
+
+    Args:
+        checkpointed: the log start offset of the broker's checkpoint, 0 where it has none.
+        first_base: base offset of the first segment.
+        is_tiered: remote storage is on.
+    """
+    return checkpointed if is_tiered else max(checkpointed, first_base)
 
 
 def broker_start(log: LoadedLog) -> BrokerStart:
@@ -223,9 +238,8 @@ def broker_start(log: LoadedLog) -> BrokerStart:
     files = SnapshotFiles(log.snapshots)
     _recover(files, log)
     files.new_manager()
-    if log.family is KafkaFamily.SINCE_2_8:
-        files.remove_stray(log.base_offsets)
-    log_start = log.log_start if log.is_tiered else max(log.log_start, log.base_offsets[0])
+    files.remove_stray(log.base_offsets)
+    log_start = loaded_log_start(log.checkpointed_log_start, log.base_offsets[0], is_tiered=log.is_tiered)
     files.rebuild(log.base_offsets, log_start, log.log_end, trusts_stop=log.is_clean)
     return BrokerStart(
         after=tuple(sorted(files.files.items())),
@@ -239,27 +253,13 @@ def broker_start(log: LoadedLog) -> BrokerStart:
 
 def _recover(files: SnapshotFiles, log: LoadedLog) -> None:
     """Segments without an index (``loadSegmentFiles``), then after an unclean stop all from the recovery point on (``recoverLog``)."""
-    ends = dict(zip(log.base_offsets, (*log.base_offsets[1:], log.log_end), strict=True)) | dict(log.record_ends)
+    ends = dict(zip(log.base_offsets, (*log.base_offsets[1:], log.log_end), strict=True))
     for at, base_offset in enumerate(log.base_offsets):
         if base_offset in log.without_index:
             # The segments are loaded one by one, and this one is recovered before it is added.
-            files.recover_segment(log.base_offsets[:at], log.log_start, base_offset, ends[base_offset])
+            files.recover_segment(log.base_offsets, log.checkpointed_log_start, base_offset, ends[base_offset], segments=at)
     if not log.is_clean:
         # The segment that holds the recovery point is recovered too (`LogSegments.values` begins with the floor segment).
         first = max(0, bisect_right(log.base_offsets, log.recovery_point) - 1)
         for base_offset in log.base_offsets[first:]:
-            files.recover_segment(log.base_offsets, log.log_start, base_offset, ends[base_offset])
-
-
-def remaining_after_checkpoint(base_offsets: tuple[int, ...], snapshots: Iterable[int], recovery_point: int) -> tuple[int, ...]:
-    """Which snapshots a broker before 2.8 keeps once it has written its recovery points, every 60 s.
-
-    It deletes all below the base offset of the segment before the recovery point, or below the second newest segment, whichever is lower
-    (``Log.deleteSnapshotsAfterRecoveryPointCheckpoint``, ``minSnapshotsOffsetToRetain``). So rebuilt snapshots do not live through a
-    start of such a broker.
-    """
-    below = bisect_left(base_offsets, recovery_point) - 1
-    by_recovery_point = base_offsets[below] if below >= 0 else recovery_point
-    second_newest = base_offsets[-2] if len(base_offsets) > 1 else base_offsets[-1]
-    least = min(by_recovery_point, second_newest)
-    return tuple(offset for offset in sorted(snapshots) if offset >= least)
+            files.recover_segment(log.base_offsets, log.checkpointed_log_start, base_offset, ends[base_offset])

@@ -72,6 +72,7 @@ class ReplayRecord:
         next_offset: end of what was read.
         damage: what ended the replay, if anything did.
         doubts: reasons for UNSOUND, as they came up.
+        doubt_at_cut: another one, for the cut at which the newest piece ends: what lies behind it tells of the gap again.
         notes: what a reader should know and changes no class.
         bad_crc_count: batches with a wrong checksum so far.
         missing_offsets: offsets that no batch covers.
@@ -80,20 +81,24 @@ class ReplayRecord:
     next_offset: int | None = None
     damage: Damage | None = None
     doubts: list[str] = field(default_factory=list)
+    doubt_at_cut: str | None = None
     notes: list[str] = field(default_factory=list)
     bad_crc_count: int = 0
     missing_offsets: int = 0
 
     def take(self, summary: SegmentSummary, *, is_last: bool, path: str, following: int | None = None, known_end: int = 0) -> None:
-        """Adds the next segment.
+        """Adds the next segment or piece of one.
 
         Args:
-            summary: of the segment.
+            summary: of the segment; behind a piece that ends at a cut lies the rest of its segment, whatever the other arguments say.
             is_last: of the log.
             path: of the segment, for messages.
             following: base offset of the segment behind it, None for the last.
             known_end: the log reaches this offset for certain: a last segment whose batches end before it is broken, not torn.
         """
+        self._take_cut(summary)
+        if summary.cut_offset is not None:
+            following, is_last = None, False
         self._take_order(summary, following)
         if summary.bad_crc_count:
             self.bad_crc_count += summary.bad_crc_count
@@ -105,6 +110,12 @@ class ReplayRecord:
             self.doubts.append(f"segment {summary.base_offset} was compacted: {taken}")
         self._take_tail(summary, may_be_torn=is_last and summary.next_offset >= known_end)
         self.next_offset = max(summary.next_offset, summary.base_offset, following or 0)
+
+    def _take_cut(self, summary: SegmentSummary) -> None:
+        needed = summary.cut_offset if summary.cut_batch_offset is None else summary.cut_batch_offset
+        self.doubt_at_cut = None
+        if needed is not None and summary.next_offset < needed:
+            self.doubt_at_cut = f"no batch ends at {needed}: the last one below it ends at {summary.next_offset}"
 
     def _take_order(self, summary: SegmentSummary, following: int | None) -> None:
         missing = summary.missing_offsets  # a hole before the segment was told at the boundary below it
@@ -139,13 +150,15 @@ class ReplayRecord:
         self.damage = self.damage or Damage(summary.next_offset, str(tail.error))
 
     def _listed_doubts(self) -> list[str]:
-        more = len(self.doubts) - REASONS_LISTED_MAX
-        return [*self.doubts[:REASONS_LISTED_MAX], *([f"and {more} more"] if more > 0 else [])]
+        doubts = self.doubts if self.doubt_at_cut is None else [*self.doubts, self.doubt_at_cut]
+        more = len(doubts) - REASONS_LISTED_MAX
+        return [*doubts[:REASONS_LISTED_MAX], *([f"and {more} more"] if more > 0 else [])]
 
     def judge(self, state: SegmentEffect, *, starts_at_zero: bool, has_trusted_base: bool) -> Judgement:
         """The class of the state at the end of what was taken, replayed from the first segment on disk or a trusted snapshot."""
-        if self.doubts:
-            return Judgement(SnapshotClass.UNSOUND, (*self._listed_doubts(), *self.notes))
+        doubts = self._listed_doubts()
+        if doubts:
+            return Judgement(SnapshotClass.UNSOUND, (*doubts, *self.notes))
         reasons = list(self.notes)
         if state.epoch_decreased.any():
             producers = state.producer_id[state.epoch_decreased]

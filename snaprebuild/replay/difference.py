@@ -9,12 +9,13 @@ Source: section 3.7 of what ``ProducerAppendInfo.maybeValidateDataBatch`` answer
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
-from snaprebuild.replay.segment_effect import CLEAR, ENDS_CLOSING, ENDS_WITH_DATA, IF, NONE, SET, SegmentEffect, entries_of
+from snaprebuild.replay.segment_effect import ENDS_CLOSING, ENDS_WITH_DATA, IF, NONE, SET, SegmentEffect, entries_of
 from snaprebuild.replay.window import expired_mask
 
 __all__ = ["Comparison", "Difference", "DifferenceKind", "Knowledge", "SnapshotStatus", "compare"]
@@ -74,7 +75,7 @@ class Difference:
     consequence: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Comparison:
     """A snapshot compared.
 
@@ -83,7 +84,9 @@ class Comparison:
         proven_wrong: the retained log contradicts it for certain.
         expected_entries: count of entries by replay; ``found_entries`` of the file.
         difference_count: all entries that differ; ``differences`` lists the first ``DIFFERENCES_LISTED_MAX``, the certain ones first.
+            What keeps many comparisons may cut the list short, and changes nothing else.
         reason: one sentence.
+        certain_count: entries that prove it wrong.
     """
 
     status: SnapshotStatus
@@ -93,6 +96,7 @@ class Comparison:
     difference_count: int
     differences: tuple[Difference, ...]
     reason: str
+    certain_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,26 +133,27 @@ def compare(truth: SegmentEffect, found: np.ndarray, offset: int, knowledge: Kno
     impossible = impossible_entries(found, offset)
     if impossible is not None:
         return Comparison(SnapshotStatus.CORRUPT, True, len(expected), len(found), 0, (), impossible)
-    native = found.astype(found.dtype.newbyteorder("="))
-    native = native[np.argsort(native["producer_id"], kind="stable")]
-    if native.tobytes() == expected.astype(native.dtype).tobytes():
+    found = found[np.argsort(found["producer_id"].astype(np.int64), kind="stable")]
+    if np.array_equal(expected, found):
         return Comparison(SnapshotStatus.EQUAL, False, len(expected), len(found), 0, (), "equal to the replay")
-    differences = _differences(truth, expected, native, knowledge)
-    certain = [difference for difference in differences if difference.is_certain]
+    missing, extra, changed = _differing(truth, expected, found, knowledge)
+    ranked = sorted((*missing.first(), *extra.first(), *changed.first()), key=lambda each: (each[0], each[1].producer_id))
     counts = (
         len(expected),
         len(found),
-        len(differences),
-        (*certain, *(d for d in differences if not d.is_certain))[:DIFFERENCES_LISTED_MAX],
+        len(missing) + len(extra) + len(changed),
+        tuple(difference for _, difference in ranked[:DIFFERENCES_LISTED_MAX]),
     )
-    if not differences:
+    if not ranked:
         reason = "different only in entries that have expired"
         return Comparison(SnapshotStatus.EQUAL_AFTER_EXPIRY, False, *counts, reason)
     if knowledge.doubt is not None:
         return Comparison(SnapshotStatus.UNVERIFIABLE, False, *counts, knowledge.doubt)
-    if not certain:
+    certain_count = missing.certain_count + extra.certain_count + changed.certain_count
+    if not certain_count:
         return Comparison(SnapshotStatus.UNVERIFIABLE, False, *counts, "different only in what the retained log does not fix")
-    return Comparison(_status_of(certain, len(found)), True, *counts, f"the log contradicts {len(certain)} entries")
+    reason = f"the log contradicts {certain_count} entries"
+    return Comparison(_status_of(missing, changed, len(found)), True, *counts, reason, certain_count)
 
 
 def impossible_entries(entries: np.ndarray, offset: int) -> str | None:
@@ -165,67 +170,99 @@ def impossible_entries(entries: np.ndarray, offset: int) -> str | None:
     return None
 
 
-def _status_of(certain: list[Difference], found_entries: int) -> SnapshotStatus:
-    kinds = {difference.kind for difference in certain}
-    if DifferenceKind.MISSING in kinds and found_entries == 0:
+@dataclass(frozen=True, slots=True)
+class _Differing:
+    """Producers that differ in one way and have not expired on both sides, ascending by id.
+
+    A snapshot may have a million of them, so all are columns and only those that are listed become a ``Difference``.
+
+    Attributes:
+        is_certain: bool (n,), the retained log proves it.
+        is_transaction: bool (n,), the open transactions differ.
+        difference: of the producer at an index.
+    """
+
+    is_certain: np.ndarray
+    is_transaction: np.ndarray
+    difference: Callable[[int], Difference]
+
+    def __len__(self) -> int:
+        return len(self.is_certain)
+
+    @property
+    def certain_count(self) -> int:
+        return int(np.count_nonzero(self.is_certain))
+
+    def first(self) -> Iterator[tuple[int, Difference]]:
+        """Those that may be listed, each with its rank: what is certain comes first."""
+        # Forgotten and invented transactions come before the rest: they cost most.
+        rank = 2 * (~self.is_certain).astype(np.uint8) + ~self.is_transaction
+        for index in np.argsort(rank, kind="stable")[:DIFFERENCES_LISTED_MAX].tolist():
+            yield int(rank[index]), self.difference(index)
+
+
+def _status_of(missing: _Differing, changed: _Differing, found_entries: int) -> SnapshotStatus:
+    """Of a snapshot that is contradicted for certain."""
+    if missing.certain_count and found_entries == 0:
         return SnapshotStatus.FALSE_EMPTY
-    if kinds & {DifferenceKind.STALE, DifferenceKind.FIELD}:
+    if changed.certain_count:
         return SnapshotStatus.STALE
-    return SnapshotStatus.MISSING_ENTRIES if DifferenceKind.MISSING in kinds else SnapshotStatus.EXTRA
+    return SnapshotStatus.MISSING_ENTRIES if missing.certain_count else SnapshotStatus.EXTRA
 
 
-def _differences(truth: SegmentEffect, expected: np.ndarray, found: np.ndarray, knowledge: Knowledge) -> list[Difference]:
-    """Every producer that differs and is not expired on both sides."""
-    expected_rows = {int(producer): row for row, producer in enumerate(truth.producer_id.tolist())}
-    found_rows = {int(producer): row for row, producer in enumerate(found["producer_id"].tolist())}
-    gone_expected = expired_mask(expected, knowledge.as_of_ms, knowledge.expiration_ms)
-    gone_found = expired_mask(found, knowledge.as_of_ms, knowledge.expiration_ms)
-    # Forgotten and invented transactions come first: they cost most.
-    transactions: list[Difference] = []
-    others: list[Difference] = []
-    for producer in sorted(expected_rows.keys() | found_rows.keys()):
-        t, f = expected_rows.get(producer), found_rows.get(producer)
-        if (t is None or gone_expected[t]) and (f is None or gone_found[f]):
-            continue
-        if t is not None and f is not None and expected[t].tolist() == found[f].tolist():
-            continue
-        differs = transactions if _opened(expected, t) != _opened(found, f) else others
-        if f is None:
-            assert t is not None
-            differs.append(_missing(truth, expected, t, knowledge))
-        elif t is None:
-            differs.append(_extra(found, f, knowledge))
-        else:
-            differs.append(_field(truth, expected, t, found[f], knowledge))
-    return transactions + others
+def _differing(
+    truth: SegmentEffect, expected: np.ndarray, found: np.ndarray, knowledge: Knowledge
+) -> tuple[_Differing, _Differing, _Differing]:
+    """Producers that are missing, extra, and changed. Both arrays of entries are sorted by producer id, without duplicates."""
+    expected_is_live = ~expired_mask(expected, knowledge.as_of_ms, knowledge.expiration_ms)
+    found_is_live = ~expired_mask(found, knowledge.as_of_ms, knowledge.expiration_ms)
+    found_id = found["producer_id"].astype(np.int64)
+    _, in_expected, in_found = np.intersect1d(truth.producer_id, found_id, assume_unique=True, return_indices=True)
+    both_live = expected_is_live[in_expected] | found_is_live[in_found]
+    changed = _changed(truth, expected, found, in_expected[both_live], in_found[both_live], knowledge)
+    expected_is_live[in_expected] = False
+    found_is_live[in_found] = False
+    return (
+        _missing(truth, expected, np.flatnonzero(expected_is_live), knowledge),
+        _extra(found, np.flatnonzero(found_is_live), knowledge),
+        changed,
+    )
 
 
-def _opened(entries: np.ndarray, row: int | None) -> int:
-    return NONE if row is None else int(entries["current_txn_first_offset"][row])
-
-
-def _missing(truth: SegmentEffect, expected: np.ndarray, row: int, knowledge: Knowledge) -> Difference:
-    entry = expected[row]
-    last, first = int(entry["last_offset"]), int(entry["current_txn_first_offset"])
+def _missing(truth: SegmentEffect, expected: np.ndarray, rows: np.ndarray, knowledge: Knowledge) -> _Differing:
     # Where the newest marker lies is not known, so a producer without a batch counts only where all of the retained log does.
-    retained = knowledge.log_start_offset <= knowledge.first_offset or last >= knowledge.log_start_offset
-    certain = bool(truth.assigned[row]) and retained
-    if first >= 0:
-        cost = f"its transaction, open from {first}, is forgotten: undecided data is read by consumers and uploaded"
-    else:
-        cost = f"a retry of sequence {int(entry['last_sequence'])} or older is accepted as new (duplicate), and older epochs are not fenced"
-    return Difference(int(entry["producer_id"]), DifferenceKind.MISSING, None, last, None, certain, cost)
+    all_retained = knowledge.log_start_offset <= knowledge.first_offset
+    is_certain = truth.assigned[rows] & (all_retained | (expected["last_offset"][rows] >= knowledge.log_start_offset))
+
+    def difference(index: int) -> Difference:
+        entry = expected[rows[index]]
+        last, first = int(entry["last_offset"]), int(entry["current_txn_first_offset"])
+        if first >= 0:
+            cost = f"its transaction, open from {first}, is forgotten: undecided data is read by consumers and uploaded"
+        else:
+            cost = (
+                f"a retry of sequence {int(entry['last_sequence'])} or older is accepted as new (duplicate), "
+                "and older epochs are not fenced"
+            )
+        producer_id = int(entry["producer_id"])
+        return Difference(producer_id, DifferenceKind.MISSING, None, last, None, bool(is_certain[index]), cost)
+
+    return _Differing(is_certain, expected["current_txn_first_offset"][rows] != NONE, difference)
 
 
-def _extra(found: np.ndarray, row: int, knowledge: Knowledge) -> Difference:
-    entry = found[row]
-    first = int(entry["current_txn_first_offset"])
-    certain = knowledge.is_complete
-    if first >= 0:
-        cost = f"a transaction that never was stays open from {first}: readers of committed data, compaction and tiering stop there"
-    else:
-        cost = "a producer that never wrote here is held to a sequence that it does not know"
-    return Difference(int(entry["producer_id"]), DifferenceKind.EXTRA, None, None, int(entry["last_offset"]), certain, cost)
+def _extra(found: np.ndarray, rows: np.ndarray, knowledge: Knowledge) -> _Differing:
+    def difference(index: int) -> Difference:
+        entry = found[rows[index]]
+        first = int(entry["current_txn_first_offset"])
+        if first >= 0:
+            cost = f"a transaction that never was stays open from {first}: readers of committed data, compaction and tiering stop there"
+        else:
+            cost = "a producer that never wrote here is held to a sequence that it does not know"
+        producer_id, last = int(entry["producer_id"]), int(entry["last_offset"])
+        return Difference(producer_id, DifferenceKind.EXTRA, None, None, last, knowledge.is_complete, cost)
+
+    is_certain = np.full(len(rows), knowledge.is_complete)
+    return _Differing(is_certain, found["current_txn_first_offset"][rows] != NONE, difference)
 
 
 _FIELDS = (
@@ -239,54 +276,78 @@ _FIELDS = (
 )
 
 
-def _field(truth: SegmentEffect, expected: np.ndarray, row: int, found: np.void, knowledge: Knowledge) -> Difference:
-    entry = expected[row]
-    differing = [name for name in _FIELDS if entry[name] != found[name]]
-    certain = [name for name in differing if not _is_open(name, truth, row, found, knowledge)]
-    name = (certain or differing)[0]
-    older = found["last_offset"] < entry["last_offset"] or found["timestamp"] < entry["timestamp"]
-    kind = DifferenceKind.STALE if older and certain else DifferenceKind.FIELD
-    values = int(entry[name]), int(found[name])
-    return Difference(int(entry["producer_id"]), kind, name, *values, bool(certain), _cost_of(name, entry, found))
+def _changed(
+    truth: SegmentEffect, expected: np.ndarray, found: np.ndarray, rows: np.ndarray, found_rows: np.ndarray, knowledge: Knowledge
+) -> _Differing:
+    """Of the producers that stand in both, those of whom any field differs: by the first certain one, or the first."""
+    differs = np.zeros(len(rows), dtype=bool)
+    for name in _FIELDS:
+        differs |= expected[name][rows] != found[name][found_rows]
+    rows, found_rows = rows[differs], found_rows[differs]
+    is_open = _open_fields(truth, rows, found, found_rows, knowledge)
+    field = np.full(len(rows), NONE, dtype=np.int8)
+    is_certain = np.zeros(len(rows), dtype=bool)
+    for number, name in enumerate(_FIELDS):
+        differs = expected[name][rows] != found[name][found_rows]
+        first_certain = differs & ~is_open[name] & ~is_certain
+        field[first_certain | (differs & (field == NONE))] = number
+        is_certain |= first_certain
+
+    def difference(index: int) -> Difference:
+        entry, other = expected[rows[index]], found[found_rows[index]]
+        name, certain = _FIELDS[field[index]], bool(is_certain[index])
+        older = other["last_offset"] < entry["last_offset"] or other["timestamp"] < entry["timestamp"]
+        kind = DifferenceKind.STALE if older and certain else DifferenceKind.FIELD
+        values = int(entry[name]), int(other[name])
+        return Difference(int(entry["producer_id"]), kind, name, *values, certain, _cost_of(name, entry, other))
+
+    is_transaction = expected["current_txn_first_offset"][rows] != found["current_txn_first_offset"][found_rows]
+    return _Differing(is_certain, is_transaction, difference)
 
 
-def _is_open(name: str, truth: SegmentEffect, row: int, found: np.void, knowledge: Knowledge) -> bool:
-    """Whether a differing field is one that the retained log does not fix."""
-    if not truth.assigned[row]:
-        return not knowledge.is_complete
-    if name in ("epoch", "timestamp"):
-        return False
-    if name == "coordinator_epoch":
-        if not truth.marked[row]:
-            return not knowledge.is_complete
-        # A producer that expired and came back has lost it, until the next marker.
-        return bool(found[name] == NONE and truth.end[row] == ENDS_WITH_DATA)
-    if name == "current_txn_first_offset":
-        return _is_transaction_open(truth, row, found, knowledge)
-    return _is_batch_open(truth, row, found, knowledge)
+def _open_fields(
+    truth: SegmentEffect, rows: np.ndarray, found: np.ndarray, found_rows: np.ndarray, knowledge: Knowledge
+) -> dict[str, np.ndarray]:
+    """For each field the producers of whom the retained log does not fix it, so that what the file says there may be right."""
+    assigned = truth.assigned[rows]
+    fixed = np.zeros(len(rows), dtype=bool)
+    batch = _is_batch_open(truth, rows, found["last_offset"][found_rows], knowledge)
+    is_open = dict.fromkeys(_FIELDS, batch) | {
+        "epoch": fixed,
+        "timestamp": fixed,
+        "coordinator_epoch": _is_coordinator_epoch_open(truth, rows, found["coordinator_epoch"][found_rows], knowledge),
+        "current_txn_first_offset": _is_transaction_open(truth, rows, found["current_txn_first_offset"][found_rows], knowledge),
+    }
+    return {name: np.where(assigned, mask, not knowledge.is_complete) for name, mask in is_open.items()}
 
 
-def _is_transaction_open(truth: SegmentEffect, row: int, found: np.void, knowledge: Knowledge) -> bool:
-    first, claimed = int(truth.txn_first_offset[row]), int(found["current_txn_first_offset"])
-    may_come_in_open = not knowledge.is_complete and not truth.txn_is_set[row] and truth.fail_open[row] == NONE
-    if may_come_in_open and 0 <= claimed < knowledge.first_offset:
-        return True
+def _is_coordinator_epoch_open(truth: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
+    # A producer that expired and came back has lost it, until the next marker.
+    lost = (claimed == NONE) & (truth.end[rows] == ENDS_WITH_DATA)
+    return np.where(truth.marked[rows], lost, not knowledge.is_complete)
+
+
+def _is_transaction_open(truth: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
+    may_come_in_open = ~truth.txn_is_set[rows] & (truth.fail_open[rows] == NONE) & (not knowledge.is_complete)
+    came_in_open = may_come_in_open & (claimed >= 0) & (claimed < knowledge.first_offset)
     # A broker that recovered from its log start offset, in the middle of the transaction, lets it begin there.
-    return 0 <= first < knowledge.log_start_offset and first < claimed <= int(truth.last_offset[row])
+    first = truth.txn_first_offset[rows]
+    begins_late = (first >= 0) & (first < knowledge.log_start_offset) & (first < claimed) & (claimed <= truth.last_offset[rows])
+    is_open: np.ndarray = came_in_open | begins_late
+    return is_open
 
 
-def _is_batch_open(truth: SegmentEffect, row: int, found: np.void, knowledge: Knowledge) -> bool:
-    has_none = found["last_offset"] < 0
-    if truth.batch[row] == SET:
-        # An expired producer that came back with a marker alone has no batch; but one whose marker closed a transaction had not expired.
-        # Neither has one whose batch lies below the log start offset from which a broker recovered, and whose marker does not.
-        came_back = truth.end[row] not in (ENDS_WITH_DATA, ENDS_CLOSING)
-        cut_off = truth.end[row] != ENDS_WITH_DATA and truth.last_offset[row] < knowledge.log_start_offset
-        return bool(has_none and (came_back or cut_off))
-    if truth.batch[row] == IF and not knowledge.is_complete:
-        return bool(found["last_offset"] < knowledge.first_offset)
-    assert truth.batch[row] in (IF, CLEAR)
-    return False
+def _is_batch_open(truth: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, knowledge: Knowledge) -> np.ndarray:
+    # An expired producer that came back with a marker alone has no batch; but one whose marker closed a transaction had not expired.
+    # Neither has one whose batch lies below the log start offset from which a broker recovered, and whose marker does not.
+    end, batch = truth.end[rows], truth.batch[rows]
+    came_back = (end != ENDS_WITH_DATA) & (end != ENDS_CLOSING)
+    cut_off = (end != ENDS_WITH_DATA) & (truth.last_offset[rows] < knowledge.log_start_offset)
+    has_none = (batch == SET) & (claimed < 0) & (came_back | cut_off)
+    # Nor is a batch known that was deleted before the producer's first marker.
+    was_deleted = (batch == IF) & (claimed < knowledge.first_offset) & (not knowledge.is_complete)
+    is_open: np.ndarray = has_none | was_deleted
+    return is_open
 
 
 def _cost_of(name: str, entry: np.void, found: np.void) -> str:

@@ -1,5 +1,7 @@
 """Completed transactions of a segment in the form of ``.txnindex``: the aborted ones, with the last stable offset at that moment.
 
+A log may close millions of transactions, of which few are aborted; ``needed_closes`` are those on which its indexes depend.
+
 Source: ``LogSegment.updateProducerState``, ``LogSegment.updateTxnIndex``, ``ProducerStateManager.lastStableOffset``.
 """
 
@@ -8,15 +10,31 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from formats.transaction_index import AbortedTransaction
-from snaprebuild.replay.segment_effect import NONE, SegmentEffect, TransactionCloses, resolve_closes
+from snaprebuild.replay.segment_effect import NONE, SegmentEffect, TransactionCloses
 
-__all__ = ["OpenTransactions", "completed_in"]
+__all__ = ["OpenTransactions", "needed_closes"]
 
 
-def completed_in(before: SegmentEffect, closes: TransactionCloses) -> TransactionCloses:
-    """Transactions that the markers of a segment completed, given the state before it (a prefix from the first batch on)."""
-    return resolve_closes(before, closes).without_orphans()
+def needed_closes(closes: TransactionCloses) -> TransactionCloses:
+    """Those of a run of batches that ``OpenTransactions`` has to know: at most one for each producer, and two for each aborted one.
+
+    What came in open stays, because where it began is not known here. An aborted one is listed in the index, together with the least first
+    offset of those that were still open: of the ones that are closed behind it, the one that began first is enough.
+
+    Args:
+        closes: in log order, of an effect that is not yet composed on what lies before the segment.
+    """
+    needed = closes.is_incoming | closes.is_aborted
+    aborted = np.flatnonzero(closes.is_aborted[:-1])
+    if len(aborted):
+        first = np.where(closes.is_incoming, np.iinfo(np.int64).max, closes.first_offset)
+        least_behind = np.minimum.accumulate(first[:0:-1])[::-1][aborted]
+        was_open = least_behind < closes.marker_offset[aborted]
+        needed |= np.isin(first, least_behind[was_open])
+    return closes if needed.all() else closes.chosen(needed)
 
 
 @dataclass(slots=True)
@@ -34,7 +52,8 @@ class OpenTransactions:
         """The entries of the segment's ``.txnindex``.
 
         Args:
-            completed: of this segment, from ``completed_in``, in log order.
+            completed: of this segment, in log order: the closes of its effect, composed on the state before it, without orphans;
+                all of them, or those that ``needed_closes`` leaves.
             after: the state after the segment.
         """
         producers, firsts = completed.producer_id.tolist(), completed.first_offset.tolist()

@@ -12,6 +12,9 @@ stands where it does:
 5. link to the real name, which fails where the name is taken, instead of a rename, which replaces;
 6. remove the temporary name, sync the directory.
 
+A run that is killed before the link leaves a temporary file, which the next one that writes this name removes. One that is killed behind
+the link leaves a whole file under both names; `remove_second_name` takes the temporary one away.
+
 The temporary name ``<20 digits>.snapshot.tmp`` is one that no version of Kafka looks at.
 """
 
@@ -21,14 +24,14 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
-from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedError, StorageError, WriteFailedError
+from snaprebuild.errors import AlreadyExistsError, BusyError, OutcomeUnknownError, RefusedError, StorageError, WriteFailedError
 from snaprebuild.storage.file_calls import OS, FileCalls
 
-__all__ = ["OS", "FileCalls", "Ownership", "aside_name", "create_file", "set_aside"]
+__all__ = ["OS", "FileCalls", "Ownership", "aside_name", "create_file", "remove_second_name", "set_aside"]
 
 _READ_BLOCK_BYTES = 1 << 20
 
@@ -125,7 +128,8 @@ def create_file(
         AlreadyExistsError: the name is taken. It was not touched, and its directory entry is made durable, so that a caller who
             finds the right bytes there may rely on them.
         RefusedError: the owner cannot be kept. Not a byte of the data was written.
-        WriteFailedError: nothing took effect; also when another run writes the same file now.
+        BusyError: another run writes the same file now.
+        WriteFailedError: nothing took effect.
         OutcomeUnknownError: the file is there or may be there, and something after that failed.
     """
     _check_names(name, temporary_name)
@@ -149,6 +153,45 @@ def create_file(
         finally:
             # Last, because the lock goes with it. Everything is synced or given up: an error here would tell nothing.
             _close(place, fd)
+
+
+def remove_second_name(directory: int | str | os.PathLike[str], name: str, temporary_name: str, *, calls: FileCalls = OS) -> bool:
+    """Removes the temporary name of a file that has its real name already, as a run leaves it that is killed in between.
+
+    Only where both names lead to one regular file that has no third name and that no live run holds: such a file was synced and read back
+    before it was linked. Anything else is left alone.
+
+    Args:
+        directory: path of the directory, or a descriptor of it that is open for reading.
+        name: the file's name.
+        temporary_name: the name that it was written under.
+        calls: the system calls.
+
+    Returns:
+        Whether there was such a name; it is gone, and the directory synced.
+
+    Raises:
+        WriteFailedError: it cannot be removed.
+        OutcomeUnknownError: it was removed, and a power failure may bring it back.
+    """
+    _check_names(name, temporary_name)
+    with _opened(directory, calls) as place:
+
+        def is_second_name(status: os.stat_result) -> bool:
+            return stat.S_ISREG(status.st_mode) and status.st_nlink == 2 and place.leads_to_file(name, status)
+
+        try:
+            # Asked before opening, so that nothing else is opened; and again behind the lock, because names change until then.
+            is_there = is_second_name(calls.stat(temporary_name, dir_fd=place.fd))
+            if not is_there or not _is_unlinked(place, temporary_name, lambda fd: is_second_name(calls.fstat(fd))):
+                return False
+        except (FileNotFoundError, BlockingIOError):
+            return False
+        except OSError as error:
+            raise place.failed(temporary_name, "remove the temporary name of a whole file", error) from error
+        if failure := _sync_directory(place, name, "exists, and a power failure may bring its temporary name back"):
+            raise failure
+    return True
 
 
 def set_aside(directory: int | str | os.PathLike[str], name: str, aside: str, *, calls: FileCalls = OS) -> None:
@@ -252,12 +295,17 @@ def _is_leftover_removed(place: _Place, temporary_name: str) -> bool:
     # Asked before opening: to open a device or a pipe may have effects of its own.
     if not stat.S_ISREG(place.calls.stat(temporary_name, dir_fd=place.fd).st_mode):
         raise WriteFailedError("is not a regular file and is not removed", path=place.path(temporary_name))
+    return _is_unlinked(place, temporary_name, lambda _fd: True)
+
+
+def _is_unlinked(place: _Place, temporary_name: str, is_meant: Callable[[int], bool]) -> bool:
+    """Removes a temporary name that no live run holds and that still leads to a file that is meant."""
     # Write access is what the lock needs, and at the same time the proof that this file is ours to remove.
     fd = place.calls.open(temporary_name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place.fd)
     try:
         place.calls.lock(fd)
         # Whoever held the lock a moment ago may have removed this very file, and the name may lead to a newer one.
-        if not place.leads_to(temporary_name, fd):
+        if not place.leads_to(temporary_name, fd) or not is_meant(fd):
             return False
         place.calls.unlink(temporary_name, dir_fd=place.fd)
         return True
@@ -265,8 +313,8 @@ def _is_leftover_removed(place: _Place, temporary_name: str) -> bool:
         _close(place, fd)
 
 
-def _written_by_another_run(place: _Place, temporary_name: str) -> WriteFailedError:
-    return WriteFailedError("another run writes this file now", path=place.path(temporary_name), errno=errno.EAGAIN)
+def _written_by_another_run(place: _Place, temporary_name: str) -> BusyError:
+    return BusyError("another run writes this file now", path=place.path(temporary_name), errno=errno.EAGAIN)
 
 
 def _refuse_existing(place: _Place, name: str) -> None:

@@ -6,6 +6,7 @@ each is listed once, and one that is reached twice (by two paths or a link) coun
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -21,26 +22,25 @@ from formats.file_names import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
-    PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     parse_file_name,
     parse_partition_dir_name,
 )
-from formats.partition_metadata import read_partition_metadata, uuid_to_text
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.broker_lock import LOCK_FILE_NAME
 from snaprebuild.storage.partition_dir import ENTRIES_MAX, PartitionDir, partition_dir_of_entries
+from snaprebuild.storage.regular_file import open_regular_file
 
 __all__ = [
     "Discovery",
     "LogDir",
     "LogDirState",
+    "directory_fault",
     "find_partitions",
     "read_leader_epochs",
     "read_log_dir",
     "read_small_file",
-    "read_topic_id",
 ]
 
 DEPTH_MAX = 32
@@ -68,15 +68,12 @@ def read_small_file(path: str, bytes_max: int = limits.TEXT_FILE_BYTES_MAX) -> b
         ReadFailedError: it cannot be read, is no regular file, or is larger than ``bytes_max``.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise ReadFailedError(f"cannot be opened: {error.strerror}", path=path, errno=error.errno) from error
+        fd, status = open_regular_file(path)
+    except ReadFailedError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise
     try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise ReadFailedError("is no regular file", path=path)
         size = status.st_size
         if size > bytes_max:
             raise ReadFailedError(f"has {size} bytes, more than the limit of {bytes_max}", path=path)
@@ -138,14 +135,12 @@ class Discovery:
 
     Attributes:
         log_dirs: ordered by path.
-        relative: path of each partition directory below the path that led to it, for naming what is written elsewhere.
         named: partition directories that were named themselves, not found below a path.
         duplicates: paths that led to a directory which another path had led to before.
         faults: errors of directories that could not be listed; the others are not affected.
     """
 
     log_dirs: list[LogDir] = field(default_factory=list)
-    relative: dict[str, str] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)
     duplicates: list[str] = field(default_factory=list)
     faults: list[ReadFailedError] = field(default_factory=list)
@@ -161,16 +156,15 @@ def find_partitions(paths: Iterable[str]) -> Discovery:
     by_log_dir: dict[str, list[PartitionDir]] = {}
     seen: set[tuple[int, int]] = set()
     for path in paths:
-        if not os.path.isdir(path):
-            what = "is no directory" if os.path.lexists(path) else "does not exist"
-            raise UsageError(what, path=path)
+        fault = directory_fault(path)
+        if fault is not None:
+            raise UsageError(fault, path=path)
         root = os.path.abspath(path)
         for partition in _walk(root, found):
             if (partition.device, partition.inode) in seen:
                 found.duplicates.append(partition.path)
                 continue
             seen.add((partition.device, partition.inode))
-            found.relative[partition.path] = os.path.relpath(partition.path, root)
             if partition.path == root:
                 found.named.add(partition.path)
             by_log_dir.setdefault(_log_dir_of(partition.path), []).append(partition)
@@ -178,6 +172,16 @@ def find_partitions(paths: Iterable[str]) -> Discovery:
         partitions = sorted(by_log_dir[log_dir], key=lambda each: (each.name.topic, each.name.partition, each.path))
         found.log_dirs.append(LogDir(read_log_dir(log_dir), tuple(partitions)))
     return found
+
+
+def directory_fault(path: str) -> str | None:
+    """Why a path leads to no directory, None where it leads to one; whether that can be listed is not asked."""
+    try:
+        return None if stat.S_ISDIR(os.stat(path).st_mode) else "is no directory"
+    except (FileNotFoundError, ValueError):  # a null byte stands in no path
+        return "does not exist"
+    except OSError as error:
+        return f"cannot be looked at: {error.strerror}"
 
 
 def _log_dir_of(path: str) -> str:
@@ -301,17 +305,3 @@ def read_leader_epochs(partition: PartitionDir) -> tuple[tuple[int, int], ...] |
     if data is None:
         return None
     return tuple((entry.epoch, entry.start_offset) for entry in read_leader_epoch_checkpoint(data, file=path))
-
-
-def read_topic_id(partition: PartitionDir) -> str | None:
-    """The topic id of ``partition.metadata`` as text; None when the file is absent.
-
-    Raises:
-        ReadFailedError: it cannot be read.
-        FormatError: it does not parse.
-    """
-    if not partition.has_metadata:
-        return None
-    path = partition.file_path(PARTITION_METADATA)
-    data = read_small_file(path)
-    return None if data is None else uuid_to_text(read_partition_metadata(data, file=path).topic_id)

@@ -91,7 +91,7 @@ class PartitionDir:
         temporary: left-over temporary files of snapshots.
         unreadable: names of segments or snapshots that are no regular files (links, pipes, directories).
         lone_indexes: index files without a segment.
-        has_leader_epochs: whether ``leader-epoch-checkpoint`` is there; likewise ``has_metadata``.
+        has_leader_epochs: whether ``leader-epoch-checkpoint`` is there.
         others: count of files with names that neither Kafka nor this program knows.
         sub_directories: names of directories inside, which keep a broker from nothing but do not belong there.
     """
@@ -108,7 +108,6 @@ class PartitionDir:
     unreadable: tuple[str, ...] = ()
     lone_indexes: tuple[str, ...] = ()
     has_leader_epochs: bool = False
-    has_metadata: bool = False
     others: int = 0
     sub_directories: tuple[str, ...] = ()
     inode: int = field(default=0, compare=False)
@@ -220,7 +219,6 @@ class _Sorter:
             snapshots=tuple(self._listed(_SNAPSHOT)),
             lone_indexes=tuple(sorted(lone)),
             has_leader_epochs=FileKind.LEADER_EPOCH_CHECKPOINT in self.flags,
-            has_metadata=FileKind.PARTITION_METADATA in self.flags,
             others=self.others,
             inode=self.status.st_ino,
             **{key: tuple(sorted(names)) for key, names in self.lists.items()},

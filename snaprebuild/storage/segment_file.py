@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from types import TracebackType
 from typing import Self
 
@@ -15,6 +14,7 @@ from formats.time_index import TIME_INDEX_ENTRY_BYTES, last_timestamp_hint
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage.log_dir import read_small_file
 from snaprebuild.storage.partition_dir import FileIdentity
+from snaprebuild.storage.regular_file import open_regular_file
 
 __all__ = ["SegmentFile", "read_last_timestamp_hint", "read_positions_hint"]
 
@@ -32,15 +32,7 @@ class SegmentFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        try:
-            # Links are not followed and a pipe does not block: what stands in a log directory is not trusted to be a segment.
-            self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as error:
-            raise ReadFailedError(f"cannot be opened: {error.strerror}", path=path, errno=error.errno) from error
-        status = os.fstat(self._fd)
-        if not stat.S_ISREG(status.st_mode):
-            os.close(self._fd)
-            raise ReadFailedError("is no regular file", path=path)
+        self._fd, status = open_regular_file(path)
         self.identity = FileIdentity.of(status)
         """Size, modification time and inode when it was opened."""
 

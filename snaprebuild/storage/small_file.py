@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import tempfile
+from collections.abc import Iterable
 
 from formats.file_names import parse_file_name, parse_partition_dir_name
-from snaprebuild.errors import RefusedError, WriteFailedError
+from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
 from snaprebuild.storage.log_dir import BROKER_FILES
+from snaprebuild.storage.regular_file import open_regular_file
 
 __all__ = ["check_place", "write_text_file"]
 
@@ -39,19 +40,16 @@ def check_place(path: str) -> None:
 
 def _is_own(path: str) -> bool:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+        fd, _ = open_regular_file(path)
+    except ReadFailedError:
         return False
-    try:
-        return stat.S_ISREG(os.fstat(fd).st_mode) and OWN_DOCUMENT in os.read(fd, 200)
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
+    with os.fdopen(fd, "rb") as file, contextlib.suppress(OSError):
+        return OWN_DOCUMENT in file.read(200)
+    return False
 
 
-def write_text_file(path: str, text: str) -> None:
-    """Writes a file whole, replacing an older one of the same name.
+def write_text_file(path: str, pieces: Iterable[str]) -> None:
+    """Writes a file whole, piece after piece, replacing an older one of the same name.
 
     Raises:
         RefusedError: as ``check_place``.
@@ -63,13 +61,15 @@ def write_text_file(path: str, text: str) -> None:
     try:
         with tempfile.NamedTemporaryFile("w", dir=directory, prefix=f".{name}-", delete=False) as file:
             temporary = file.name
-            file.write(text)
+            file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
+        temporary = None
     except OSError as error:
+        raise WriteFailedError(f"cannot be written: {error.strerror}", path=path, errno=error.errno) from error
+    finally:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-        raise WriteFailedError(f"cannot be written: {error.strerror}", path=path, errno=error.errno) from error

@@ -183,6 +183,14 @@ class KafkaNode:
             arguments += ["--config", f"{setting}={value}"]
         self.tool("org.apache.kafka.tools.TopicCommand", *arguments)
 
+    def produce(self, topic: str, records: int, *, transactional_id: str | None = None) -> None:
+        """Writes small batches by an idempotent producer, or in transactions of a few of them."""
+        arguments = ["--topic", topic, "--num-records", str(records), "--record-size", "20", "--throughput", "400"]
+        arguments += ["--bootstrap-server", f"127.0.0.1:{self.port}", "--command-property", "batch.size=200"]
+        if transactional_id is not None:
+            arguments += ["--transactional-id", transactional_id, "--transaction-duration-ms", "30"]
+        self.tool("org.apache.kafka.tools.ProducerPerformance", *arguments)
+
     def plant(self, partition: str, source: Path, log_end_offset: int) -> Path:
         """Puts the log of an older broker in the place of an empty partition of this stopped one. Returns the directory."""
         assert self._process is None, "a running broker would not see it"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from snaprebuild.operations.replay_partition import Clock, PartitionReplay, Repl
 from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.replay.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.segment_batches import producer_batches
-from snaprebuild.replay.segment_summary import summarise_segment
+from snaprebuild.replay.segment_summary import summarise_pieces
 from snaprebuild.storage.partition_dir import list_partition_dir
 from snaprebuild.storage.segment_file import SegmentFile, read_positions_hint
 
@@ -26,8 +27,9 @@ BLOCK_BYTES = 1 << 13
 """Small, so that segments consist of several blocks."""
 
 
-def states_of(partition_dir: Path) -> States:
+def states_of(partition_dir: Path, cuts: Sequence[int] = ()) -> States:
     """Our state at every boundary of a partition directory, by the replay of the command: boundary offset -> producer id -> entry.
+    With ``cuts`` also at those offsets inside segments.
 
     Replay begins at the first segment on disk with empty state, per batch, no expiry. A boundary at or above a batch that
     makes Kafka throw is absent. With a torn tail in the last segment, the log end is the end of the last whole batch.
@@ -37,13 +39,14 @@ def states_of(partition_dir: Path) -> States:
     replay = PartitionReplay(directory, ReplayFrom.LOG_START, Clock(0, 1), 0, len(directory.segments), 0)
     states: States = {}
     indices = replay.begin()
-    for index, task in zip(indices, read_tasks(directory, indices, check_crc=False), strict=True):
+    for index, task in zip(indices, read_tasks(directory, indices, check_crc=False, cuts=cuts), strict=True):
         if replay.damage is not None:
             break
         with SegmentFile(task.path) as source:
             hint = None if task.index_path is None else read_positions_hint(task.index_path, source.size_bytes)
-            summary = summarise_segment(source, task.base_offset, check_crc=False, hint=hint, block_bytes=BLOCK_BYTES)
-        for boundary in replay.take(index, summary):
+            options = {"check_crc": False, "hint": hint, "block_bytes": BLOCK_BYTES}
+            pieces = summarise_pieces(source, task.base_offset, task.cuts, is_last=task.is_last, **options)
+        for boundary in (state for piece in pieces for state in replay.take(index, piece)):
             entries = (Entry._make(row) for row in boundary.entries.tolist())
             states[boundary.offset] = {entry.producer_id: entry for entry in entries}
     return states
@@ -69,6 +72,15 @@ def rebuild_in_place(log_dir: Path, *, set_aside: bool = False) -> int:
     """Runs the command on a log directory, as a user does. Returns its exit code."""
     command = [sys.executable, "-m", "snaprebuild", "rebuild", str(log_dir), *(["--set-aside"] if set_aside else [])]
     return subprocess.run(command, timeout=COMMAND_SECONDS, check=False).returncode
+
+
+def verdicts_on(partition_dir: Path) -> dict[int, tuple[str, str | None]]:
+    """Runs the command on a partition directory. Status and class of each snapshot, by offset."""
+    command = [sys.executable, "-m", "snaprebuild", "verify", str(partition_dir), "--output", "json"]
+    (partition,) = json.loads(subprocess.run(command, timeout=COMMAND_SECONDS, check=True, capture_output=True).stdout)[
+        "partitions"
+    ]
+    return {snapshot["offset"]: (snapshot["status"], snapshot["class"]) for snapshot in partition["snapshots"]}
 
 
 ENGINES: Mapping[str, Callable[[Path], States]] = {"segment effects": states_of, "specification": specification_states_of}

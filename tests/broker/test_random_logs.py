@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 import re
 import struct
 from collections import Counter
@@ -11,6 +12,7 @@ from pathlib import Path
 import cramjam
 import pytest
 from compare import Report, States, compare_directory, compare_random_logs, differences
+from log_dirs import batch_positions
 from log_writer import (
     ABORT,
     COMMIT,
@@ -26,7 +28,7 @@ from log_writer import (
     write_random_log,
 )
 from oracle import CompletedTransaction, Entry, Mode, Oracle
-from ours import ENGINES
+from ours import ENGINES, states_of
 
 LOGS = 400
 FEATURES = """
@@ -144,6 +146,51 @@ def test_ours_agrees_with_kafka_at_every_boundary(oracle: Oracle, tmp_path: Path
     assert report.logs == LOGS
     assert report.boundaries > 2 * LOGS
     assert report.entries > 5 * LOGS
+
+
+def last_offsets(segment: Path) -> dict[int, int]:
+    """Where each whole batch of a segment begins, and the last offset in it; that of a wrapper is its own."""
+    data, found = segment.read_bytes(), {}
+    for at in batch_positions(segment):
+        if at + 12 + int.from_bytes(data[at + 8 : at + 12]) <= len(data):
+            delta = struct.unpack_from(">i", data, at + 23)[0] if data[at + 16] == 2 else 0
+            found[at] = struct.unpack_from(">q", data, at)[0] + delta
+    return found
+
+
+def ended_below(log: Path, offset: int, to: Path) -> Path:
+    """The log as it was when it ended with the last batch below ``offset``."""
+    to.mkdir(parents=True)
+    for segment in sorted(log.glob("*.log")):
+        end = next((at for at, last in last_offsets(segment).items() if last >= offset), None)
+        if int(segment.stem) < offset:
+            (to / segment.name).write_bytes(segment.read_bytes()[:end])
+    return to
+
+
+@pytest.mark.kafka
+def test_ours_agrees_with_kafka_inside_segments(oracle: Oracle, tmp_path: Path) -> None:
+    """At any offset: Kafka's state after a replay of the log as it was there."""
+    compared: Counter[str] = Counter()
+    for seed in range(1, 121):
+        log = write_random_log(tmp_path / f"seed-{seed}" / "random-0", seed).directory
+        bases = sorted(int(segment.stem) for segment in log.glob("*.log"))
+        chance = random.Random(seed)
+        end = max((last for segment in log.glob("*.log") for last in last_offsets(segment).values()), default=bases[0])
+        cuts = sorted({chance.randrange(bases[0], end) for _ in range(5)} - set(bases)) if end > bases[0] else []
+        ours = states_of(log, cuts)
+        for cut in cuts:
+            kafka = oracle.replay(ended_below(log, cut, tmp_path / f"seed-{seed}-{cut}" / "random-0"), "recover")
+            if kafka.stopped is not None:
+                assert cut not in ours
+                compared["thrown"] += 1
+                continue
+            assert ours[cut] == kafka.boundaries[-1].state, (seed, cut)
+            compared["offsets"] += 1
+            compared["entries"] += len(ours[cut])
+    assert compared["offsets"] > 300
+    assert compared["entries"] > 600
+    assert compared["thrown"] > 0
 
 
 @pytest.mark.kafka

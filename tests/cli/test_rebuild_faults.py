@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -12,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command import COMMAND, Run, in_json
+from command import COMMAND, Run, in_json, live_broker, snaprebuild
 from log_dirs import (
     Entries,
     batch,
@@ -272,9 +273,92 @@ def test_a_run_that_is_killed_between_files(written_before: int, tmp_path: Path)
     assert again.exit_code == 0
     for partition in ("mixed-0", "logappend-0"):
         assert snapshots_in(logs / partition) == truth("kafka27-mixed", partition)
-    # Killed between link and unlink the temporary name stays, as a second name of a snapshot that is whole; every other one is gone.
-    for left in logs.rglob("*.tmp"):
-        assert os.path.samefile(left, left.with_suffix("")), "what the killed run left over is gone"
+    assert not list(logs.rglob("*.tmp")), "what the killed run left over is gone"
+
+
+def with_second_names(directory: Path, *offsets: int) -> list[Path]:
+    """As runs leave it that are killed between link and unlink."""
+    left = [directory / f"{snapshot_name(offset)}.tmp" for offset in offsets]
+    for path in left:
+        path.hardlink_to(path.with_suffix(""))
+    return left
+
+
+def test_a_second_name_of_a_whole_snapshot_is_removed(tmp_path: Path) -> None:
+    """Of snapshots that are there, so that there is nothing else to do for the partition; nothing but the name changes."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    assert in_json("rebuild", logs).exit_code == 0
+    before = tree(logs)
+    left = with_second_names(logs / "mixed-0", 583, 4168) + with_second_names(logs / "logappend-0", 542)
+    assert in_json("scan", logs).codes["left-over-temporary"] == 3
+    with_names = tree(logs)
+    assert in_json("rebuild", logs, "--dry-run").exit_code == 0
+    with live_broker(logs):
+        run = in_json("rebuild", logs)
+    assert (run.exit_code, run.document["totals"]) == (0, {}), "a live broker is left alone, and nothing else is to be done"
+    assert tree(logs) == with_names
+    run = snaprebuild("rebuild", logs, "-v")
+    assert run.exit_code == 0
+    assert run.stderr.count("was a second name of a whole snapshot") == len(left)
+    assert tree(logs) == before
+
+
+def test_a_second_name_in_out_is_removed(tmp_path: Path) -> None:
+    arguments = ("rebuild", "fixtures/kafka27-mixed", "--out", tmp_path, *LINE)
+    assert in_json(*arguments).exit_code == 0
+    before = tree(tmp_path)
+    with_second_names(tmp_path / "mixed-0", 583, 8231)
+    with_names = tree(tmp_path)
+    assert in_json(*arguments, "--dry-run").document["totals"] == {"equal": 23}
+    assert tree(tmp_path) == with_names
+    assert in_json(*arguments).document["totals"] == {"equal": 23}
+    assert tree(tmp_path) == before
+
+
+def test_temporary_names_that_are_no_second_ones_stay(tmp_path: Path) -> None:
+    """A copy with equal bytes, a file with a third name, one without a snapshot, a link: who knows whose they are."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    assert in_json("rebuild", logs).exit_code == 0
+    mixed = logs / "mixed-0"
+    shutil.copy2(mixed / snapshot_name(583), mixed / f"{snapshot_name(583)}.tmp")
+    with_second_names(mixed, 1151)
+    (tmp_path / "a backup").hardlink_to(mixed / snapshot_name(1151))
+    (mixed / f"{snapshot_name(999)}.tmp").write_bytes(b"of a broker that takes a snapshot from the tier")
+    (mixed / f"{snapshot_name(1662)}.tmp").symlink_to(snapshot_name(1662))
+    before = tree(logs)
+    assert in_json("rebuild", logs).exit_code == 0
+    assert tree(logs) == before
+
+
+def test_a_second_name_that_cannot_be_removed(tmp_path: Path) -> None:
+    """It harms nobody: a note, and the file is as good as without it."""
+    out = tmp_path / "out"
+    arguments = ("rebuild", FIXTURES / "kafka27-mixed" / "logs" / "mixed-0", "--out", out, *LINE)
+    assert in_json(*arguments).exit_code == 0
+    with_second_names(out / "mixed-0", 583)
+    out.chmod(0o755)
+    before = tree(out)
+    run = as_nobody(tmp_path, *arguments, "--output", "json")
+    assert (run.exit_code, run.codes) == (0, {"left-over-temporary": 1})
+    assert run.document["totals"] == {"equal": 15}
+    assert tree(out) == before
+
+
+# --- runs beside each other --------------------------------------------------------------------------------------------------
+
+
+def test_runs_into_one_out_at_once(tmp_path: Path) -> None:
+    """Each file is written by one of them; that the others meet it half written, or find it there, is nobody's failure."""
+    out = tmp_path / "out"
+    command = [*COMMAND, "rebuild", "fixtures/kafka27-mixed", "fixtures/magic0", "--out", str(out), *LINE, "--output", "json"]
+    runs = [subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    told = [json.loads(run.communicate(timeout=60)[0]) for run in runs]
+    assert [run.returncode for run in runs] == [0] * 4
+    assert sum(each["totals"].get("written", 0) for each in told) == len(list(out.rglob("*.snapshot")))
+    assert all(set(each["totals"]) <= {"written", "equal"} for each in told)
+    for partition in ("mixed-0", "logappend-0", "plain-0", "deleted-0"):
+        assert snapshots_in(out / partition) == truth("kafka27-mixed", partition)
+    assert not list(out.rglob("*.tmp"))
 
 
 def test_left_over_temporary_files_are_no_obstacle(tmp_path: Path) -> None:

@@ -160,14 +160,58 @@ def test_one_topic_partition_in_two_log_directories(tmp_path: Path) -> None:
         assert snapshots_in(out / disk / "logs" / "plain-0") == truth("kafka27-mixed", "plain-0")
 
 
-def test_two_roots_that_would_collide(tmp_path: Path) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    for root in (one, other):
-        write_partition(make_log_dir(root) / "t-0", {0: batch(0)})
-    run = snaprebuild("rebuild", one, other, "--out", tmp_path / "out")
-    assert (run.exit_code, run.stdout) == (2, "")
-    assert "would be written to the same place" in run.stderr
-    assert not (tmp_path / "out").exists()
+def two_copies(tmp_path: Path) -> tuple[Path, Path]:
+    """Of one log directory, as two brokers have it that hold the same partitions. In the second a few snapshots are there."""
+    (tmp_path / "broker1").mkdir()
+    (tmp_path / "broker2").mkdir()
+    one, other = copy_of("kafka27-mixed", tmp_path / "broker1"), copy_of("kafka27-mixed", tmp_path / "broker2")
+    remove_snapshots(one / "mixed-0")
+    return one, other
+
+
+def test_two_sources_with_equal_names(tmp_path: Path) -> None:
+    """Elsewhere each goes below the path that tells it from the other."""
+    one, other = two_copies(tmp_path)
+    expected = truth("kafka27-mixed", "mixed-0")
+    run = in_json("rebuild", one, other, "--out", tmp_path / "out")
+    assert run.exit_code == 0
+    assert snapshots_in(tmp_path / "out" / "broker1" / "kafka27-mixed" / "mixed-0") == expected
+    missing = set(expected) - set(snapshots_in(other / "mixed-0"))
+    assert set(snapshots_in(tmp_path / "out" / "broker2" / "kafka27-mixed" / "mixed-0")) == missing
+    again = in_json("rebuild", one, other, "--out", tmp_path / "out")
+    assert (again.exit_code, set(again.document["totals"])) == (0, {"equal"})
+
+
+def test_equal_names_in_place(tmp_path: Path) -> None:
+    """They are different directories: each is read, planned, written and verified, and told from the other."""
+    one, other = two_copies(tmp_path)
+    for verb in ("scan", "plan", "verify"):
+        run = in_json(verb, one, other)
+        paths = [each["path"] for each in run.document["partitions"]]
+        assert len(paths) == len(set(paths)) == 8
+        assert run.exit_code == (1 if verb == "scan" else 0)
+    for verb in ("plan", "verify"):
+        run = snaprebuild(verb, one, other)
+        for broker in ("broker1", "broker2"):
+            assert f" {broker}/kafka27-mixed/mixed-0 " in run.stdout
+    run = in_json("rebuild", one, other)
+    # Of mixed-0 all 15 in one and 12 in the other, of logappend-0 two in each.
+    assert (run.exit_code, run.document["totals"]) == (0, {"written": 31})
+    for logs in (one, other):
+        assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
+        assert snapshots_in(logs / "logappend-0") == truth("kafka27-mixed", "logappend-0")
+
+
+def test_a_partition_in_two_log_dirs_of_one_broker(tmp_path: Path) -> None:
+    """Both are worked on; which one the operator removes is not for us to say."""
+    one, other = two_copies(tmp_path)
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={one},{other}\n")
+    for verb in ("scan", "plan", "rebuild", "verify"):
+        run = in_json(verb, "--server-properties", properties)
+        assert (run.exit_code, run.codes["partition-in-two-log-dirs"]) == (1, 4)
+    for logs in (one, other):
+        assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
 
 
 def test_the_same_partition_twice(tmp_path: Path) -> None:
@@ -237,6 +281,23 @@ def test_server_properties(tmp_path: Path) -> None:
     assert snapshots_in(other / "magic0-0") == truth("magic0", "magic0-0")
     overruled = in_json("rebuild", "--server-properties", properties, "--expiration-ms", 5000, "--dry-run")
     assert overruled.document["expiration_ms"] == 5000
+
+
+def test_a_log_dir_that_is_offline(tmp_path: Path) -> None:
+    """Every verb tells it, and goes on with the others; where none is left the request makes no sense."""
+    logs, offline, properties = copy_of("kafka27-mixed", tmp_path), tmp_path / "disk2", tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={offline},{logs}\n")
+    for verb in ("scan", "plan", "rebuild", "verify"):
+        run = in_json(verb, "--server-properties", properties)
+        assert (run.exit_code, run.codes["offline-log-dir"]) == (5, 1)
+        assert f"{offline}: does not exist" in run.messages("offline-log-dir")
+        assert len(run.document["partitions"]) == 4
+    assert snapshots_in(logs / "mixed-0") == truth("kafka27-mixed", "mixed-0")
+    properties.write_text(f"log.dirs={offline}\n")
+    for verb in ("scan", "plan", "rebuild", "verify"):
+        run = snaprebuild(verb, "--server-properties", properties)
+        assert (run.exit_code, run.stdout) == (2, "")
+    assert not offline.exists()
 
 
 def live_at(entries: Entries, as_of_ms: int, expiration_ms: int) -> Entries:

@@ -277,17 +277,17 @@ def test_ctrl_c_while_workers_are_there(seconds: float, tmp_path: Path) -> None:
 
 INTERRUPTS_ITSELF = """
 import os, signal, sys
-from snaprebuild.operations import rebuild
+from snaprebuild.operations import snapshot_writer
 from snaprebuild.__main__ import main
 
-count, create = 0, rebuild.create_file
+count, create = 0, snapshot_writer.create_file
 def create_and_count(*arguments, **named):
     global count
     create(*arguments, **named)
     count += 1
     if count == 3:
         os.kill(os.getpid(), signal.SIGINT)
-rebuild.create_file = create_and_count
+snapshot_writer.create_file = create_and_count
 sys.argv = ["snaprebuild", "rebuild", sys.argv[1]]
 main()
 """

@@ -132,8 +132,8 @@ def test_verify_does_not_claim_what_it_did_not_judge() -> None:
 
 
 def test_verify_expects_nothing_where_it_has_nothing_to_compare_with() -> None:
-    run = snaprebuild("verify", "fixtures/kafka27-compacted")
-    assert re.search(r"compacted-0 +632 +unverifiable +19 +- +its offset is no boundary", run.stdout)
+    run = snaprebuild("verify", "fixtures/follower-lost-state/node1")
+    assert re.search(r"payments-0 +456 +unverifiable +11 +- +nothing before the first segment is on disk", run.stdout)
 
 
 @pytest.mark.parametrize("verb", ["plan", "rebuild", "verify"])
@@ -143,8 +143,7 @@ def test_two_partitions_of_one_name_are_told_apart(verb: str, tmp_path: Path) ->
     shutil.rmtree(tmp_path / "b" / "logappend-0")
     run = snaprebuild(verb, tmp_path / "a", tmp_path / "b", *(("--dry-run",) if verb == "rebuild" else ()))
     first_words = [line.split()[0] for line in run.stdout.splitlines() if line.startswith(" ")]
-    assert f"{tmp_path}/a/mixed-0" in first_words
-    assert f"{tmp_path}/b/mixed-0" in first_words
+    assert {"a/mixed-0", "b/mixed-0"} <= set(first_words)
     assert "logappend-0" in first_words, "this name is the only one of its kind"
 
 

@@ -20,7 +20,7 @@ from crash_model import Content, Disk, State, build_state, read_state
 from recorded_calls import Call, NoHardLinks, NoRenameWithoutReplace, PretendedOwners, RecordedCalls, ShortWrites
 
 from snaprebuild.errors import AlreadyExistsError
-from snaprebuild.storage.atomic_file import OS, FileCalls, Ownership, aside_name, create_file, set_aside
+from snaprebuild.storage.atomic_file import OS, FileCalls, Ownership, aside_name, create_file, remove_second_name, set_aside
 
 NAME = "00000000000000000042.snapshot"
 TEMPORARY = NAME + ".tmp"
@@ -69,10 +69,13 @@ class Scenario:
     before: State
     calls: Callable[[], FileCalls] = lambda: OS
     is_setting_aside: bool = False
+    is_removing_second_name: bool = False
 
     def run(self, directory: Path, calls: FileCalls) -> None:
         if self.is_setting_aside:
             set_aside(directory, NAME, ASIDE, calls=calls)
+        elif self.is_removing_second_name:
+            remove_second_name(directory, NAME, TEMPORARY, calls=calls)
         else:
             create_file(directory, NAME, DATA, owner=OWNER, temporary_name=TEMPORARY, calls=calls)
 
@@ -96,6 +99,7 @@ SCENARIOS = {
     "short-writes": Scenario(state_of({}), lambda: ShortWrites(50)),
     "no-hard-links": Scenario(state_of({}), NoHardLinks),
     "no-hard-links-leftover": Scenario(state_of({TEMPORARY: Content(b"", os.getuid(), os.getgid(), 0o644)}), NoHardLinks),
+    "second-name": Scenario(state_of({NAME: content(DATA)}, same=(NAME, TEMPORARY)), is_removing_second_name=True),
     "set-aside": Scenario(state_of({NAME: content(OTHER)}), is_setting_aside=True),
     "set-aside-by-link": Scenario(state_of({NAME: content(OTHER)}), NoRenameWithoutReplace, is_setting_aside=True),
 }
@@ -191,10 +195,30 @@ def test_every_state_that_a_power_failure_may_leave(name):
         count += 1
     if name == "name-taken":
         assert count == 1, "nothing is written beside a name that is taken"
-    elif scenario.is_setting_aside or name == "killed-after-link":
+    elif scenario.is_setting_aside or name in ("killed-after-link", "second-name"):
         assert count >= 2
     else:
         assert count >= 500
+
+
+@pytest.mark.parametrize("name", ["empty", "leftover", "short-writes", "no-hard-links"])
+def test_a_second_name_is_removed_and_nothing_else(name):
+    """Whatever a crash leaves: the temporary name goes where it is one of a whole file, and no other byte or name changes."""
+    scenario, removed, seen = SCENARIOS[name], 0, 0
+    for _, state in left_states(scenario, scenario.record()[0]):
+        names = dict(state.names)
+        is_second = TEMPORARY in names and names[TEMPORARY] == names.get(NAME)
+        with directory_of(state) as directory:
+            before = read_state(directory)
+            assert remove_second_name(directory, NAME, TEMPORARY) == is_second
+            after = read_state(directory)
+        kept = [each for each, _ in before.names if each != TEMPORARY or not is_second]
+        assert {each: after.content(each) for each, _ in after.names} == {each: before.content(each) for each in kept}
+        if is_second:
+            assert state.content(NAME) == content(DATA)
+        removed, seen = removed + is_second, seen + 1
+    assert seen >= 500
+    assert removed == (0 if name == "no-hard-links" else 1)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -14,7 +14,7 @@ import pytest
 from recorded_calls import METHODS, NoHardLinks, RecordedCalls, ShortWrites, failing_at, failing_from
 
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, WriteFailedError
-from snaprebuild.storage.atomic_file import OS, FileCalls, Ownership, create_file
+from snaprebuild.storage.atomic_file import OS, FileCalls, Ownership, create_file, remove_second_name
 
 NAME = "00000000000000000042.snapshot"
 TEMPORARY = NAME + ".tmp"
@@ -127,6 +127,39 @@ def test_one_call_takes_effect_and_its_reply_is_lost(tmp_path, inner):
         if call.startswith("open"):  # nobody but the test knows this descriptor
             os.close(next(fd for fd in reversed(calls.files)))
         finish_again(directory, inner)
+
+
+@pytest.mark.parametrize("failing", [failing_at, failing_from])
+@pytest.mark.parametrize("code", ERRORS, ids=errno.errorcode.get)
+def test_a_second_name_on_a_failing_disk(tmp_path, code, failing):
+    """At whatever call it fails, the file stays whole under its name, and the error says whether anything took effect."""
+
+    def left_over(name: str) -> Path:
+        directory = tmp_path / name
+        directory.mkdir()
+        (directory / NAME).write_bytes(DATA)
+        (directory / TEMPORARY).hardlink_to(directory / NAME)
+        return directory
+
+    healthy = RecordedCalls()
+    assert remove_second_name(left_over("healthy"), NAME, TEMPORARY, calls=healthy)
+    unlinked = healthy.done.index(f"unlink {TEMPORARY}")
+    for index, call in enumerate(healthy.done):
+        directory = left_over(f"{index:03d}")
+        error = None
+        try:
+            remove_second_name(directory, NAME, TEMPORARY, calls=RecordedCalls(before=failing(index, code)))
+        except SnaprebuildError as raised:
+            error = raised
+        if index <= unlinked:
+            assert isinstance(error, WriteFailedError), call
+        elif call == "fsync .":
+            assert isinstance(error, OutcomeUnknownError), call
+        if error is not None:
+            assert str(directory) in str(error)
+            assert error.errno == code
+        assert (directory / NAME).read_bytes() == DATA
+        assert (directory / TEMPORARY).exists() == (index <= unlinked)
 
 
 @pytest.mark.parametrize("with_leftover", [False, True], ids=["clean", "leftover"])

@@ -15,7 +15,7 @@ import pytest
 from write_three_files import BEGIN, DATA, END, NAMES, OWNER
 
 from snaprebuild.errors import AlreadyExistsError
-from snaprebuild.storage.atomic_file import Ownership, create_file
+from snaprebuild.storage.atomic_file import Ownership, create_file, remove_second_name
 
 WRITER = Path(__file__).with_name("write_three_files.py")
 ROOT = Path(__file__).parents[2]
@@ -132,7 +132,10 @@ def test_killed_at_each_system_call(plain, tmp_path):
         killed_at = [seen for seen in parsed(output) if seen.syscall not in NOT_OF_FILES][-1]
         assert killed_at[:2] == point[:2], "the run was killed elsewhere than planned"
 
-        lefts.add(check_left(directory))
+        left = check_left(directory)
+        lefts.add(left)
+        for name in NAMES:
+            assert remove_second_name(directory, name, f"{name}.tmp") == (name in left and f"{name}.tmp" in left)
         finish(directory)
     # The kills met every stage: nothing yet, each file alone under its temporary name, under both names, done.
     assert {(), (NAMES[0] + ".tmp",), (NAMES[0], NAMES[0] + ".tmp"), (NAMES[0],), tuple(NAMES)} <= lefts

@@ -29,7 +29,7 @@ from strategies import (
 )
 
 from formats import limits
-from formats.batch_headers import BytesSegment, HeaderReader, SegmentBytes, TailKind
+from formats.batch_headers import BytesSegment, HeaderBlock, HeaderReader, SegmentBytes, TailKind
 from formats.control_record import build_end_transaction_marker
 from formats.errors import BadLengthError, BadMagicError, FormatError, LimitExceededError, TruncatedError
 from formats.record_batch import build_record_batch
@@ -73,6 +73,21 @@ def test_every_header_position_and_marker(read_headers: ReadHeaders) -> None:
     assert reading.positions == MIXED.positions
     assert reading.markers == [MarkerRow(4, True, 4, 1000)]
     assert reading.end == (CLEAN, len(MIXED.data), None)
+
+
+class InParts(HeaderReader):
+    """Yields every block in parts of three batches."""
+
+    def __iter__(self) -> Iterator[HeaderBlock]:
+        for block in HeaderReader.__iter__(self):
+            for start in range(0, len(block), 3):
+                yield block.part(start, min(start + 3, len(block)))
+
+
+@given(log=logs(max_batches=20), block_bytes=block_sizes)
+def test_parts_of_blocks_are_blocks(log: GeneratedLog, block_bytes: int) -> None:
+    """With their markers, as if they had been read by themselves."""
+    assert read_with(InParts(segment(log.data), block_bytes=block_bytes)) == read_reference(segment(log.data))
 
 
 @given(log=logs(max_batches=20))
@@ -215,7 +230,7 @@ def test_blocks_of_any_size(log: GeneratedLog, block_bytes: int) -> None:
     reader = HeaderReader(segment(log.data), block_bytes=block_bytes, check_crc=True)
     reading = read_with(reader)
     assert reading == read_fast(segment(log.data))
-    assert reader.bad_crc_positions == []
+    assert reading.bad_crc == []
 
 
 @pytest.mark.parametrize("size", [70, 122, 123, 200, 5000, 100_000])
@@ -228,7 +243,7 @@ def test_batches_larger_than_a_block(size: int, block_bytes: int) -> None:
     reading = read_with(reader)
     assert (reading.headers, reading.positions) == (log.headers, log.positions)
     assert reading.end == (CLEAN, len(log.data), None)
-    assert reader.bad_crc_positions == []
+    assert reading.bad_crc == []
     assert read_fast(segment(log.data[:-1]), block_bytes=block_bytes).end == (TORN, log.positions[-1], TruncatedError)
 
 
@@ -341,8 +356,9 @@ def test_nearly_true_hints(wrong: dict[int, int], block_bytes: int) -> None:
 def test_lying_hints(lying: list[int]) -> None:
     for block_bytes in (700, 5000, 1 << 20):
         reader = HeaderReader(segment(HINTED.data), hint=hints(lying), block_bytes=block_bytes, check_crc=True)
-        assert read_with(reader) == TRUE_ANSWER
-        assert reader.bad_crc_positions == []
+        reading = read_with(reader)
+        assert reading == TRUE_ANSWER
+        assert reading.bad_crc == []
 
 
 def test_one_hint_beside_its_batch() -> None:
@@ -417,11 +433,12 @@ def test_bad_checksums_are_told_where_they_stand(log: GeneratedLog, flips: set[i
             expected.append(position)
     reader = HeaderReader(segment(bytes(data)), check_crc=True, block_bytes=block_bytes)
     reading = read_with(reader)
-    assert reader.bad_crc_positions == expected
+    assert reading.bad_crc == expected
     assert reading.positions == log.positions
     without = HeaderReader(segment(bytes(data)), block_bytes=block_bytes)
-    assert read_with(without) == reading
-    assert without.bad_crc_positions == []
+    unchecked = read_with(without)
+    assert unchecked == reading
+    assert unchecked.bad_crc == []
 
 
 @pytest.mark.parametrize("block_bytes", [1, 500, 1 << 20])
@@ -432,8 +449,7 @@ def test_one_flipped_bit_anywhere_in_a_payload(block_bytes: int) -> None:
             data = bytearray(log.data)
             data[log.positions[row] + at] ^= 1
             reader = HeaderReader(segment(bytes(data)), check_crc=True, block_bytes=block_bytes)
-            read_with(reader)
-            assert reader.bad_crc_positions == [log.positions[row]]
+            assert read_with(reader).bad_crc == [log.positions[row]]
 
 
 # ---------------------------------------------------------------------------------------------------------------- bounded memory
@@ -504,8 +520,7 @@ def test_many_small_batches_take_a_few_times_one_block(traced: Callable[[], int]
 def test_checksums_of_large_batches_take_one_block_more(traced: Callable[[], int]) -> None:
     source = RepeatedBatch(_header_with_length(24 << 20), 24 << 20, 2)
     reader = HeaderReader(source, block_bytes=BLOCK, check_crc=True)
-    assert sum(len(block) for block in reader) == 2
-    assert reader.bad_crc_positions == [0, 24 << 20]
+    assert [position for block in reader for position in block.position_bytes[block.bad_crc].tolist()] == [0, 24 << 20]
     assert traced() < 4 * BLOCK
 
 

@@ -108,7 +108,7 @@ def test_clean_shutdown_files_of_brokers_round_trip(path: Path) -> None:
     ],
 )
 def test_properties_as_java_reads_them(text: str, expected: dict[str, str]) -> None:
-    assert read_properties(text.encode("latin-1")).as_dict() == expected
+    assert {entry.key: entry.value for entry in read_properties(text.encode("latin-1")).entries} == expected
 
 
 def test_properties_are_latin_1() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import zlib
 from collections.abc import Callable
 from itertools import pairwise
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.checksum import crc32, crc32_reference, crc32c, crc32c_reference, crcmod_is_compiled
+from formats.checksum import crc32, crc32_reference, crc32c, crc32c_reference
 
 Checksum = Callable[..., int]
 
@@ -86,14 +85,3 @@ def test_one_flipped_bit_changes_it(fast: Checksum, reference: Checksum, data: b
 
 def test_the_two_checksums_are_not_the_same() -> None:
     assert crc32(b"123456789") == zlib.crc32(b"123456789") != crc32c(b"123456789")
-
-
-def test_tells_whether_crcmod_is_compiled(record_property: Callable[[str, object], None]) -> None:
-    compiled = crcmod_is_compiled()
-    record_property("crcmod_is_compiled", compiled)
-    assert isinstance(compiled, bool)
-    if not compiled:
-        # Without a compiler its installation succeeds and is twenty times slower: told, not failed.
-        with warnings.catch_warnings():
-            warnings.simplefilter("default")
-            warnings.warn("crcmod has no C extension here: the reference checksums run at about 17 MB/s", stacklevel=1)

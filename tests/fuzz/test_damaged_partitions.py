@@ -13,7 +13,8 @@ import pytest
 from formats.producer_snapshot import ProducerEntry, parse_snapshot
 from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.plan import Request, make_plan
-from snaprebuild.operations.rebuild import RebuildResult, rebuild
+from snaprebuild.operations.rebuild import rebuild
+from snaprebuild.operations.rebuild_result import RebuildResult
 from snaprebuild.replay.classes import SnapshotClass
 
 ROOT = Path(__file__).resolve().parents[2]

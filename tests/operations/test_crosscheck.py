@@ -11,17 +11,19 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from log_dirs import snapshot_bytes, snapshot_name
+from replays import EXAMPLES, NOW, OLD, PROVEN, SEEDS, YOUNG, Hand, case_of, run
 from simulated_broker import EXPIRATION_MS, Client, SimulatedBroker
 
 from formats.transaction_index import AbortedTransaction, write_transaction_index
-from operations.test_replay_partition import EXAMPLES, NOW, OLD, PROVEN, SEEDS, YOUNG, Hand, case_of, run
-from snaprebuild.operations.crosscheck import CrossCheck
+from snaprebuild.operations import crosscheck
+from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding
 from snaprebuild.operations.replay_partition import ReplayFrom
 from snaprebuild.operations.source import PartitionSource, open_source
-from snaprebuild.replay.difference import SnapshotStatus
+from snaprebuild.replay.difference import Comparison, Difference, DifferenceKind, SnapshotStatus
 from snaprebuild.replay.producer_state import ProducerState
 
 
@@ -95,6 +97,31 @@ def test_witness_that_names_a_transaction_from_below_the_window_is_no_alarm(tmp_
     found = CrossCheck(source_of(tmp_path / "t-0"), Clock(NOW, EXPIRATION_MS)).snapshot(result.at(boundary))
     assert found is not None
     assert found.proven_wrong
+
+
+# ---------------------------------------------------------------------------------------------------------------- listed
+
+
+@given(st.data())
+def test_what_a_run_lists_is_the_beginning_of_its_result_whatever_is_compared_first(data: st.DataObject) -> None:
+    """And at no time more than the limit is kept."""
+    sizes = data.draw(st.dictionaries(st.tuples(st.integers(0, 3), st.integers(0, 9)), st.integers(0, 5), max_size=12))
+    limit = data.draw(st.integers(0, 20))
+    comparisons = {}
+    listed = ListedDifferences()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crosscheck, "DIFFERENCES_OF_A_RUN_MAX", limit)
+        for place, offset in data.draw(st.permutations(sorted(sizes))):
+            count = sizes[place, offset]
+            differences = tuple(Difference(each, DifferenceKind.EXTRA, None, None, 5, True, "") for each in range(count))
+            comparison = Comparison(SnapshotStatus.EXTRA, True, 0, count, count, differences, "", count)
+            comparisons[place, offset] = comparison
+            listed.add(place, offset, comparison)
+            assert sum(len(each.differences) for each in comparisons.values()) <= limit
+    everything = [(key, producer) for key in sorted(sizes) for producer in range(sizes[key])]
+    kept = [(key, each.producer_id) for key in sorted(sizes) for each in comparisons[key].differences]
+    assert kept == everything[:limit]
+    assert all(comparisons[key].difference_count == comparisons[key].certain_count == size for key, size in sizes.items())
 
 
 # ---------------------------------------------------------------------------------------------------------------- .txnindex

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapshots, snapshot_name, write_partition
+from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, snapshot_name, write_partition
 from manifests import partition_fixtures
 
-from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.plan import PartitionPlan, Plan, Request, make_plan
-from snaprebuild.operations.saved_plan import load_plan, save_plan
 
 NOW_MS = 1_795_270_000_000
 
@@ -199,52 +196,17 @@ def test_targets_below_out(tmp_path: Path) -> None:
     assert [Path(each.target).relative_to(out).as_posix() for each in one.partitions] == ["t-0", "u-0"]
     both = planned(tmp_path / "host", out=out)
     assert [Path(each.target).relative_to(out).as_posix() for each in both.partitions] == ["a/t-0", "a/u-0", "b/t-0"]
-    with pytest.raises(UsageError, match="the same place"):
-        planned(tmp_path / "host" / "a", tmp_path / "host" / "b", out=out)
+    # Named one by one they are told apart as below their common ancestor, and so are single partitions.
+    named = planned(tmp_path / "host" / "a", tmp_path / "host" / "b", out=out)
+    assert [each.target for each in named.partitions] == [each.target for each in both.partitions]
+    alone = planned(tmp_path / "host" / "a" / "t-0", tmp_path / "host" / "b" / "t-0", out=out)
+    assert [Path(each.target).relative_to(out).as_posix() for each in alone.partitions] == ["a/t-0", "b/t-0"]
     selected = planned(tmp_path / "host", out=out, topics=("u",))
     assert [Path(each.target).relative_to(out).as_posix() for each in selected.partitions] == ["u-0"]
     # In place nothing can collide.
     assert [each.target for each in planned(tmp_path / "host").partitions] == [
         each.source.directory.path for each in both.partitions
     ]
-
-
-# --- saved -----------------------------------------------------------------------------------------------------------------
-
-
-def test_a_plan_survives_being_saved(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    options = {
-        "topics": ("m*", "plain"),
-        "partitions": (0, 3),
-        "offset_from": 5,
-        "boundaries": "all",
-        "set_aside": True,
-        "check_crc": False,
-    }
-    plan = planned(logs, **options)
-    save_plan(plan, str(tmp_path / "plan.json"))
-    assert load_plan(str(tmp_path / "plan.json")) == plan
-    # One that was made with an expiration of the broker keeps it, though the configuration changes.
-    properties = tmp_path / "server.properties"
-    properties.write_text(f"log.dirs={logs}\nproducer.id.expiration.ms=77\n")
-    configured = planned(server_properties=str(properties))
-    save_plan(configured, str(tmp_path / "plan.json"))
-    properties.write_text(f"log.dirs={logs}\nproducer.id.expiration.ms=78\n")
-    loaded = load_plan(str(tmp_path / "plan.json"))
-    assert loaded.clock == configured.clock
-    assert loaded.clock.expiration_ms == 77
-
-
-def test_what_differs_is_named(tmp_path: Path) -> None:
-    logs = copy_of("kafka27-mixed", tmp_path)
-    save_plan(planned(logs), str(tmp_path / "plan.json"))
-    saved = json.loads((tmp_path / "plan.json").read_text())
-    remove_snapshots(logs / "mixed-0", 7045)
-    with pytest.raises(RefusedError, match="the plan is stale: snapshots") as caught:
-        load_plan(str(tmp_path / "plan.json"))
-    assert caught.value.path == str(logs / "mixed-0")
-    assert saved["schema"] == "snaprebuild.saved-plan/1"
 
 
 def test_a_request_is_what_it_was() -> None:

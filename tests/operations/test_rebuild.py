@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,11 +28,14 @@ from log_dirs import (
 from manifests import FIXTURES, partition_fixtures
 
 from formats.producer_snapshot import ProducerEntry
-from snaprebuild.operations import rebuild as module
-from snaprebuild.operations import schedule
+from snaprebuild.errors import BusyError
+from snaprebuild.operations import crosscheck, schedule, snapshot_writer, write_out
 from snaprebuild.operations.findings import Severity, exit_code_of
 from snaprebuild.operations.plan import Request, make_plan
-from snaprebuild.operations.rebuild import RebuildResult, rebuild
+from snaprebuild.operations.rebuild import WRITERS, rebuild
+from snaprebuild.operations.rebuild_result import PartitionResult, RebuildResult
+from snaprebuild.operations.schedule import ReadTask, read_segment
+from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.storage import atomic_file
 from snaprebuild.storage.broker_lock import lock_holder
 
@@ -89,6 +96,158 @@ def test_workers_in_place(replay_from: str, tmp_path: Path, monkeypatch: pytest.
         assert snapshots_in(logs / partition) == truth("kafka27-mixed", partition)
 
 
+def killed_at_2181(task: ReadTask) -> SegmentSummary:
+    """As the kernel does when memory runs out."""
+    if task.base_offset == 2181:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read_segment(task)
+
+
+def test_a_segment_that_kills_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies below it is written, the finding names the file, and no other partition is affected."""
+    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+    monkeypatch.setattr(schedule, "read_segment", killed_at_2181)
+    logs = copy_of("kafka27-mixed", tmp_path)
+    remove_snapshots(logs / "mixed-0")
+    result = rebuilt(logs, jobs=2)
+    assert exit_code_of(result.findings) == 5
+    (finding,) = [each for each in result.findings if each.severity is Severity.STORAGE]
+    assert (finding.code, finding.path) == ("storage-failed", str(logs / "mixed-0" / f"{2181:020d}.log"))
+    assert "a worker process died while it read this file" in finding.message
+    expected = truth("kafka27-mixed", "mixed-0")
+    assert snapshots_in(logs / "mixed-0") == {offset: expected[offset] for offset in expected if offset <= 2181}
+    assert snapshots_in(logs / "logappend-0") == truth("kafka27-mixed", "logappend-0")
+
+
+# --- another run writes the same file -----------------------------------------------------------------------------------------
+
+
+HOLDS_AND_ENDS = """
+import fcntl, os, struct, sys
+path, data, ends = sys.argv[1], bytes.fromhex(sys.argv[2]), sys.argv[3]
+file = open(path, "x+b")
+fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("@hhqqi0q", fcntl.F_WRLCK, 0, 0, 0, 0))
+file.write(data[:7])
+file.flush()
+print("ready", flush=True)
+sys.stdin.readline()
+file.write(data[7:])
+file.flush()
+if ends == "done":
+    os.link(path, path.removesuffix(".tmp"))
+    os.unlink(path)
+if ends != "killed":
+    print("done", flush=True)
+    sys.stdin.readline()
+"""
+"""Another run in the middle of a file: it has the lock, and a few bytes are written."""
+
+
+@pytest.fixture
+def another_run(tmp_path: Path) -> Iterator[Callable[[bytes, str], subprocess.Popen[str]]]:
+    """Starts one that writes the boundary 583 into ``out``, and tells it to go on once our run has met its lock."""
+    started: list[subprocess.Popen[str]] = []
+    target = tmp_path / "out" / "mixed-0"
+    target.mkdir(parents=True)
+
+    def start(data: bytes, ends: str) -> subprocess.Popen[str]:
+        arguments = [str(target / f"{snapshot_name(583)}.tmp"), data.hex(), ends]
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLDS_AND_ENDS, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    yield start
+    for process in started:
+        process.communicate("\n\n", timeout=30)
+
+
+def goes_on_when_met(process: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The other run goes on the first time that ours has to wait."""
+    met: list[str] = []
+    create = snapshot_writer.create_file
+
+    def creating(directory: str, name: str, *arguments: object, **named: object) -> None:
+        try:
+            create(directory, name, *arguments, **named)  # type: ignore[arg-type]
+        except BusyError:
+            if not met:
+                assert process.stdin is not None
+                process.stdin.write("\n")
+                process.stdin.flush()
+            met.append(name)
+            raise
+
+    monkeypatch.setattr(snapshot_writer, "create_file", creating)
+    return met
+
+
+MIXED = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
+
+
+@pytest.mark.parametrize(
+    ("written", "ends", "action", "code"),
+    [
+        ("same", "done", "equal", 0),
+        ("other", "done", "kept", 1),
+        ("same", "killed", "written", 0),
+    ],
+)
+def test_another_run_writes_the_same_file(
+    written: str,
+    ends: str,
+    action: str,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    another_run: Callable[[bytes, str], subprocess.Popen[str]],
+) -> None:
+    """It is waited for, and what it leaves is compared; where it is killed, the file is ours to write."""
+    right = truth("kafka27-mixed", "mixed-0")[583]
+    data = snapshot_bytes(sorted(right, key=lambda entry: -entry.producer_id)) if written == "same" else EMPTY_SNAPSHOT
+    met = goes_on_when_met(another_run(data, ends), monkeypatch)
+    result = rebuilt(MIXED, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=0)
+    assert set(met) == {snapshot_name(583)}
+    actions = {each.offset: each.action for each in result.partitions[0].boundaries}
+    assert actions.pop(583) == action
+    assert set(actions.values()) == {"written"}
+    assert exit_code_of(result.findings) == code
+    found = snapshots_in(tmp_path / "out" / "mixed-0")
+    assert found[583] == (right if written == "same" else frozenset())
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_another_run_that_never_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, another_run: Callable[[bytes, str], subprocess.Popen[str]]
+) -> None:
+    """Its file is waited for so long and no longer; all others are written."""
+    monkeypatch.setattr(write_out, "BUSY_SECONDS_MAX", 0.3)
+    another_run(b"never to be whole", "hangs")
+    result = rebuilt(MIXED, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=0)
+    actions = {each.offset: each.action for each in result.partitions[0].boundaries}
+    assert actions.pop(583) == "left_out"
+    assert set(actions.values()) == {"written"}
+    assert [finding.code for finding in result.findings if finding.severity is Severity.STORAGE] == ["storage-failed"]
+    assert "another run writes this file now" in result.findings[0].message
+    assert (tmp_path / "out" / "mixed-0" / f"{snapshot_name(583)}.tmp").read_bytes() == b"never t"
+
+
+def test_a_run_lists_the_first_differences_and_counts_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crosscheck, "DIFFERENCES_OF_A_RUN_MAX", 3)
+    logs = make_log_dir(tmp_path / "logs", recovery_points={"t-0": 4, "t-1": 4})
+    data = b"".join(batch(producer, producer_id=producer, timestamp=NOW_MS) for producer in range(4))
+    for number in range(2):
+        partition = write_partition(logs / f"t-{number}", {0: data})
+        (partition / snapshot_name(4)).write_bytes(EMPTY_SNAPSHOT)
+    result = rebuilt(logs, boundaries="all")
+    comparisons = [partition.boundaries[0].comparison for partition in result.partitions]
+    assert [None if each is None else (each.difference_count, len(each.differences)) for each in comparisons] == [(4, 3), (4, 0)]
+    assert result.differences_not_listed == 5
+
+
 # --- evidence --------------------------------------------------------------------------------------------------------------
 
 
@@ -113,7 +272,7 @@ def test_an_interrupt_leaves_no_writer_without_the_lock(tmp_path: Path, monkeypa
     """Files are written in threads, which an interrupt does not reach: they end first, then the log directory is let go."""
     logs = copy_of("kafka27-mixed", tmp_path)
     held = []
-    create = module.create_file
+    create = snapshot_writer.create_file
 
     def slow(*arguments: object, **named: object) -> None:
         time.sleep(0.2)
@@ -123,7 +282,7 @@ def test_an_interrupt_leaves_no_writer_without_the_lock(tmp_path: Path, monkeypa
     def interrupt(result: object, size_bytes: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "create_file", slow)
+    monkeypatch.setattr(snapshot_writer, "create_file", slow)
     with pytest.raises(KeyboardInterrupt):
         rebuild(make_plan(Request((str(logs),), as_of_ms=NOW_MS)), jobs=1, progress=interrupt)
     assert held
@@ -298,10 +457,10 @@ def test_the_lock_file_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest
         (tmp_path / name).write_bytes(b"")
         (tmp_path / name).replace(logs / ".lock")
 
-    monkeypatch.setattr(module, "create_file", create_and_replace)
+    monkeypatch.setattr(snapshot_writer, "create_file", create_and_replace)
     result = rebuild(make_plan(Request((str(logs),), as_of_ms=NOW_MS)), jobs=1)
     assert exit_code_of(result.findings) == 3
-    assert 1 <= len(written) <= module.WRITERS, "those that were on their way"
+    assert 1 <= len(written) <= WRITERS, "those that were on their way"
     assert len(list(logs.rglob("*.snapshot"))) == 9 + len(written)
 
 
@@ -338,7 +497,7 @@ def test_one_bad_partition_among_many(tmp_path: Path) -> None:
 def test_progress_is_told_of_every_segment(tmp_path: Path) -> None:
     told: dict[str, int] = {}
 
-    def progress(result: module.PartitionResult, size_bytes: int) -> None:
+    def progress(result: PartitionResult, size_bytes: int) -> None:
         name = result.plan.source.topic_partition
         told[name] = told.get(name, 0) + size_bytes
 

@@ -22,6 +22,7 @@ from snaprebuild.operations.scan import scan
 from snaprebuild.operations.scan_result import AtNextStart, BoundaryState, PartitionScan, ScanResult, Shutdown
 from snaprebuild.operations.source import Selection, open_source
 from snaprebuild.operations.upload_blockers import Blocker, FreedBy
+from snaprebuild.replay.broker_start import SnapshotOrigin
 
 SCHEMA = Draft202012Validator(json.loads((REPOSITORY / "docs/schema/scan.schema.json").read_text()))
 FIXTURE_NAMES = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
@@ -156,7 +157,7 @@ def test_topics_that_never_go_up_have_notes_only(tmp_path: Path) -> None:
     result = scanned(root)
     assert result.exit_code == 0
     assert [finding.severity for finding in result.findings if finding.code == "missing-snapshots"] == [Severity.NOTE] * 3
-    assert all(not partition.can_be_tiered and not partition.blocked for partition in result.partitions)
+    assert all(not partition.source.can_be_tiered and not partition.blocked for partition in result.partitions)
     assert result.counts.missing == 4
     assert {partition.source.topic_kind.value for partition in result.partitions} == {"ordinary", "internal", "cluster_metadata"}
 
@@ -174,7 +175,22 @@ def test_segments_before_the_first_leader_epoch_never_go_up() -> None:
 def test_follower_that_lost_its_state_in_the_bootstrap_is_suspected() -> None:
     result = scanned(FIXTURES / "follower-lost-state/node2", topics=("payments",))
     assert [(finding.code, finding.offset) for finding in result.findings if finding.severity] == [("suspect-snapshot", 561)]
-    assert only(result).is_tiered
+    assert only(result).source.is_tiered
+
+
+def test_killed_broker_that_deleted_segments_since_its_last_checkpoint_is_not_tiered(mixed: Path) -> None:
+    """Its log start offset of a minute ago lies below the segments that are left, as it does where the data is in the tier."""
+    root = mixed.parent
+    (root / ".kafka_cleanshutdown").unlink()
+    (root / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 100\n")
+    (mixed / f"{0:020d}.log").unlink()
+    (mixed / snapshot_name(583)).write_bytes(EMPTY_SNAPSHOT)
+    for epochs, is_tiered, log_start, fate in (("0 100", True, 100, AtNextStart.KEPT), ("0 583", False, 583, AtNextStart.REMOVED)):
+        (mixed / "leader-epoch-checkpoint").write_text(f"0\n1\n{epochs}\n")
+        partition = only(result := scanned(root))
+        assert (partition.source.is_tiered, partition.source.log_start_offset) == (is_tiered, log_start)
+        assert dict(partition.other_snapshots)[583] is fate
+        assert ("already-tiered" in codes(result, Severity.NOTE)) == is_tiered
 
 
 def test_killed_broker_regenerates_what_lies_above_its_recovery_point() -> None:
@@ -327,7 +343,7 @@ def test_snapshot_that_does_not_parse_is_corrupt_and_stops_nothing(healthy: Path
     }
     # A broker looks at the newest only: the others stay, and go up as they are.
     assert only(result).next_start is not None
-    assert 687 in only(result).next_start.kept  # type: ignore[union-attr]
+    assert (687, SnapshotOrigin.KEPT) in only(result).next_start.after  # type: ignore[union-attr]
     assert (result.exit_code, result.counts.corrupt) == (1, 1)
 
 
@@ -566,14 +582,6 @@ def test_the_same_partition_twice_counts_once(healthy: Path, tmp_path: Path) -> 
     assert result.counts.partitions == 1
     assert [finding.code for finding in result.findings].count("duplicate-path") == 2
     assert result.exit_code == 0
-
-
-def test_partition_in_two_log_dirs_of_one_broker(tmp_path: Path) -> None:
-    one, two = copy_of("kafka4-mixed", tmp_path), Path(shutil.copytree(FIXTURES / "kafka4-mixed/logs", tmp_path / "two"))
-    source = open_source([str(one), str(two)], None, Selection(topics=("mixed",)))
-    assert "partition-in-two-log-dirs" not in codes(scan(source))
-    result = scan(source, [str(one), str(two)])
-    assert [finding.code for finding in result.findings if finding.severity] == ["partition-in-two-log-dirs"]
 
 
 def test_copy_without_broker_files_tells_nothing_of_the_next_start(healthy: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -27,11 +27,14 @@ from snaprebuild.storage.partition_dir import list_partition_dir
 class Recorded(Work):
     """Takes the segments of one directory, in rounds, and writes down what it was told."""
 
-    def __init__(self, directory: Path, *, device: int = 0, rounds: int = 1, stop_after: int | None = None) -> None:
+    def __init__(
+        self, directory: Path, *, device: int = 0, rounds: int = 1, stop_after: int | None = None, cuts: Sequence[int] = ()
+    ) -> None:
         self.listing = list_partition_dir(str(directory), PartitionDirectoryName("t", 0))
         self.device = device
         self.rounds = rounds
         self.stop_after = stop_after
+        self.cuts = cuts
         self.taken: list[int] = []
         self.error: Exception | None = None
         self.finished = 0
@@ -40,7 +43,7 @@ class Recorded(Work):
         if not self.rounds:
             return []
         self.rounds -= 1
-        return read_tasks(self.listing, range(len(self.listing.segments)), check_crc=True)
+        return read_tasks(self.listing, range(len(self.listing.segments)), check_crc=True, cuts=self.cuts)
 
     def take(self, summary: SegmentSummary) -> bool:
         self.taken.append(summary.base_offset)
@@ -87,6 +90,16 @@ def test_a_work_may_have_enough(anywhere: int, tmp_path: Path) -> None:
     run(works, anywhere)
     assert [work.taken for work in works] == [[0, 1], [0, 1, 2, 3, 4, 5]]
     assert [work.finished for work in works] == [1, 1]
+
+
+def test_pieces_are_taken_one_by_one(anywhere: int, tmp_path: Path) -> None:
+    """And no more of them once it is enough."""
+    segments = {0: b"".join(map(batch, range(4))), 4: b"".join(map(batch, range(4, 9)))}
+    directory = write_partition(tmp_path / "t-0", segments)
+    works = [Recorded(directory, cuts=(1, 2, 6), stop_after=enough) for enough in (None, 2, 4)]
+    run(works, anywhere)
+    assert [work.taken for work in works] == [[0, 0, 0, 4, 4], [0, 0], [0, 0, 0, 4]]
+    assert [work.finished for work in works] == [1, 1, 1]
 
 
 def test_nothing_to_do(anywhere: int, tmp_path: Path) -> None:
@@ -155,7 +168,7 @@ def test_a_failure_while_asking_for_tasks(anywhere: int, tmp_path: Path) -> None
 # --- workers ---------------------------------------------------------------------------------------------------------------
 
 
-def die(_task: ReadTask) -> SegmentSummary:
+def die(_task: ReadTask) -> tuple[SegmentSummary, ...]:
     """What the kernel does when memory runs out."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
@@ -165,31 +178,98 @@ def is_bad(task: ReadTask) -> bool:
     return task.base_offset == 3 and Path(task.path).parent.name == "t-1"
 
 
-def dies_at_three(task: ReadTask) -> SegmentSummary:
+def dies_at_three(task: ReadTask) -> tuple[SegmentSummary, ...]:
     return die(task) if is_bad(task) else read_segment(task)
 
 
-def runs_out_of_memory(task: ReadTask) -> SegmentSummary:
+def dies_where_marked(task: ReadTask) -> tuple[SegmentSummary, ...]:
+    """The file beside the segment says how many times its reader dies; each death uses one up."""
+    for mark in Path(task.path).parent.glob(f"{task.base_offset}.dies.*"):
+        mark.unlink()
+        die(task)
+    return read_segment(task)
+
+
+def mark(directory: Path, base_offset: int, times: int) -> None:
+    for number in range(times):
+        (directory / f"{base_offset}.dies.{number}").write_bytes(b"")
+
+
+def dies_whatever_it_reads(task: ReadTask) -> tuple[SegmentSummary, ...]:
+    (Path(task.path).parent / f"{time.monotonic_ns()}.tried").write_bytes(b"")
+    return die(task)
+
+
+def runs_out_of_memory(task: ReadTask) -> tuple[SegmentSummary, ...]:
     if is_bad(task):
         raise MemoryError
     return read_segment(task)
 
 
-def test_a_worker_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for ever, and every partition that was not finished says why."""
-    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-    monkeypatch.setattr(schedule, "read_segment", dies_at_three)
+@pytest.fixture
+def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[ReadTask], SegmentSummary]], None]:
+    """Workers, always, which read in a way of their own."""
+
+    def install(read: Callable[[ReadTask], SegmentSummary]) -> None:
+        monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+        monkeypatch.setattr(schedule, "read_segment", read)
+
+    return install
+
+
+def test_a_segment_that_kills_every_worker_fails_its_partition_alone(
+    tmp_path: Path, dying: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    dying(dies_at_three)
     works = [Recorded(partition(tmp_path, f"t-{number}", 40)) for number in range(3)]
     run(works, 2)
-    assert not works[1].finished
-    assert 3 not in works[1].taken
-    for work in works:
-        assert work.finished == (work.error is None)
-        assert work.taken == list(range(len(work.taken)))
-        if work.error is not None:
-            assert isinstance(work.error, StorageError)
-            assert work.error.exit_code == 5
-            assert "a worker process died" in str(work.error)
+    assert [work.taken for work in works] == [list(range(40)), [0, 1, 2], list(range(40))]
+    assert [work.finished for work in works] == [1, 0, 1]
+    assert [works[0].error, works[2].error] == [None, None]
+    error = works[1].error
+    assert isinstance(error, StorageError)
+    assert (error.exit_code, error.path) == (5, str(tmp_path / "t-1" / f"{3:020d}.log"))
+    assert "a worker process died while it read this file" in str(error)
+    assert "are read once more, one at a time" in caplog.text
+
+
+@pytest.mark.parametrize("is_spinning", [False, True])
+def test_a_worker_that_is_killed_once_costs_nothing_but_time(
+    is_spinning: bool, tmp_path: Path, dying: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dying(dies_where_marked)
+    monkeypatch.setattr(schedule, "is_rotational", lambda _device: is_spinning)
+    works = [Recorded(partition(tmp_path, f"t-{number}", 20), rounds=2) for number in range(3)]
+    # Too far from each other to be in flight together.
+    mark(tmp_path / "t-0", 0, 1)
+    mark(tmp_path / "t-2", 19, 1)
+    run(works, 2)
+    assert [work.taken for work in works] == [list(range(20)) * 2] * 3
+    assert [(work.finished, work.error) for work in works] == [(1, None)] * 3
+    assert not list(tmp_path.rglob("*.dies.*")), "each of them killed a worker"
+
+
+def test_many_segments_that_kill_workers(tmp_path: Path, dying: Callable[..., None]) -> None:
+    """Side by side and one behind the other: who is guilty is told, and nobody else."""
+    dying(dies_where_marked)
+    works = [Recorded(partition(tmp_path, f"t-{number}", 6)) for number in range(8)]
+    guilty = {1: 0, 2: 3, 4: 5, 5: 5}
+    for number, base_offset in guilty.items():
+        mark(tmp_path / f"t-{number}", base_offset, 2)
+    run(works, 3)
+    assert [work.taken for work in works] == [list(range(guilty.get(number, 6))) for number in range(8)]
+    paths = {number: work.error.path for number, work in enumerate(works) if isinstance(work.error, StorageError)}
+    assert paths == {number: str(tmp_path / f"t-{number}" / f"{base:020d}.log") for number, base in guilty.items()}
+
+
+def test_workers_that_die_whatever_they_read(tmp_path: Path, dying: Callable[..., None]) -> None:
+    """Nobody waits for ever: a thousand partitions are not tried one by one where no worker can live."""
+    dying(dies_whatever_it_reads)
+    works = [Recorded(partition(tmp_path, f"t-{number}", 2)) for number in range(40)]
+    run(works, 2)
+    assert all(isinstance(work.error, StorageError) and not work.finished and not work.taken for work in works)
+    assert "die whatever they read" in str(works[-1].error)
+    assert len(list(tmp_path.rglob("*.tried"))) < 4 * schedule.LOST_MAX
 
 
 def test_a_worker_without_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,8 +308,8 @@ class Readers:
     def shutdown(self, **_options: object) -> None:
         pass
 
-    def submit(self, _function: object, task: ReadTask) -> Future[SegmentSummary]:
-        future: Future[SegmentSummary] = Future()
+    def submit(self, _function: object, task: ReadTask) -> Future[tuple[SegmentSummary, ...]]:
+        future: Future[tuple[SegmentSummary, ...]] = Future()
         self.submitted.append(task)
         with self.lock:
             self.unfinished += 1
@@ -237,7 +317,7 @@ class Readers:
         threading.Thread(target=self._read, args=(future, task), daemon=True).start()
         return future
 
-    def _read(self, future: Future[SegmentSummary], task: ReadTask) -> None:
+    def _read(self, future: Future[tuple[SegmentSummary, ...]], task: ReadTask) -> None:
         device = self.device_of(task)
         with self.room:
             with self.lock:
@@ -245,11 +325,11 @@ class Readers:
                 self.most[device] = max(self.most[device], self.now[device])
                 self.together.add(frozenset(each for each, count in self.now.items() if count))
             time.sleep(self.seconds(task))
-            summary = read_segment(task)
+            pieces = read_segment(task)
             with self.lock:
                 self.now[device] -= 1
                 self.unfinished -= 1
-        future.set_result(summary)
+        future.set_result(pieces)
 
 
 @pytest.fixture

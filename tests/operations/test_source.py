@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from snaprebuild.operations.source import (
     log_dirs_of,
     open_source,
 )
+from snaprebuild.storage import log_dir
 
 DAY_MS = 86_400_000
 
@@ -83,6 +86,64 @@ def test_what_the_files_of_the_broker_say(tmp_path: Path) -> None:
     (partition,) = open_source([str(bare)]).partitions
     assert (partition.log_start_offset, partition.recovery_point) == (70, 0)
     assert not partition.log_dir.is_broker_directory
+
+
+@pytest.mark.parametrize(
+    ("checkpointed", "clean", "epochs", "expected"),
+    [
+        (None, True, None, (False, 70)),
+        (None, False, "0 0", (False, 70)),
+        # Written without remote storage, too: records were deleted inside the first segment.
+        (90, True, "0 90", (False, 90)),
+        (90, False, "0 0", (False, 90)),
+        # Written with remote storage only.
+        (70, True, "0 70", (True, 70)),
+        (70, False, None, (True, 70)),
+        (30, True, "0 30", (True, 30)),
+        (30, True, None, (True, 30)),
+        # Left by a killed broker that may have deleted segments since.
+        (30, False, "0 30", (True, 30)),
+        (30, False, "0 69\n1 80", (True, 30)),
+        (30, False, "0 70\n1 80", (False, 70)),
+        (30, False, None, (False, 70)),
+        (30, False, "no epochs", (False, 70)),
+    ],
+)
+def test_what_the_checkpointed_log_start_says(
+    checkpointed: int | None, clean: bool, epochs: str | None, expected: tuple[bool, int], tmp_path: Path
+) -> None:
+    """``LogManager.checkpointLogStartOffsetsInDir`` says when it is written, ``LogLoader.load`` what it then is worth."""
+    lines = [] if checkpointed is None else [f"{topic} 0 {checkpointed}\n" for topic in ("t", "compact", "__consumer_offsets")]
+    logs = make_log_dir(
+        tmp_path / "logs",
+        clean=clean,
+        log_start_offset_checkpoint=f"0\n{len(lines)}\n" + "".join(lines),
+        cleaner_offset_checkpoint="0\n1\ncompact 0 5\n",
+    )
+    for name in ("t-0", "compact-0", "__consumer_offsets-0"):
+        write_partition(logs / name, {70: batch(70)})
+        if epochs is not None:
+            (logs / name / "leader-epoch-checkpoint").write_text(f"0\n{len(epochs.splitlines())}\n{epochs}\n")
+    internal, compacted, ordinary = open_source([str(logs)]).partitions
+    assert (ordinary.is_tiered, ordinary.log_start_offset) == expected
+    for never in (internal, compacted):
+        assert (never.is_tiered, never.log_start_offset) == (False, max(checkpointed or 0, 70))
+
+
+def test_log_start_of_a_partition_without_segments(tmp_path: Path) -> None:
+    logs = make_log_dir(tmp_path / "logs", log_start_offset_checkpoint="0\n2\na 0 0\nb 0 30\n")
+    for name in ("a-0", "b-0", "c-0"):
+        write_partition(logs / name, {})
+    partitions = open_source([str(logs)]).partitions
+    assert [(each.is_tiered, each.log_start_offset) for each in partitions] == [(False, 0), (False, 30), (False, 0)]
+
+
+def test_remote_storage_of_the_bundled_directories() -> None:
+    """One had just been switched on, and nothing was deleted locally; of the other the data below the first segment is in the tier."""
+    for name, log_start, first_base in (("tiered-local", 0, 0), ("follower-lost-state/node2", 0, 561)):
+        (tiered,) = [each for each in open_source([str(FIXTURES / name)]).partitions if each.is_tiered]
+        assert (tiered.log_start_offset, tiered.directory.segments[0].base_offset) == (log_start, first_base)
+    assert not any(each.is_tiered for each in open_source([str(FIXTURES / "kafka4-mixed")]).partitions)
 
 
 def test_files_of_the_broker_that_do_not_parse(tmp_path: Path) -> None:
@@ -227,6 +288,90 @@ def test_a_configuration_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "server.properties").write_text("log.dirs=\\u12\n")
     with pytest.raises(UsageError):
         open_source([], str(tmp_path / "server.properties"))
+
+
+def properties_of(tmp_path: Path, *log_dirs: Path) -> str:
+    path = tmp_path / "server.properties"
+    path.write_text(f"log.dirs={','.join(map(str, log_dirs))}\n")
+    return str(path)
+
+
+OFFLINE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (lambda _path: None, "does not exist"),
+    "file": (lambda path: path.write_bytes(b""), "is no directory"),
+    "dangling": (lambda path: path.symlink_to("nowhere"), "does not exist"),
+    "circle": (lambda path: path.symlink_to(path.name), "cannot be looked at: Too many levels of symbolic links"),
+}
+
+
+@pytest.mark.parametrize("kind", OFFLINE)
+def test_a_log_dir_that_is_offline(kind: str, tmp_path: Path) -> None:
+    """A broker marks it offline and goes on with the others (``LogManager.createAndValidateLogDirs``)."""
+    logs, offline = copy_of("kafka27-mixed", tmp_path), tmp_path / "disk2"
+    make, fault = OFFLINE[kind]
+    make(offline)
+    other = write_partition(make_log_dir(tmp_path / "disk3") / "t-0", {0: batch(0)}).parent
+    source = open_source([], properties_of(tmp_path, offline, logs, other))
+    assert names(source) == ["t-0", "deleted-0", "logappend-0", "mixed-0", "plain-0"]
+    (finding,) = source.findings
+    assert (finding.code, finding.severity, finding.path) == ("offline-log-dir", Severity.STORAGE, str(offline))
+    assert finding.message.startswith(fault)
+    assert exit_code_of(source.findings) == 5
+    # A path that was named is no log.dirs, and where none is left there is nothing to go on with.
+    with pytest.raises(UsageError, match=fault):
+        open_source([str(logs), str(offline)])
+    for paths in ([], [str(logs)]):
+        with pytest.raises(UsageError, match=fault):
+            open_source(paths, properties_of(tmp_path, offline, offline))
+
+
+def test_every_log_dir_that_is_offline_is_told(tmp_path: Path) -> None:
+    logs = copy_of("magic0", tmp_path)
+    source = open_source([], properties_of(tmp_path, tmp_path / "a", logs, tmp_path / "b"))
+    assert names(source) == ["magic0-0"]
+    assert [(finding.code, finding.path) for finding in source.findings] == [
+        ("offline-log-dir", str(tmp_path / "a")),
+        ("offline-log-dir", str(tmp_path / "b")),
+    ]
+
+
+def test_a_log_dir_on_a_dead_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there, and cannot be listed. All of them so: every one is told, and nothing was found."""
+    logs, dead = copy_of("magic0", tmp_path), make_log_dir(tmp_path / "dead")
+    write_partition(dead / "t-0", {0: batch(0)})
+    listed = log_dir._listed
+
+    def fails(path: str) -> object:
+        if path == str(dead):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return listed(path)
+
+    monkeypatch.setattr(log_dir, "_listed", fails)
+    source = open_source([], properties_of(tmp_path, logs, dead))
+    assert names(source) == ["magic0-0"]
+    (finding,) = source.findings
+    assert (finding.code, finding.path) == ("offline-log-dir", str(dead))
+    assert "cannot be listed: Input/output error" in finding.message
+    assert {each.code for each in open_source([], properties_of(tmp_path, dead)).findings} == {"offline-log-dir"}
+    assert {each.code for each in open_source([str(dead)]).findings} == {"storage-failed"}
+
+
+def test_one_partition_in_two_directories(tmp_path: Path) -> None:
+    """Copies and replicas have equal names; one broker does not start with a partition in two of its log directories."""
+    one, two, copy = (make_log_dir(tmp_path / name) for name in ("one", "two", "copy"))
+    for logs in (one, two, copy):
+        write_partition(logs / "t-0", {0: batch(0)})
+    write_partition(two / "t-1", {0: batch(0)})
+    write_partition(one / f"t-1.{'0' * 32}-future", {0: batch(0)})
+    apart = open_source([str(one), str(two), str(copy)])
+    assert names(apart) == ["t-0", "t-0", "t-0", "t-1"]
+    assert [finding.code for finding in apart.findings] == ["future-directory"]
+    (tmp_path / "link").symlink_to(one)
+    together = open_source([str(copy)], properties_of(tmp_path, tmp_path / "link", two))
+    assert names(together) == ["t-0", "t-0", "t-0", "t-1"]
+    (finding,) = [each for each in together.findings if each.code == "partition-in-two-log-dirs"]
+    assert finding.severity is Severity.FINDING
+    assert {finding.path, finding.message.split()[3].rstrip(":")} == {str(tmp_path / "link" / "t-0"), str(two / "t-0")}
 
 
 # --- exit codes ------------------------------------------------------------------------------------------------------------

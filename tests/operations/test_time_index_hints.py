@@ -6,12 +6,16 @@ import struct
 from pathlib import Path
 
 import pytest
+from log_dirs import make_log_dir
 
 from formats.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot
 from formats.record_batch import BatchHeader, Record, build_record_batch
+from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import exit_code_of
+from snaprebuild.operations.log_facts import largest_timestamp_hint, window_index
 from snaprebuild.operations.plan import Request, make_plan
 from snaprebuild.operations.rebuild import rebuild
+from snaprebuild.operations.source import PartitionSource, open_source
 
 NOW = 1_800_000_000_000
 HOUR, DAY = 3_600_000, 86_400_000
@@ -62,3 +66,71 @@ def test_a_cut_time_index_costs_reading_and_no_producer(entries_kept: int, tmp_p
     found = {entry.producer_id: entry for entry in parse_snapshot((out / "t-0" / f"{30:020}.snapshot").read_bytes())}
     assert found[7] == ProducerEntry(7, 0, 1, 11, 0, RECENT), "an hour old, so a broker must know it"
     assert found[9] == ProducerEntry(9, 0, 0, 20, 0, RECENT)
+
+
+# --- after an unclean stop ------------------------------------------------------------------------------------------------
+
+
+def in_log_dir(tmp_path: Path, recovery_point: int | None, *, clean: bool) -> Path:
+    """The partition above, the index of its segment at 10 cut, so that it looks old, in a log directory of a broker."""
+    points = {} if recovery_point is None else {"t-0": recovery_point}
+    logs = make_log_dir(tmp_path / "logs", clean=clean, recovery_points=points)
+    partition(logs / "t-0", 1)
+    return logs
+
+
+def only(path: Path) -> PartitionSource:
+    (found,) = open_source([str(path)]).partitions
+    return found
+
+
+@pytest.mark.parametrize(
+    ("recovery_point", "window"),
+    [
+        (32, 2),  # everything was flushed
+        (20, 2),  # the segment at 10 ends here, and is not recovered
+        (19, 1),
+        (11, 1),
+        (10, 1),
+        (9, 0),
+        (None, 0),  # a broker takes 0 for a partition that the checkpoint does not name
+    ],
+)
+def test_above_the_recovery_point_of_an_unclean_stop_no_index_is_believed(
+    recovery_point: int | None, window: int, tmp_path: Path
+) -> None:
+    source = only(in_log_dir(tmp_path, recovery_point, clean=False))
+    assert window_index(source, Clock(NOW, DAY)) == window
+    below = 0 if recovery_point is None else recovery_point
+    hints = [largest_timestamp_hint(source, index) for index in range(3)]
+    assert hints == [hint if end <= below else None for hint, end in ((OLD, 10), (OLD, 20), (RECENT, 30))]
+
+
+@pytest.mark.parametrize("recovery_point", [32, 19, 9, None])
+def test_after_a_clean_stop_every_index_is_believed(recovery_point: int | None, tmp_path: Path) -> None:
+    source = only(in_log_dir(tmp_path, recovery_point, clean=True))
+    assert window_index(source, Clock(NOW, DAY)) == 2
+
+
+def test_of_a_copy_without_the_files_of_a_broker_nothing_is_known(tmp_path: Path) -> None:
+    partition(tmp_path / "t-0", 1)
+    assert window_index(only(tmp_path / "t-0"), Clock(NOW, DAY)) == 2
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_time_index_that_a_crash_cut(clean: bool, tmp_path: Path) -> None:
+    """The window alone, so that no later evidence makes up for it. After a clean stop the index is believed, and nothing is claimed."""
+    logs, out = in_log_dir(tmp_path, 12, clean=clean), tmp_path / "out"
+    request = Request(
+        (str(logs),), out=str(out), replay_from="window", offset_from=30, offset_to=30, as_of_ms=NOW, expiration_ms=DAY
+    )
+    plan = make_plan(request)
+    assert plan.partitions[0].retention_frees_ms == (RECENT + plan.retention_ms if clean else None)
+    (boundary,) = rebuild(plan, jobs=1).partitions[0].boundaries
+    found = {entry.producer_id: entry for entry in parse_snapshot((out / "t-0" / f"{30:020}.snapshot").read_bytes())}
+    assert found[9] == ProducerEntry(9, 0, 0, 20, 0, RECENT)
+    if clean:
+        assert 7 not in found
+        assert not boundary.snapshot_class.may_go_in_place
+    else:
+        assert found[7] == ProducerEntry(7, 0, 1, 11, 0, RECENT), "an hour old, so a broker must know it"

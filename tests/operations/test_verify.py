@@ -9,9 +9,9 @@ from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, snapshot_byte
 from manifests import FIXTURES, PartitionFixture
 
 from formats.producer_snapshot import ProducerEntry
-from snaprebuild.operations import schedule
+from snaprebuild.operations import crosscheck, schedule
 from snaprebuild.operations.evidence import Clock
-from snaprebuild.operations.findings import exit_code_of
+from snaprebuild.operations.findings import Severity, exit_code_of
 from snaprebuild.operations.source import Selection, open_source
 from snaprebuild.operations.verify import VerifyResult, verify
 from snaprebuild.storage import log_dir
@@ -32,14 +32,15 @@ def test_what_is_missing_in_every_bundled_partition(partition_fixture: Partition
     assert verdict.bytes_read == sum(part.bytes for part in partition_fixture.segments) or partition_fixture.fixture == "damaged"
 
 
-def test_workers_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = verified(FIXTURES / "kafka4-mixed")
+@pytest.mark.parametrize(("fixture", "snapshots"), [("kafka4-mixed", 24), ("kafka27-compacted", 12)])
+def test_workers_say_the_same(fixture: str, snapshots: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = verified(FIXTURES / fixture)
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-    two = verified(FIXTURES / "kafka4-mixed", jobs=2)
+    two = verified(FIXTURES / fixture, jobs=2)
     assert [(p.snapshots, p.missing, p.findings) for p in one.partitions] == [
         (p.snapshots, p.missing, p.findings) for p in two.partitions
     ]
-    assert sum(len(partition.snapshots) for partition in two.partitions) == 24
+    assert sum(len(partition.snapshots) for partition in two.partitions) == snapshots
 
 
 def test_a_snapshot_at_the_first_offset_is_judged_by_none(tmp_path: Path) -> None:
@@ -99,6 +100,81 @@ def test_partitions_without_a_segment(tmp_path: Path) -> None:
     assert [finding.path for finding in result.findings] == [str(irregular / f"{0:020d}.log")]
 
 
+# --- limits ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_run_lists_the_first_differences_and_counts_all(jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three partitions of four producers each, two of them not in the snapshots: six differences, of which five may be listed."""
+    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+    monkeypatch.setattr(crosscheck, "DIFFERENCES_OF_A_RUN_MAX", 5)
+    logs = make_log_dir(tmp_path / "logs")
+    entries = [ProducerEntry(producer, 0, 0, producer, 0, CLOCK.as_of_ms) for producer in range(4)]
+    data = b"".join(batch(producer, producer_id=producer, timestamp=CLOCK.as_of_ms) for producer in range(4))
+    for number in range(3):
+        partition = write_partition(logs / f"t-{number}", {0: data})
+        (partition / snapshot_name(4)).write_bytes(snapshot_bytes(entries[2:]))
+    result = verified(logs, jobs=jobs)
+    comparisons = [partition.snapshots[0].comparison for partition in result.partitions]
+    assert [[each.producer_id for each in comparison.differences] for comparison in comparisons] == [[0, 1], [0, 1], [0]]
+    assert {(comparison.difference_count, comparison.certain_count) for comparison in comparisons} == {(2, 2)}
+    assert result.differences_not_listed == 1
+    wrong = [finding.message for finding in result.findings if finding.code == "wrong-snapshot"]
+    assert len(wrong) == 3
+    assert all("producer 0: a retry of sequence 0" in message for message in wrong), "told whether it is listed or not"
+
+
+# --- a log that ends below its snapshots -----------------------------------------------------------------------------------
+
+
+def shortened(root: Path, *, clean: bool = True) -> Path:
+    """A log that ended at 8231, where its snapshot lies, without its last segment, which began at 7637."""
+    logs = copy_of("kafka27-mixed", root)
+    if not clean:
+        (logs / ".kafka_cleanshutdown").unlink()
+    for path in (logs / "mixed-0").glob(f"{7637:020d}.*"):
+        if path.suffix != ".snapshot":
+            path.unlink()
+    return logs
+
+
+def test_a_log_that_lost_its_tail(tmp_path: Path) -> None:
+    result = verified(shortened(tmp_path))
+    (finding,) = result.findings
+    assert (finding.code, finding.severity, finding.offset) == ("snapshot-above-log-end", Severity.FINDING, 8231)
+    assert "the log ends at 7637, below the snapshot at 8231: the log lost its tail" in finding.message
+    (mixed,) = [each for each in result.partitions if each.source.topic_partition == "mixed-0"]
+    verdicts = {each.offset: each.comparison for each in mixed.snapshots}
+    assert verdicts[7637].status.value == "equal", "at the log end itself there is nothing to say"
+    assert (verdicts[8231].status.value, verdicts[8231].reason) == ("unverifiable", "lies above the log end 7637")
+
+
+def test_a_crashed_broker_may_leave_a_snapshot_above_its_log_end(tmp_path: Path) -> None:
+    """Segments are synced after the snapshot, if at all."""
+    (finding,) = verified(shortened(tmp_path, clean=False)).findings
+    assert (finding.code, finding.severity) == ("snapshot-above-log-end", Severity.NOTE)
+    assert "its broker did not stop cleanly" in finding.message
+
+
+def test_several_snapshots_above_the_log_end(tmp_path: Path) -> None:
+    """Nothing tells how the broker of a bare copy stopped; without any segment everything is gone."""
+    partition = tmp_path / "t-0"
+    write_partition(partition, {0: batch(0, producer_id=7, timestamp=CLOCK.as_of_ms)})
+    for offset in (1, 5, 9):
+        (partition / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
+    result = verified(partition)
+    assert {finding.code for finding in result.findings} == {"wrong-snapshot", "snapshot-above-log-end"}
+    (finding,) = [each for each in result.findings if each.code == "snapshot-above-log-end"]
+    assert "the log ends at 1, below the snapshot at 9 and 1 more" in finding.message
+    assert finding.severity is Severity.FINDING
+    selected = verified(partition, selection=Selection(offset_to=5)).findings
+    assert "below the snapshot at 5:" in next(each.message for each in selected if each.code == finding.code)
+    assert all(each.code != finding.code for each in verified(partition, selection=Selection(offset_to=4)).findings)
+    (partition / f"{0:020d}.log").unlink()
+    (finding,) = verified(partition).findings
+    assert "the log ends at 0, below the snapshot at 9 and 2 more" in finding.message
+
+
 def test_progress_and_selection() -> None:
     told: list[tuple[str, int]] = []
     result = verified(
@@ -110,3 +186,11 @@ def test_progress_and_selection() -> None:
     assert {name for name, _ in told} == {"mixed-0"}
     sizes = [path.stat().st_size for path in sorted((FIXTURES / "kafka27-mixed" / "logs" / "mixed-0").glob("*.log"))]
     assert [size for _, size in told] == sizes
+
+
+def test_progress_of_segments_that_are_cut() -> None:
+    told: list[int] = []
+    directory = FIXTURES / "kafka27-compacted" / "logs" / "compacted-0"
+    verified(directory, progress=lambda _, size_bytes: told.append(size_bytes))
+    assert len(told) > 10
+    assert sum(told) == sum(path.stat().st_size for path in directory.glob("*.log"))

@@ -60,6 +60,7 @@ from snaprebuild.replay.segment_effect import (
     SET,
     SegmentEffect,
     TransactionCloses,
+    _grouped_effect,
     compose,
     effect_of_block,
     effect_of_entries,
@@ -241,6 +242,14 @@ def test_a_segment_in_blocks_is_the_segment(log: GeneratedLog, cuts: st.DataObje
     assert_same(effect_of_log(log, block_bytes), whole)
     segments = log.segments(cuts.draw(cuts_of(log)))
     assert_same(functools.reduce(compose, [effect_of_log(segment, block_bytes) for segment in segments]), whole)
+
+
+@given(log=logs(), block_bytes=block_sizes)
+def test_the_short_way_for_plain_producers_is_the_long_one(log: GeneratedLog, block_bytes: int) -> None:
+    for block in HeaderReader(BytesSegment(log.data), block_bytes=block_bytes):
+        rows = np.flatnonzero(block.column("producer_id") >= 0)
+        if len(rows):
+            assert_same(effect_of_block(block), _grouped_effect(block, rows))
 
 
 @given(log=logs(), data=st.data())

@@ -16,13 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from manifests import PartitionFixture
 from simulated_broker import Client, SimulatedBroker
-from strategies import GeneratedLog, batch_of, block_sizes, header_of, logs, message_of
+from strategies import GeneratedLog, LogBatch, batch_of, block_sizes, header_of, logs, message_of
 
-from formats.batch_headers import BytesSegment, HeaderReader, TailKind
+from formats.batch_headers import BytesSegment, HeaderReader, Tail, TailKind
 from formats.checksum import crc32, crc32c
 from formats.errors import TruncatedError
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, effect_of_block
-from snaprebuild.replay.segment_summary import BAD_CRC_LISTED_MAX, SegmentSummary, summarise_segment
+from snaprebuild.replay.segment_summary import BAD_CRC_LISTED_MAX, SegmentSummary, summarise_pieces, summarise_segment
+from snaprebuild.replay.transactions import needed_closes
 
 FACTS = (
     "batches",
@@ -87,7 +88,7 @@ def test_facts_of_generated_logs(log: GeneratedLog, block_bytes: int, shift: int
     source = BytesSegment(log.data)
     summary = summarise_segment(source, base, block_bytes=block_bytes)
     assert facts_of(summary) == naive(read_reference(source), base)
-    assert (summary.base_offset, summary.size_bytes, summary.bad_crc_count, summary.crc_checked) == (base, len(log.data), 0, True)
+    assert (summary.base_offset, summary.size_bytes, summary.bad_crc_count) == (base, len(log.data), 0)
     assert summary.tail.kind is TailKind.CLEAN
     assert summary.bytes_read >= len(log.data)
 
@@ -99,8 +100,114 @@ def test_effect_is_that_of_its_blocks_however_they_are_joined(seed: int, block_b
     whole = functools.reduce(compose, map(effect_of_block, HeaderReader(BytesSegment(log.data))), IDENTITY)
     hint = np.array(log.positions[::2], dtype=np.int64) if has_hint else None
     summary = summarise_segment(BytesSegment(log.data), 0, hint=hint, block_bytes=block_bytes)
-    assert same_effect(summary.effect, whole)
+    assert same_effect(summary.effect, whole.with_closes(needed_closes(whole.closes)))
     assert facts_of(summary) == naive(read_reference(BytesSegment(log.data)), 0)
+
+
+def cut_by_hand(log: GeneratedLog, cuts: Sequence[int], *, is_last: bool) -> list[tuple[int | None, list[LogBatch]]]:
+    """The cuts that are reached, each with the batches since the one before; and the rest with None."""
+    waiting, pieces, piece = list(cuts), [], []
+    for batch in log.batches:
+        while waiting and batch.header.last_offset >= waiting[0]:
+            pieces.append((waiting.pop(0), piece))
+            piece = []
+        piece.append(batch)
+    for cut in [] if is_last else waiting:
+        pieces.append((cut, piece))
+        piece = []
+    return [*pieces, (None, piece)]
+
+
+def piece_by_piece(log: GeneratedLog, base: int, cuts: Sequence[int], block_bytes: int, *, is_last: bool) -> Counter[str]:
+    """Each piece is what a segment of its batches alone is, and together they are the whole. Returns what was seen."""
+    seen: Counter[str] = Counter()
+    source = BytesSegment(log.data)
+    pieces = summarise_pieces(source, base, cuts, is_last=is_last, block_bytes=block_bytes)
+    expected = cut_by_hand(log, cuts, is_last=is_last)
+    assert [piece.cut_offset for piece in pieces] == [cut for cut, _ in expected]
+    start, position, rest = base, 0, log.batches
+    for piece, (cut, batches) in zip(pieces, expected, strict=True):
+        alone, rest = GeneratedLog(tuple(batches)), rest[len(batches) :]
+        assert facts_of(piece) == naive(Reading(alone.headers, [], [], Tail(TailKind.CLEAN, 0)), start)
+        assert same_effect(piece.effect, summarise_segment(BytesSegment(alone.data), start).effect)
+        position += len(alone.data)
+        assert (piece.size_bytes, piece.tail) == (len(alone.data), Tail(TailKind.CLEAN, position))
+        start = piece.next_offset
+        around = [
+            at.header.base_offset for at in rest[:1] if cut is not None and at.header.magic == 2 and at.header.base_offset < cut
+        ]
+        assert piece.cut_batch_offset == (around[0] if around else None)
+        if cut is not None:
+            seen["inside a batch"] += bool(around)
+            seen["at the end of a batch"] += cut == start
+            seen["in a gap"] += cut > start and bool(rest) and not around
+            seen["behind the last batch"] += cut > start and not rest
+            seen["without a batch"] += not batches
+    whole = summarise_segment(source, base, block_bytes=block_bytes)
+    joined = functools.reduce(compose, (piece.effect for piece in pieces))
+    assert same_effect(joined.with_closes(needed_closes(joined.closes)), whole.effect)
+    assert sum(piece.bytes_read for piece in pieces) == whole.bytes_read
+    return seen
+
+
+def test_pieces_of_generated_segments() -> None:
+    reached: Counter[str] = Counter()
+
+    @settings(max_examples=300)
+    @given(logs(max_batches=20), block_sizes, st.data())
+    def holds(log: GeneratedLog, block_bytes: int, data: st.DataObject) -> None:
+        base = log.batches[0].header.base_offset if log.batches else 0
+        end = log.batches[-1].header.last_offset + 1 if log.batches else 0
+        ends = [end, *(at for batch in log.batches for at in (batch.header.base_offset, batch.header.last_offset + 1))]
+        near = sorted({at + step for at in ends for step in (-1, 0, 1, 3) if at + step > base})
+        cuts = sorted(data.draw(st.sets(st.sampled_from(near), max_size=8)))
+        reached.update(piece_by_piece(log, base, cuts, block_bytes, is_last=data.draw(st.booleans())))
+
+    holds()
+    assert all(reached[name] for name in reached), reached
+    assert len(reached) == 5
+
+
+@given(st.integers(0, 2**64 - 1), block_sizes, st.data())
+def test_pieces_with_hints_and_wrong_checksums(seed: int, block_bytes: int, data: st.DataObject) -> None:
+    """Every damaged batch is named by the piece that holds it, and a cut is not said to lie inside a batch that may be anything."""
+    batches = [batch for part in SimulatedBroker(seed, 3).segments for batch in part.batches]
+    log = GeneratedLog(tuple(batches))
+    rows = data.draw(st.sets(st.integers(0, len(batches) - 1)))
+    cuts = sorted(data.draw(st.sets(st.integers(1, batches[-1].header.last_offset + 1), max_size=8)))
+    source = BytesSegment(damaged_at(log.data, [log.positions[row] for row in rows]))
+    hint = np.array(log.positions[::2], dtype=np.int64)
+    pieces = summarise_pieces(source, 0, cuts, is_last=True, hint=hint, block_bytes=block_bytes)
+    bad = {batches[row].header.base_offset for row in rows}
+    for piece, (cut, held) in zip(pieces, cut_by_hand(log, cuts, is_last=True), strict=True):
+        offsets = [batch.header.base_offset for batch in held]
+        assert [offset for _, offset in piece.bad_crc] == [offset for offset in offsets if offset in bad]
+        assert piece.bad_crc_count == len(piece.bad_crc)
+        around = [
+            at.header.base_offset for at in batches if cut is not None and at.header.base_offset < cut <= at.header.last_offset
+        ]
+        assert piece.cut_batch_offset == next((offset for offset in around if offset not in bad), None)
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize("tail", [b"\1", bytes(100), b"\xff" * 60])
+def test_cuts_behind_a_damaged_end_make_no_piece(tail: bytes, is_last: bool) -> None:
+    """At the end itself the state is known; in the last segment that is the log end, unless a broker throws there."""
+    client = Client(7, is_transactional=False)
+    data = GeneratedLog(tuple(client.data(offset, 1, 5) for offset in range(5, 9))).data
+    *pieces, rest = summarise_pieces(BytesSegment(data + tail), 5, (7, 9, 12), is_last=is_last)
+    at_end = [] if is_last and tail[0] != 0xFF else [(9, 9, TailKind.CLEAN)]
+    assert [(piece.cut_offset, piece.next_offset, piece.tail.kind) for piece in pieces] == [(7, 7, TailKind.CLEAN), *at_end]
+    assert (rest.next_offset, rest.tail.kind is TailKind.CLEAN) == (9, False)
+
+
+def test_pieces_where_offsets_do_not_ascend() -> None:
+    """The first batch in log order that does not end below the cut, as a search for an offset finds it; disorder stays disorder."""
+    client = Client(7, is_transactional=False)
+    log = GeneratedLog(tuple(client.data(offset, 1, 5) for offset in (0, 9, 1, 2, 20)))
+    first, second, rest = summarise_pieces(BytesSegment(log.data), 0, (2, 15), is_last=True)
+    assert (first.batches, second.batches, rest.batches) == (1, 3, 1)
+    assert (first.disorder_offset, second.disorder_offset, rest.disorder_offset) == (None, 1, None)
 
 
 def test_facts_of_bundled_segments(partition_fixture: PartitionFixture) -> None:
@@ -143,7 +250,7 @@ def test_every_wrong_checksum_is_named(seed: int, block_bytes: int, data: st.Dat
             position in [listed for listed, _ in summary.bad_crc]
         )
     unchecked = summarise_segment(BytesSegment(damaged), 0, block_bytes=block_bytes, check_crc=False)
-    assert (unchecked.bad_crc_count, unchecked.bad_crc, unchecked.crc_checked) == (0, (), False)
+    assert (unchecked.bad_crc_count, unchecked.bad_crc) == (0, ())
     assert facts_of(unchecked) == facts_of(summary)
 
 

@@ -7,6 +7,7 @@ import struct
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,13 +16,13 @@ from manifests import FIXTURES, PartitionFixture
 from simulated_broker import Client, SimulatedBroker
 from strategies import GeneratedLog, cuts_of, logs
 
-from formats.batch_headers import BytesSegment
+from formats.batch_headers import BytesSegment, HeaderReader
 from formats.producer_snapshot import read_entries
 from formats.transaction_index import AbortedTransaction
 from snaprebuild.replay.producer_state import InvalidTransactionStateError, ProducerState
-from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, effect_of_entries
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, effect_of_block, effect_of_entries
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_segment
-from snaprebuild.replay.transactions import OpenTransactions, completed_in
+from snaprebuild.replay.transactions import OpenTransactions, needed_closes
 
 EXAMPLES = max(settings.get_profile(settings.get_current_profile_name()).max_examples, 200)
 ABORTED = struct.Struct(">hqqqq")
@@ -47,9 +48,9 @@ def by_fold(segments: list[GeneratedLog], state: ProducerState) -> list[Rows]:
 def by_effects(summaries: list[SegmentSummary], before: SegmentEffect = IDENTITY) -> list[Rows]:
     transactions, found = OpenTransactions(), []
     for summary in summaries:
-        completed = completed_in(before, summary.effect.closes)
-        before = compose(before, summary.effect).without_closes()
-        found.append(rows_of(transactions.aborted_in(completed, before)))
+        after = compose(before, summary.effect)
+        before = after.without_closes()
+        found.append(rows_of(transactions.aborted_in(after.closes.without_orphans(), before)))
     return found
 
 
@@ -97,6 +98,25 @@ def test_simulated_brokers() -> None:
     holds()
     assert len(reached) == 5
     assert all(reached.values()), reached
+
+
+def test_few_closes_are_kept() -> None:
+    """Whatever number of transactions commits: one for each producer at most, and two for each that was aborted."""
+    reached: Counter[str] = Counter()
+
+    @settings(max_examples=EXAMPLES)
+    @given(st.integers(0, 2**64 - 1))
+    def holds(seed: int) -> None:
+        batches = [batch for segment in SimulatedBroker(seed, 8).segments for batch in segment.batches]
+        effect = effect_of_block(next(iter(HeaderReader(BytesSegment(GeneratedLog(tuple(batches)).data)))))
+        kept = needed_closes(effect.closes)
+        assert len(kept) <= len(effect) + 2 * int(kept.is_aborted.sum())
+        assert np.count_nonzero(kept.is_aborted) == np.count_nonzero(effect.closes.is_aborted)
+        assert len(needed_closes(kept)) == len(kept)
+        reached["dropped"] += len(effect.closes) - len(kept)
+
+    holds()
+    assert reached["dropped"] > EXAMPLES
 
 
 def test_by_hand() -> None:

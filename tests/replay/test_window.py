@@ -1,7 +1,7 @@
 """The window: where it begins, what a witness may be believed, what stays open. Each condition has an example that needs it.
 
 Every example is a small log in two parts, below the window and inside it, and its truth is the specification fold over both. The proof as a
-whole is tested in ``tests/operations/test_replay_partition.py``, against full replays of thousands of generated logs.
+whole is tested in ``tests/operations/test_replay_window.py``, against full replays of thousands of generated logs.
 """
 
 from __future__ import annotations

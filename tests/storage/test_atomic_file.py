@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedError, WriteFailedError
-from snaprebuild.storage.atomic_file import OS, FileCalls, Ownership, aside_name, create_file, set_aside
+from snaprebuild.errors import AlreadyExistsError, BusyError, OutcomeUnknownError, RefusedError, WriteFailedError
+from snaprebuild.storage.atomic_file import OS, FileCalls, Ownership, aside_name, create_file, remove_second_name, set_aside
 
 NAME = "00000000000000001123.snapshot"
 TEMPORARY = "00000000000000001123.snapshot.tmp"
@@ -413,7 +413,7 @@ def race(directory: str, rounds: int, number: int, barrier, results) -> None:
             create_file(directory, name, data, owner=None, temporary_name=f"{name}.tmp")
             results.put((name, number))
         except WriteFailedError as error:
-            assert isinstance(error, AlreadyExistsError) or "another run writes this file now" in str(error)  # noqa: PT017
+            assert isinstance(error, AlreadyExistsError | BusyError)  # noqa: PT017
 
 
 def test_many_runs_at_once(tmp_path):
@@ -433,6 +433,113 @@ def test_many_runs_at_once(tmp_path):
         name: bytes([number]) * 10_000 for name, number in winners.items()
     }
     assert len(winners) > rounds // 2
+
+
+# --- the temporary name of a whole file --------------------------------------------------------------------------------
+
+
+def left_between_link_and_unlink(directory: Path) -> None:
+    (directory / NAME).write_bytes(DATA)
+    (directory / TEMPORARY).hardlink_to(directory / NAME)
+
+
+def contents(directory: Path) -> dict[str, tuple[object, ...]]:
+    return {
+        path.name: (path.lstat().st_ino, path.lstat().st_mtime_ns, path.is_file() and path.read_bytes())
+        for path in directory.iterdir()
+    }
+
+
+def test_the_second_name_of_a_whole_file_is_removed(tmp_path):
+    left_between_link_and_unlink(tmp_path)
+    before = contents(tmp_path)
+    assert remove_second_name(tmp_path, NAME, TEMPORARY)
+    assert contents(tmp_path) == {NAME: before[NAME]}
+    assert (tmp_path / NAME).stat().st_nlink == 1
+    assert not remove_second_name(tmp_path, NAME, TEMPORARY)
+
+
+def third_name(directory: Path) -> None:
+    left_between_link_and_unlink(directory)
+    (directory / "kept by somebody").hardlink_to(directory / NAME)
+
+
+def equal_bytes(directory: Path) -> None:
+    (directory / NAME).write_bytes(DATA)
+    (directory / TEMPORARY).write_bytes(DATA)
+
+
+def each_with_another_name(directory: Path) -> None:
+    equal_bytes(directory)
+    (directory / "one").hardlink_to(directory / NAME)
+    (directory / "other").hardlink_to(directory / TEMPORARY)
+
+
+def file_beside(kind: str, other: str):
+    def make(directory: Path) -> None:
+        (directory / other).write_bytes(DATA)
+        (directory / "second").hardlink_to(directory / other)
+        if kind != "absent":
+            occupy(directory / (NAME if other == TEMPORARY else TEMPORARY), kind)
+
+    return make
+
+
+def link_to_the_other(name: str, other: str):
+    def make(directory: Path) -> None:
+        (directory / other).write_bytes(DATA)
+        (directory / "second").hardlink_to(directory / other)
+        (directory / name).symlink_to(other)
+
+    return make
+
+
+NOT_OURS = {
+    "nothing": lambda _directory: None,
+    "third name": third_name,
+    "equal bytes": equal_bytes,
+    "each with another name": each_with_another_name,
+    "link to the file": link_to_the_other(TEMPORARY, NAME),
+    "link to the temporary file": link_to_the_other(NAME, TEMPORARY),
+    **{f"{kind} beside a file": file_beside(kind, NAME) for kind in ("absent", "directory", "pipe", "dangling link")},
+    **{f"{kind} beside a temporary file": file_beside(kind, TEMPORARY) for kind in ("absent", "directory", "pipe")},
+}
+
+
+@pytest.mark.parametrize("case", NOT_OURS)
+def test_nothing_else_is_removed(tmp_path, case):
+    NOT_OURS[case](tmp_path)
+    before = contents(tmp_path)
+    assert not remove_second_name(tmp_path, NAME, TEMPORARY)
+    assert contents(tmp_path) == before
+
+
+def test_the_second_name_is_not_removed_while_its_run_lives(tmp_path):
+    left_between_link_and_unlink(tmp_path)
+    before = contents(tmp_path)
+    with another_process(LOCKS_AND_WAITS, tmp_path / TEMPORARY, "F_OFD_SETLK"):
+        assert not remove_second_name(tmp_path, NAME, TEMPORARY)
+        assert contents(tmp_path) == before
+    assert remove_second_name(tmp_path, NAME, TEMPORARY)
+
+
+@pytest.mark.parametrize("change", ["third name", "no name", "another temporary file"])
+def test_names_that_change_while_we_look(tmp_path, change):
+    left_between_link_and_unlink(tmp_path)
+
+    class ChangesBeforeTheLock(FileCalls):
+        def lock(self, fd: int) -> None:
+            if change == "third name":
+                (tmp_path / "third").hardlink_to(tmp_path / NAME)
+            elif change == "no name":
+                (tmp_path / NAME).rename(tmp_path / "elsewhere")
+            else:
+                (tmp_path / TEMPORARY).rename(tmp_path / "elsewhere")
+                (tmp_path / TEMPORARY).write_bytes(b"of another run")
+            super().lock(fd)
+
+    assert not remove_second_name(tmp_path, NAME, TEMPORARY, calls=ChangesBeforeTheLock())
+    assert len(os.listdir(tmp_path)) == {"third name": 3, "no name": 2, "another temporary file": 3}[change]
 
 
 # --- file systems that lack something ----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from manifests import FIXTURES, partition_fixtures
 
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage import log_dir
-from snaprebuild.storage.log_dir import Discovery, find_partitions, read_leader_epochs, read_log_dir, read_topic_id
+from snaprebuild.storage.log_dir import Discovery, find_partitions, read_leader_epochs, read_log_dir
 
 
 def names(found: Discovery) -> list[str]:
@@ -41,7 +41,6 @@ def test_log_directories_are_told_by_what_is_in_them(tmp_path: Path) -> None:
     assert names(found) == ["t-2", "t-0", "t-1"]
     assert [each.state.path for each in found.log_dirs] == [str(tmp_path / "copies-2"), str(disk)]
     assert [each.state.is_broker_directory for each in found.log_dirs] == [False, True]
-    assert found.relative == {str(disk / "t-0"): "data-1/t-0", str(disk / "t-1"): "data-1/t-1", str(bare): "copies-2/t-2"}
     assert found.named == set()
     assert find_partitions([str(bare)]).named == {str(bare)}
 
@@ -137,16 +136,11 @@ def test_a_small_file_that_cannot_be_read(tmp_path: Path) -> None:
     assert state.recovery_points is None
 
 
-def test_leader_epochs_and_topic_ids(tmp_path: Path) -> None:
+def test_leader_epochs(tmp_path: Path) -> None:
     logs = copy_of("kafka4-mixed", tmp_path)
     (found,) = find_partitions([str(logs / "mixed-0")]).log_dirs[0].partitions
     lines = (logs / "mixed-0" / "leader-epoch-checkpoint").read_text().splitlines()[2:]
     assert read_leader_epochs(found) == tuple(tuple(int(part) for part in line.split()) for line in lines)
-    text = (logs / "mixed-0" / "partition.metadata").read_text()
-    topic_id = next(line.split(": ")[1] for line in text.splitlines() if line.startswith("topic_id"))
-    assert read_topic_id(found) == topic_id
-    (old,) = find_partitions([str(FIXTURES / "kafka27-mixed" / "logs" / "plain-0")]).log_dirs[0].partitions
-    assert read_topic_id(old) is None, "there were none in 2.7"
     bare = write_partition(tmp_path / "bare" / "t-0", {0: batch(0)})
     (partition,) = find_partitions([str(bare)]).log_dirs[0].partitions
     assert read_leader_epochs(partition) is None

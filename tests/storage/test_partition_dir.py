@@ -82,7 +82,7 @@ def test_every_name_where_it_belongs(tmp_path: Path) -> None:
     assert found.swapped == (f"{3:020d}.log.swap", f"{4:020d}.index.cleaned")
     assert found.misnamed == ("report.snapshot",)
     assert found.sub_directories == ("below",)
-    assert (found.has_leader_epochs, found.has_metadata) == (True, True)
+    assert found.has_leader_epochs
     assert found.others == 2, "notes.txt, and what was set aside"
     assert found.snapshot_at(7) is not None
     assert found.snapshot_at(6) is None

@@ -22,7 +22,7 @@ def test_what_is_not_ours_is_not_replaced(content: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text(content)
     with pytest.raises(RefusedError, match="no plan or report of ours"):
-        write_text_file(str(path), "new\n")
+        write_text_file(str(path), ["new\n"])
     assert path.read_text() == content
 
 
@@ -34,12 +34,12 @@ def test_nothing_of_ours_lies_among_the_files_of_a_broker(name: str, tmp_path: P
     before = sorted(tmp_path.rglob("*"))
     for directory in (tmp_path / "logs", tmp_path / "logs" / "t-0"):
         with pytest.raises(RefusedError):
-            write_text_file(str(directory / name), "text")
+            write_text_file(str(directory / name), ["text"])
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_new_file(tmp_path: Path) -> None:
-    write_text_file(str(tmp_path / "plan.json"), "text\n")
+    write_text_file(str(tmp_path / "plan.json"), ["text\n"])
     assert (tmp_path / "plan.json").read_text() == "text\n"
     assert stat.S_IMODE((tmp_path / "plan.json").stat().st_mode) == 0o644
     assert os.listdir(tmp_path) == ["plan.json"]
@@ -49,14 +49,14 @@ def test_an_older_one_is_replaced_whole(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text(OLDER)
     with path.open() as reader:
-        write_text_file(str(path), "new\n")
+        write_text_file(str(path), ["new\n"])
         assert reader.read() == OLDER, "who reads the old one reads it to its end"
     assert path.read_text() == "new\n"
 
 
 def test_a_name_without_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write_text_file("plan.json", "text")
+    write_text_file("plan.json", ["text"])
     assert (tmp_path / "plan.json").read_text() == "text"
 
 
@@ -70,7 +70,7 @@ def test_a_failure_leaves_the_older_one_and_nothing_else(call: str, tmp_path: Pa
 
     monkeypatch.setattr(small_file.os, call, fails)
     with pytest.raises(WriteFailedError, match="No space left on device") as caught:
-        write_text_file(str(path), "new")
+        write_text_file(str(path), ["new"])
     monkeypatch.undo()
     assert (caught.value.path, caught.value.errno) == (str(path), 28)
     assert path.read_text() == OLDER
@@ -79,10 +79,10 @@ def test_a_failure_leaves_the_older_one_and_nothing_else(call: str, tmp_path: Pa
 
 def test_no_directory_to_write_to(tmp_path: Path) -> None:
     with pytest.raises(WriteFailedError, match="No such file"):
-        write_text_file(str(tmp_path / "absent" / "plan.json"), "text")
+        write_text_file(str(tmp_path / "absent" / "plan.json"), ["text"])
     (tmp_path / "directory").mkdir()
     with pytest.raises(RefusedError):
-        write_text_file(str(tmp_path / "directory"), "text")
+        write_text_file(str(tmp_path / "directory"), ["text"])
     assert os.listdir(tmp_path) == ["directory"]
 
 

@@ -1,0 +1,87 @@
+"""What became of a plan: the values that ``rebuild`` returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from snaprebuild.operations.findings import Finding, Severity
+from snaprebuild.operations.plan import PartitionPlan, Plan
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.difference import Comparison
+
+__all__ = ["EQUAL", "KEPT", "LEFT_OUT", "WOULD_WRITE", "WRITTEN", "BoundaryResult", "PartitionResult", "RebuildResult"]
+
+WRITTEN, EQUAL, KEPT, LEFT_OUT, WOULD_WRITE = "written", "equal", "kept", "left_out", "would_write"
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryResult:
+    """What became of one boundary.
+
+    Attributes:
+        offset: the boundary.
+        is_log_end: it is the log end offset.
+        action: ``written``, ``would_write`` (dry run), ``equal`` (is there already), ``kept`` (is there, differs, was not touched) or
+            ``left_out``.
+        snapshot_class: of the rebuilt snapshot, or None when it was not rebuilt; ``reasons`` say why.
+        entries: count in the rebuilt snapshot, or None.
+        path: of the snapshot, or None.
+        set_aside: name that a wrong snapshot was moved to, or None.
+        comparison: with a snapshot that was there, or None.
+    """
+
+    offset: int
+    is_log_end: bool
+    action: str
+    snapshot_class: SnapshotClass | None
+    reasons: tuple[str, ...]
+    entries: int | None = None
+    path: str | None = None
+    set_aside: str | None = None
+    comparison: Comparison | None = None
+
+
+@dataclass(slots=True)
+class PartitionResult:
+    """What became of one partition.
+
+    Attributes:
+        plan: what was planned.
+        boundaries: one result for each wanted boundary, ascending.
+        findings: about this partition.
+        bytes_read: of its segments.
+        replay_index: segment where replay began in the end, and why.
+        seconds: from the first segment taken to the last file written.
+    """
+
+    plan: PartitionPlan
+    boundaries: list[BoundaryResult] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    bytes_read: int = 0
+    replay_index: int = 0
+    replay_reason: str = ""
+    seconds: float = 0.0
+
+    def say(self, code: str, severity: Severity, message: str, offset: int | None = None) -> None:
+        """Adds a finding about the partition; several writers may do so at once."""
+        self.findings.append(Finding(code, severity, self.plan.source.directory.path, message, offset))
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildResult:
+    """What became of a plan."""
+
+    plan: Plan
+    partitions: tuple[PartitionResult, ...]
+    is_dry_run: bool
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Those of the plan and of every partition."""
+        return (*self.plan.findings, *(finding for partition in self.partitions for finding in partition.findings))
+
+    @property
+    def differences_not_listed(self) -> int:
+        """Differing entries that are counted and not listed."""
+        comparisons = (boundary.comparison for partition in self.partitions for boundary in partition.boundaries)
+        return sum(each.difference_count - len(each.differences) for each in comparisons if each is not None)

@@ -1,0 +1,121 @@
+"""What rebuilt snapshots are handed to; ``write_in_place`` and ``write_out`` are the two ways to write them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from formats.file_names import snapshot_file_name, snapshot_temporary_file_name
+from formats.producer_snapshot import write_entries
+from snaprebuild.errors import StorageError
+from snaprebuild.operations.findings import Finding, Severity
+from snaprebuild.operations.plan import BoundaryPlan
+from snaprebuild.operations.rebuild_result import LEFT_OUT, BoundaryResult, PartitionResult
+from snaprebuild.replay.classes import Judgement
+from snaprebuild.replay.difference import Comparison
+from snaprebuild.storage.atomic_file import Ownership, create_file, remove_second_name
+
+__all__ = ["RebuiltSnapshot", "SnapshotWriter", "create_snapshot", "remove_other_name", "tell_class"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltSnapshot:
+    """What the replay gave for a wanted boundary.
+
+    Attributes:
+        wanted: the boundary.
+        target: directory that the snapshot goes to.
+        entries: of ``ENTRY_DTYPE``, by producer id.
+        judgement: class and reasons.
+        found: the snapshot that stands at this boundary in the partition, beside the replay; None without one.
+    """
+
+    wanted: BoundaryPlan
+    target: str
+    entries: np.ndarray
+    judgement: Judgement
+    found: Comparison | None
+
+    @property
+    def path(self) -> str:
+        """Where it goes."""
+        return os.path.join(self.target, snapshot_file_name(self.wanted.offset))
+
+    def left_out(self, why: str) -> BoundaryResult:
+        """The result of one that is not written."""
+        reasons = (why, *self.judgement.reasons)
+        return BoundaryResult(
+            self.wanted.offset, self.wanted.is_log_end, LEFT_OUT, self.judgement.snapshot_class, reasons, len(self.entries)
+        )
+
+    def result(self, action: str, *, aside: str | None = None, comparison: Comparison | None = None) -> BoundaryResult:
+        """The result of one that is there, or is to be."""
+        return BoundaryResult(
+            self.wanted.offset,
+            self.wanted.is_log_end,
+            action,
+            self.judgement.snapshot_class,
+            self.judgement.reasons,
+            len(self.entries),
+            self.path,
+            aside,
+            comparison,
+        )
+
+
+class SnapshotWriter(Protocol):
+    """Writes the snapshots of one partition. Several are written at once, each by a call of its own."""
+
+    def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
+        """Gives a rebuilt snapshot its name where that is due, and tells what became of it.
+
+        Raises:
+            AlreadyExistsError: a file of this name appeared meanwhile.
+            StorageError: it cannot be written, or what is there cannot be read.
+            RefusedError: nothing may be written here any more.
+        """
+        ...
+
+
+def tell_class(result: PartitionResult, rebuilt: RebuiltSnapshot) -> None:
+    """Logs the class of a snapshot that is to be written; one that proves too little is a finding."""
+    wanted, judgement = rebuilt.wanted, rebuilt.judgement
+    klass, reasons = judgement.snapshot_class, "; ".join(judgement.reasons)
+    log.info("%s at %d: %s: %s", result.plan.source.directory.path, wanted.offset, klass.value, reasons)
+    if not klass.may_go_in_place:
+        code = f"{klass.value.lower()}-boundary"
+        result.say(code, Severity.FINDING, "; ".join(judgement.reasons[:3]), wanted.offset)
+
+
+def create_snapshot(rebuilt: RebuiltSnapshot, owner: Ownership | None) -> None:
+    """Writes the file.
+
+    Raises:
+        AlreadyExistsError: the name is taken.
+        StorageError: as ``create_file``.
+    """
+    offset = rebuilt.wanted.offset
+    create_file(
+        rebuilt.target,
+        snapshot_file_name(offset),
+        write_entries(rebuilt.entries),
+        owner=owner,
+        temporary_name=snapshot_temporary_file_name(offset),
+    )
+
+
+def remove_other_name(result: PartitionResult, offset: int) -> None:
+    """Removes the temporary name that a killed run left to a whole snapshot. It harms nobody, so that it is no failure where it stays."""
+    name, target = snapshot_temporary_file_name(offset), result.plan.target
+    try:
+        if remove_second_name(target, snapshot_file_name(offset), name):
+            log.info("%s: %s was a second name of a whole snapshot, left by a run that was killed: removed", target, name)
+    except StorageError as error:
+        message = f"{name} is a second name of a whole snapshot, left by a run that was killed, and stays: {error.message}"
+        result.findings.append(Finding("left-over-temporary", Severity.NOTE, target, message, offset))

@@ -1,0 +1,89 @@
+"""Writes snapshots to another place (``--out``): everything that was asked for, and never over what stands there."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from formats.errors import FormatError
+from formats.producer_snapshot import read_entries
+from snaprebuild.errors import AlreadyExistsError, BusyError, WriteFailedError
+from snaprebuild.operations.findings import Severity
+from snaprebuild.operations.rebuild_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
+from snaprebuild.operations.replay_partition import Clock
+from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, create_snapshot, remove_other_name, tell_class
+from snaprebuild.replay.window import same_when_loaded
+from snaprebuild.storage.log_dir import read_small_file
+
+__all__ = ["OutWriter"]
+
+BUSY_SECONDS_MAX = 30.0
+"""How long a file is waited for that another run writes into the same ``--out``: a large one on a slow device takes seconds."""
+
+BUSY_STEP_SECONDS = 0.05
+
+
+class OutWriter(SnapshotWriter):
+    """Writes the snapshots of one partition to its directory below ``--out``, which is made when the first one is there."""
+
+    def __init__(self, result: PartitionResult, clock: Clock, *, dry_run: bool) -> None:
+        """Takes what decides.
+
+        Args:
+            result: of the partition; findings go there.
+            clock: expiry, for comparing with what is there.
+            dry_run: write nothing.
+        """
+        self._result = result
+        self._clock = clock
+        self._dry_run = dry_run
+
+    def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
+        """As ``SnapshotWriter.write``."""
+        tell_class(self._result, rebuilt)
+        is_equal = self._is_equal_there(rebuilt)
+        if is_equal is None:
+            if self._dry_run:
+                return rebuilt.result(WOULD_WRITE)
+            if _is_created(rebuilt):
+                return rebuilt.result(WRITTEN)
+            is_equal = self._is_equal_there(rebuilt)  # another run was faster
+        elif not self._dry_run:
+            remove_other_name(self._result, rebuilt.wanted.offset)
+        if is_equal:
+            return rebuilt.result(EQUAL)
+        self._result.say("different-file", Severity.FINDING, f"{rebuilt.path} is there and differs: kept", rebuilt.wanted.offset)
+        return rebuilt.result(KEPT)
+
+    def _is_equal_there(self, rebuilt: RebuiltSnapshot) -> bool | None:
+        """Whether the file that is there is equal as a map, after one expiry filter on both sides; None when there is none."""
+        # A file that is larger by far is not read to be compared.
+        bytes_max = 10 + 46 * (2 * len(rebuilt.entries) + 1_000_000)
+        data = read_small_file(rebuilt.path, bytes_max=bytes_max)
+        if data is None:
+            return None
+        try:
+            found = read_entries(data, file=rebuilt.path)
+        except FormatError:
+            return False
+        return same_when_loaded(found, rebuilt.entries, self._clock.as_of_ms, self._clock.expiration_ms)
+
+
+def _is_created(rebuilt: RebuiltSnapshot) -> bool:
+    """Creates a file; False where its name is taken. One that another run writes now is waited for: most likely it is the same."""
+    try:
+        os.makedirs(rebuilt.target, exist_ok=True)
+    except OSError as error:
+        raise WriteFailedError(f"cannot be created: {error.strerror}", path=rebuilt.target, errno=error.errno) from error
+    deadline = time.monotonic() + BUSY_SECONDS_MAX
+    while True:
+        try:
+            create_snapshot(rebuilt, None)
+        except AlreadyExistsError:
+            return False
+        except BusyError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(BUSY_STEP_SECONDS)
+        else:
+            return True

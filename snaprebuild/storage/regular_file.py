@@ -1,0 +1,30 @@
+"""Opening a file to read it: what stands in a directory is not trusted to be what its name says."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from snaprebuild.errors import ReadFailedError
+
+__all__ = ["open_regular_file"]
+
+
+def open_regular_file(path: str) -> tuple[int, os.stat_result]:
+    """Opens a regular file; a link is not followed and a pipe does not block.
+
+    Returns:
+        The descriptor, and what the file was when it was opened.
+
+    Raises:
+        ReadFailedError: it is absent (``errno`` is ENOENT), cannot be opened, or is no regular file.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise ReadFailedError(f"cannot be opened: {error.strerror}", path=path, errno=error.errno) from error
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(fd)
+        raise ReadFailedError("is no regular file", path=path)
+    return fd, status
