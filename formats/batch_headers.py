@@ -278,7 +278,7 @@ class HeaderReader:
         _legacy_in_columns(rows)
         bad = self._bad_crc(buffer, filled, offsets, rows, position) if self.check_crc else np.zeros(0, dtype=np.int64)
         columns = {name: _native(rows[name]) for name in self.columns}
-        control = np.flatnonzero(rows["attributes"] & ATTRIBUTE_CONTROL)
+        control = np.flatnonzero(rows["attributes"] & ATTRIBUTE_CONTROL != 0)
         chosen = rows.view(f"V{rows.dtype.itemsize}")[control].view(rows.dtype)
         counts = (chosen["producer_id"] >= 0) & (chosen["record_count"] != 0)
         return _Chunk(offsets + position, columns, control[counts], chosen[counts], bad)

@@ -376,8 +376,8 @@ def effect_of_block(block: HeaderBlock) -> SegmentEffect:
     is_plain = first != NONE
     touched = np.flatnonzero(is_plain)
 
-    # Indices instead of masks: numpy selects by a mask five times as slowly.
-    special = np.flatnonzero(column("attributes") & (ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL))
+    # Indices instead of masks, and of a bool: numpy selects by a mask, and looks for what is not 0 in other types, five times as slowly.
+    special = np.flatnonzero(column("attributes") & (ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL) != 0)
     is_plain[dense[special]] = False
     epoch = column("producer_epoch")
     if epoch.min() != epoch.max():
