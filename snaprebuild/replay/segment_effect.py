@@ -403,7 +403,7 @@ def _dense_ids(producer_id: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     low, high = int(producer_id.min()), int(producer_id.max())
     if high - low < DIRECT_IDS_PER_BATCH * len(producer_id):
-        return np.arange(low, high + 1), producer_id - low
+        return low + np.arange(high - low + 1), producer_id - low  # high + 1 may be no int64
     order = _stable_order(producer_id)
     starts = _starts(producer_id[order])
     dense = np.empty(len(producer_id), dtype=np.int64)
