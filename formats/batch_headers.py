@@ -11,10 +11,10 @@ is not whole (the broker's iterators end silently there), or bytes on which the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from construct import Struct
@@ -173,8 +173,20 @@ def _native(column: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True)
+class _Rows:
+    """What was found in some bytes: positions in the segment, the first bytes of each batch as rows, and those with a bad checksum."""
+
+    position_bytes: np.ndarray
+    rows: np.ndarray
+    bad_crc: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
 class _Chunk:
-    """What one block of bytes holds: as ``HeaderBlock``, but the control batches still as the bytes of their beginning."""
+    """The same in columns: as ``HeaderBlock``, but the control batches still as rows."""
 
     position_bytes: np.ndarray
     columns: dict[str, np.ndarray]
@@ -182,18 +194,49 @@ class _Chunk:
     control_rows: np.ndarray
     bad_crc: np.ndarray
 
+    def __len__(self) -> int:
+        return len(self.position_bytes)
 
-def _joined(chunks: list[_Chunk]) -> _Chunk:
-    if len(chunks) == 1:
-        return chunks[0]
-    before = np.cumsum([0, *(len(chunk.position_bytes) for chunk in chunks[:-1])])
+
+_Part = TypeVar("_Part", _Rows, _Chunk)
+
+
+def _in_groups(parts: Iterator[_Part], rows: int, join: Callable[[list[_Part]], _Part]) -> Iterator[_Part]:
+    """Parts put together until they have so many rows: array operations on few rows are not worth their fixed cost."""
+    waiting: list[_Part] = []
+    count = 0
+    for part in parts:
+        waiting.append(part)
+        count += len(part)
+        if count >= rows:
+            yield waiting[0] if len(waiting) == 1 else join(waiting)
+            waiting, count = [], 0
+    if waiting:
+        yield join(waiting)
+
+
+def _joined_rows(parts: list[_Rows]) -> _Rows:
+    return _Rows(
+        np.concatenate([part.position_bytes for part in parts]),
+        np.concatenate([part.rows.view(f"V{part.rows.dtype.itemsize}") for part in parts]).view(parts[0].rows.dtype),
+        _joined_indices([(part.bad_crc, len(part)) for part in parts]),
+    )
+
+
+def _joined_chunks(chunks: list[_Chunk]) -> _Chunk:
     return _Chunk(
         np.concatenate([chunk.position_bytes for chunk in chunks]),
         {name: np.concatenate([chunk.columns[name] for chunk in chunks]) for name in chunks[0].columns},
-        np.concatenate([chunk.control + rows for chunk, rows in zip(chunks, before, strict=True)]),
+        _joined_indices([(chunk.control, len(chunk)) for chunk in chunks]),
         np.concatenate([chunk.control_rows for chunk in chunks]),
-        np.concatenate([chunk.bad_crc + rows for chunk, rows in zip(chunks, before, strict=True)]),
+        _joined_indices([(chunk.bad_crc, len(chunk)) for chunk in chunks]),
     )
+
+
+def _joined_indices(parts: list[tuple[np.ndarray, int]]) -> np.ndarray:
+    """Indices into parts of so many rows, as indices into all of them."""
+    before = np.cumsum([0, *(rows for _, rows in parts[:-1])])
+    return np.concatenate([indices + rows for (indices, _), rows in zip(parts, before, strict=True)])
 
 
 @dataclass(slots=True)
@@ -225,24 +268,18 @@ class HeaderReader:
     bytes_read: int = 0
 
     def __iter__(self) -> Iterator[HeaderBlock]:
-        chunks: list[_Chunk] = []
-        for chunk in self._chunks():
-            chunks.append(chunk)
-            if sum(len(chunk.position_bytes) for chunk in chunks) >= self.block_rows:
-                block, fault = self._block(_joined(chunks))
-                chunks = []
-                if len(block):
-                    yield block
-                if fault is not None:
-                    self.tail = fault
-                    return
-        if chunks:
-            block, fault = self._block(_joined(chunks))
+        # Columns are made of rows that are still in the processor's cache; blocks are put together of columns.
+        groups = _in_groups(self._rows(), min(CHUNK_ROWS, self.block_rows), _joined_rows)
+        chunks = _in_groups(map(self._chunk, groups), self.block_rows, _joined_chunks)
+        for chunk in chunks:
+            block, fault = self._block(chunk)
             self.tail = fault or self.tail
             if len(block):
                 yield block
+            if fault is not None:
+                return
 
-    def _chunks(self) -> Iterator[_Chunk]:
+    def _rows(self) -> Iterator[_Rows]:
         """The bytes of the segment block by block, and what is read of them while they are there and in the processor's cache."""
         dtype = _row_dtype(self.grammar)
         capacity = min(max(self.block_bytes, 2 * limits.BATCH_HEADER_BYTES_MAX), max(self.source.size_bytes, 1))
@@ -263,25 +300,28 @@ class HeaderReader:
                     offsets, end = np.zeros(1, dtype=np.int64), size
                     rows = _gather(buffer, offsets, dtype)
             tail = self._tail_behind(position, end, at_end, reason)
-            fault = self._first_bad_header(rows)
-            if fault is not None:
-                row, error = fault
-                start = position + int(offsets[row])
-                tail = Tail(TailKind.CORRUPT, start, error.shifted_by(start))
-                rows, offsets = rows[:row], offsets[:row]
+            if not _are_current(rows):
+                fault = self._first_bad_header(rows)
+                if fault is not None:
+                    row, error = fault
+                    start = position + int(offsets[row])
+                    tail = Tail(TailKind.CORRUPT, start, error.shifted_by(start))
+                    rows, offsets = rows[:row], offsets[:row]
+                _legacy_in_columns(rows)
             if len(rows):
-                yield self._chunk(buffer, filled, offsets, rows, position)
+                bad = self._bad_crc(buffer, filled, offsets, rows, position) if self.check_crc else _NO_ROWS
+                yield _Rows(offsets + position, rows, bad)
             position += end
         self.tail = tail
 
-    def _chunk(self, buffer: np.ndarray, filled: int, offsets: np.ndarray, rows: np.ndarray, position: int) -> _Chunk:
-        _legacy_in_columns(rows)
-        bad = self._bad_crc(buffer, filled, offsets, rows, position) if self.check_crc else np.zeros(0, dtype=np.int64)
+    def _chunk(self, found: _Rows) -> _Chunk:
+        rows = found.rows
         columns = {name: _native(rows[name]) for name in self.columns}
         control = np.flatnonzero(rows["attributes"] & ATTRIBUTE_CONTROL != 0)
         chosen = rows.view(f"V{rows.dtype.itemsize}")[control].view(rows.dtype)
-        counts = (chosen["producer_id"] >= 0) & (chosen["record_count"] != 0)
-        return _Chunk(offsets + position, columns, control[counts], chosen[counts], bad)
+        counts = np.flatnonzero((chosen["producer_id"] >= 0) & (chosen["record_count"] != 0))
+        chosen = chosen.view(f"V{rows.dtype.itemsize}")[counts].view(rows.dtype)
+        return _Chunk(found.position_bytes, columns, control[counts], chosen, found.bad_crc)
 
     def _tail_behind(self, position: int, end: int, at_end: bool, reason: FormatError | None) -> Tail | None:
         """The tail of the segment when it ends behind the batches of this block."""
@@ -353,8 +393,6 @@ class HeaderReader:
     def _first_bad_header(self, rows: np.ndarray) -> tuple[int, FormatError] | None:
         """The first header with a magic that no broker writes, or a length below the least of its magic."""
         magic, length = rows["magic"], rows["length"]
-        if (magic == 2).all() and (length >= LENGTH_MIN[2]).all():
-            return None
         least = np.asarray(LENGTH_MIN)[np.clip(magic, 0, 2)]
         bad = np.flatnonzero((magic < 0) | (magic > 2) | (length < least))
         if not len(bad):
@@ -418,6 +456,17 @@ class HeaderReader:
             value = function(rest[:count], value)
             start += count
         return np.flatnonzero(rows["crc"] != value)
+
+
+CHUNK_ROWS = 4096
+"""Rows of which columns are made at a time, at least."""
+
+_NO_ROWS = np.zeros(0, dtype=np.int64)
+
+
+def _are_current(rows: np.ndarray) -> bool:
+    """Whether all are headers of magic 2, long enough for one."""
+    return bool((rows["magic"] == 2).all() and (rows["length"] >= LENGTH_MIN[2]).all())
 
 
 def _short(source: SegmentBytes, position: int) -> TruncatedError:

@@ -139,7 +139,16 @@ epochs = st.sampled_from((0, 0, 0, 1, 1, 2, 32767))
 coordinator_epochs = st.sampled_from((0, 1, 2, 9))
 # The last two: ids that are equal in their low 16 bits, and ids as far apart as 16 bits reach.
 producer_pools = st.sampled_from(
-    ((7,), (7, 8), (0, 7), (0, 7, 8), (3, 3 + (1 << 16), 1 << 33), (3, 9, 3 + (1 << 20)), (2**63 - 2, 2**63 - 1), (0, (1 << 16) - 1))
+    (
+        (7,),
+        (7, 8),
+        (0, 7),
+        (0, 7, 8),
+        (3, 3 + (1 << 16), 1 << 33),
+        (3, 9, 3 + (1 << 20)),
+        (2**63 - 2, 2**63 - 1),
+        (0, (1 << 16) - 1),
+    )
 )
 KINDS = (*["data"] * 5, *["marker"] * 4, "empty_control", "plain", "message", "wrapper", "kraft")
 DENSE_KINDS = (*["data"] * 6, *["marker"] * 5, "empty_control")
