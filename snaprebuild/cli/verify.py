@@ -187,8 +187,7 @@ def _print_totals(result: VerifyResult) -> None:
     from snaprebuild.operations.findings import Severity, counted
 
     if result.differences_not_listed:
-        count = counted(result.differences_not_listed, "entry that differs", "entries that differ")
-        print_text(f"{count}: counted and not listed, here or in --output json")
+        print_text(f"{result.differences_not_listed} entries that differ are counted and not listed, here or in --output json")
     totals = Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)
     missing = sum(len(verdict.missing) for verdict in result.partitions)
     text = f"{counted(len(result.partitions), 'partition')}: {_statuses_text(totals) or 'no snapshot'}"
