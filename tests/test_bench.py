@@ -1,0 +1,86 @@
+"""The benchmark runs, and its ratios are not far from what was promised: a small run, with wide margins, on ratios only."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from formats.batch_headers import BytesSegment, HeaderReader, TailKind
+from snaprebuild.replay.segment_summary import summarise_segment
+
+SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
+COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
+
+
+@pytest.mark.xdist_group("bench")
+def test_no_ratio_is_far_from_what_was_promised() -> None:
+    if COMPILER is None:
+        pytest.skip("there is no C compiler for the floor")
+    # Small files, a busy machine: five times the promise still tells a fast path that is no longer taken.
+    arguments = ["--mib", "96", "--repeat", "3", "--only", "16 KiB", "--only", "350 B", "--check", "--margin", "5"]
+    done = subprocess.run([sys.executable, SCRIPTS / "bench.py", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "not measured" not in done.stdout
+    assert done.stdout.count("(<= ") + done.stdout.count("(>= ") == 14  # ten ratios, two sizes of memory, two times of a snapshot
+    assert "C crc" in done.stdout
+
+
+def test_a_ratio_that_is_missed_is_told_and_fails() -> None:
+    if COMPILER is None:
+        pytest.skip("there is no C compiler for the floor")
+    arguments = ["--mib", "8", "--repeat", "1", "--only", "350 B", "--check", "--margin", "0.001"]
+    done = subprocess.run([sys.executable, SCRIPTS / "bench.py", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "MISSED" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("producers", "bumps", "batch_bytes"), [(50, False, 350), (50, True, 350), (5000, False, 350), (20, True, 16384)]
+)
+def test_generated_partitions_are_logs_that_a_broker_accepts(producers: int, bumps: bool, batch_bytes: int, tmp_path: Path) -> None:
+    """Else the benchmark would measure the reading of something else."""
+    sys.path.insert(0, str(SCRIPTS))
+    try:
+        from make_partition import Shape, make_partition
+    finally:
+        sys.path.remove(str(SCRIPTS))
+    directory = tmp_path / "t-0"
+    count = make_partition(directory, Shape(batch_bytes, 3 << 20, 1 << 20, producers, bumps))
+    following = 0
+    found = markers = 0
+    state: dict[int, tuple[int, int, bool]] = {}  # epoch, next sequence, whether a transaction is open
+    for path in sorted(directory.glob("*.log")):
+        source = BytesSegment(path.read_bytes())
+        reader = HeaderReader(source, check_crc=True)
+        positions: list[int] = []
+        assert int(path.stem) == following
+        for block in reader:
+            positions += block.position_bytes.tolist()
+            assert len(block.bad_crc) == 0
+            assert len(block.control) == len(block.marker_type)
+            for header in block.headers():
+                assert header.base_offset == following
+                following += header.record_count
+                found += 1
+                epoch, sequence, is_open = state.get(header.producer_id, (0, 0, False))
+                if header.is_control:
+                    markers += 1
+                    assert is_open
+                    assert header.producer_epoch == epoch + bumps
+                    state[header.producer_id] = (header.producer_epoch, 0 if bumps else sequence, False)
+                else:
+                    assert (header.producer_epoch, header.base_sequence) == (epoch, sequence)
+                    state[header.producer_id] = (epoch, sequence + header.record_count, header.is_transactional)
+        assert reader.tail is not None
+        assert reader.tail.kind is TailKind.CLEAN
+        index = np.frombuffer(path.with_suffix(".index").read_bytes(), dtype=">i4").reshape(-1, 2)
+        assert set(index[:, 1].tolist()) <= set(positions)
+        assert len(index) > 100 or batch_bytes > 4096
+        assert summarise_segment(source, int(path.stem), hint=index[:, 1]).effect.failure_offset is None
+    assert found == count
+    assert markers > 0
