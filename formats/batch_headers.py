@@ -21,25 +21,20 @@ from construct import Struct
 
 from formats import limits
 from formats.batch_checksums import bad_checksums
+from formats.batch_rows import are_current, gather, legacy_in_columns, native, read_marker, row_dtype, usual_markers
 from formats.batch_walk import LOOK_BYTES, chain_end, seeds_from_hints, seeds_from_search, walk_by_length, walk_from_seeds
 from formats.checksum import crc32, crc32c
-from formats.compression import decompress
-from formats.control_record import ControlRecordType, EndTransactionMarker, parse_control_key, parse_control_record
-from formats.errors import BadLengthError, BadMagicError, BadValueError, FormatError, LimitExceededError, TruncatedError
-from formats.layout import dtype_of
+from formats.errors import BadLengthError, BadMagicError, FormatError, LimitExceededError, TruncatedError
 from formats.record_batch import (
-    ATTRIBUTE_CODEC,
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_LOG_APPEND_TIME,
     CRC_START,
     LENGTH_MIN,
     LOG_OVERHEAD_BYTES,
     MAGIC_POSITION,
-    MESSAGE_HEADER_V1,
     RECORD_BATCH_HEADER,
     BatchHeader,
     parse_batch_header,
-    parse_record,
 )
 
 __all__ = [
@@ -168,10 +163,6 @@ class HeaderBlock:
         return [BatchHeader(*row) for row in values]
 
 
-def _native(column: np.ndarray) -> np.ndarray:
-    return column.astype(column.dtype.newbyteorder("="))
-
-
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """What was found in some bytes: positions in the segment, the first bytes of each batch as rows, and those with a bad checksum."""
@@ -281,7 +272,7 @@ class HeaderReader:
 
     def _rows(self) -> Iterator[_Rows]:
         """The bytes of the segment block by block, and what is read of them while they are there and in the processor's cache."""
-        dtype = _row_dtype(self.grammar)
+        dtype = row_dtype(self.grammar)
         capacity = min(max(self.block_bytes, 2 * limits.BATCH_HEADER_BYTES_MAX), max(self.source.size_bytes, 1))
         # A bytearray can be searched. Behind the block: a row's width, so that a short message at its end is gathered like any.
         data = bytearray(capacity + dtype.itemsize)
@@ -293,21 +284,21 @@ class HeaderReader:
             at_end = position + filled >= self.source.size_bytes
             offsets, rows, end, reason = self._walk(data, buffer, position, filled, dtype)
             if len(offsets) == 0 and reason is None and not at_end:
-                size = LOG_OVERHEAD_BYTES + int(_gather(buffer, np.zeros(1, dtype=np.int64), dtype)["length"][0])
+                size = LOG_OVERHEAD_BYTES + int(gather(buffer, np.zeros(1, dtype=np.int64), dtype)["length"][0])
                 if position + size > self.source.size_bytes:
                     reason = _short(self.source, position)
                 else:  # a batch that is larger than the block
                     offsets, end = np.zeros(1, dtype=np.int64), size
-                    rows = _gather(buffer, offsets, dtype)
+                    rows = gather(buffer, offsets, dtype)
             tail = self._tail_behind(position, end, at_end, reason)
-            if not _are_current(rows):
+            if not are_current(rows):
                 fault = self._first_bad_header(rows)
                 if fault is not None:
                     row, error = fault
                     start = position + int(offsets[row])
                     tail = Tail(TailKind.CORRUPT, start, error.shifted_by(start))
                     rows, offsets = rows[:row], offsets[:row]
-                _legacy_in_columns(rows)
+                legacy_in_columns(rows)
             if len(rows):
                 bad = self._bad_crc(buffer, filled, offsets, rows, position) if self.check_crc else _NO_ROWS
                 yield _Rows(offsets + position, rows, bad)
@@ -316,7 +307,7 @@ class HeaderReader:
 
     def _chunk(self, found: _Rows) -> _Chunk:
         rows = found.rows
-        columns = {name: _native(rows[name]) for name in self.columns}
+        columns = {name: native(rows[name]) for name in self.columns}
         control = np.flatnonzero(rows["attributes"] & ATTRIBUTE_CONTROL != 0)
         chosen = rows.view(f"V{rows.dtype.itemsize}")[control].view(rows.dtype)
         counts = np.flatnonzero((chosen["producer_id"] >= 0) & (chosen["record_count"] != 0))
@@ -353,13 +344,13 @@ class HeaderReader:
         for seeds in self._guesses(data, buffer, position, filled, length_position):
             offsets = walk_from_seeds(buffer, filled, seeds, length_position)
             if offsets is not None:
-                rows = _gather(buffer, offsets, dtype)
-                proven = chain_end(offsets, _native(rows["length"]), filled)
+                rows = gather(buffer, offsets, dtype)
+                proven = chain_end(offsets, native(rows["length"]), filled)
                 if proven is not None:
                     count, end = proven
                     return offsets[:count], rows[:count], end, None
         offsets, end, reason = walk_by_length(data, filled, length_position, self.source.name, position)
-        return offsets, _gather(buffer, offsets, dtype), end, reason
+        return offsets, gather(buffer, offsets, dtype), end, reason
 
     def _guesses(
         self, data: bytearray, buffer: np.ndarray, position: int, filled: int, length_position: int
@@ -409,14 +400,14 @@ class HeaderReader:
     def _block(self, chunk: _Chunk) -> tuple[HeaderBlock, Tail | None]:
         """Reads the markers. With the tail of the segment where one of them is such that a broker throws on it."""
         control, rows = chunk.control, chunk.control_rows
-        types, epochs, usual = _usual_markers(rows)
+        types, epochs, usual = usual_markers(rows)
         deltas = np.zeros(len(control), dtype=np.int64)
         end, tail = len(chunk.position_bytes), None
         for index in np.flatnonzero(~usual).tolist():
             start = int(chunk.position_bytes[control[index]])
             try:
                 batch = self._control_batch(start, LOG_OVERHEAD_BYTES + int(rows["length"][index]))
-                types[index], epochs[index], deltas[index] = _read_marker(batch, rows[index])
+                types[index], epochs[index], deltas[index] = read_marker(batch, rows[index])
             except FormatError as fault:
                 tail = Tail(TailKind.CORRUPT, start, fault.shifted_by(start).in_file(self.source.name))
                 end = int(control[index])
@@ -464,102 +455,9 @@ CHUNK_ROWS = 4096
 _NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
-def _are_current(rows: np.ndarray) -> bool:
-    """Whether all are headers of magic 2, long enough for one."""
-    return bool((rows["magic"] == 2).all() and (rows["length"] >= LENGTH_MIN[2]).all())
-
-
 def _short(source: SegmentBytes, position: int) -> TruncatedError:
     found = f"{source.size_bytes - position} bytes"
     return TruncatedError("batch", file=source.name, position=position, expected="a whole batch", found=found)
-
-
-_MARKER_RECORD_BYTES = 17
-
-
-def _row_dtype(grammar: Struct) -> np.dtype[np.void]:
-    """The layout of a header, with room behind it for the record of a marker as coordinators write it, which is gathered in one go."""
-    header = dtype_of(grammar)
-    assert header.fields is not None
-    fields = {name: (field[0], field[1]) for name, field in header.fields.items()}
-    fields["marker_record"] = (np.dtype(f"V{_MARKER_RECORD_BYTES}"), header.itemsize)
-    formats, offsets = zip(*fields.values(), strict=True)
-    return np.dtype(
-        {"names": list(fields), "formats": formats, "offsets": offsets, "itemsize": header.itemsize + _MARKER_RECORD_BYTES}
-    )
-
-
-def _gather(buffer: np.ndarray, offsets: np.ndarray, dtype: np.dtype[np.void]) -> np.ndarray:
-    """The bytes at ``offsets`` as rows: one take of fixed-width windows."""
-    windows = np.ndarray((len(buffer) - dtype.itemsize + 1,), dtype=f"V{dtype.itemsize}", buffer=buffer, strides=(1,))
-    rows: np.ndarray = windows[offsets].view(dtype)
-    return rows
-
-
-def _legacy_in_columns(rows: np.ndarray) -> None:
-    """Rewrites the rows of magic 0 and 1, whose bytes stand elsewhere, into the columns of magic 2."""
-    legacy = np.flatnonzero(rows["magic"] < 2)
-    if not len(legacy):
-        return
-    raw = rows[legacy].view(np.uint8).reshape(len(legacy), rows.dtype.itemsize)
-    old = raw[:, : _MESSAGE_DTYPE.itemsize].copy().view(_MESSAGE_DTYPE)[:, 0]
-    timestamp = np.where(old["magic"] == 1, old["timestamp"], -1)
-    rows["crc"][legacy] = old["crc"]
-    rows["attributes"][legacy] = old["attributes"] & (ATTRIBUTE_CODEC | ATTRIBUTE_LOG_APPEND_TIME)
-    rows["last_offset_delta"][legacy] = 0
-    rows["base_timestamp"][legacy] = timestamp
-    rows["max_timestamp"][legacy] = timestamp
-    for name in ("partition_leader_epoch", "producer_id", "producer_epoch", "base_sequence", "record_count"):
-        rows[name][legacy] = -1
-
-
-_MESSAGE_DTYPE = dtype_of(MESSAGE_HEADER_V1)
-
-# What a coordinator writes: record length 16, attributes 0, deltas 0, key of 4 bytes (version 0), value of 6 bytes, no headers.
-_USUAL_MARKER = np.frombuffer(bytes.fromhex("20000000080000 0000 0c 0000 00000000 00".replace(" ", "")), dtype=np.uint8)
-_USUAL_FIXED = np.array([index not in (7, 8, 12, 13, 14, 15) for index in range(_MARKER_RECORD_BYTES)])
-
-
-def _usual_markers(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Reads the markers that have exactly the bytes a coordinator writes.
-
-    Returns:
-        Types (int16), coordinator epochs (int32), and which they are (bool); the grammar reads the others.
-    """
-    record = rows.view(np.uint8).reshape(len(rows), rows.dtype.itemsize)[:, -_MARKER_RECORD_BYTES:]
-    usual: np.ndarray = (
-        (rows["length"] == limits.BATCH_HEADER_BYTES_MAX - LOG_OVERHEAD_BYTES + _MARKER_RECORD_BYTES)
-        & (rows["attributes"] & ATTRIBUTE_CODEC == 0)
-        & (rows["record_count"] > 0)
-        & (record[:, _USUAL_FIXED] == _USUAL_MARKER[_USUAL_FIXED]).all(axis=1)
-        & (record[:, 7] == 0)
-        & (record[:, 8] <= 1)
-    )
-    return record[:, 8].astype(np.int16), record[:, 12:16].copy().view(">i4")[:, 0].astype(np.int32), usual
-
-
-def _read_marker(batch: bytes, row: np.void) -> tuple[int, int, int]:
-    """Type, coordinator epoch and timestamp delta of the first record of a control batch, by the grammar.
-
-    Errors are those on which ``ProducerAppendInfo.append`` throws; their positions count from the start of the batch.
-    """
-    count = int(row["record_count"])
-    header = limits.BATCH_HEADER_BYTES_MAX
-    if count < 0:
-        raise BadLengthError("count of records", position=57, expected="0 or more", found=count)
-    codec = int(row["attributes"]) & ATTRIBUTE_CODEC
-    payload = decompress(codec, batch[header:], bytes_max=limits.CONTROL_BATCH_BYTES_MAX, position=header)
-    record, size = parse_record(payload, position=header)
-    if count == 1 and size != len(payload):  # DefaultRecordBatch.RecordIterator.next: "records still remaining"
-        what = "records of a control batch that counts one"
-        raise BadLengthError(what, position=header, expected=f"{size} bytes", found=f"{len(payload)} bytes")
-    _, type_id = parse_control_key(record, position=header)
-    if type_id not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):  # before the value, as EndTransactionMarker.deserialize
-        what = "type of a control record with a producer id"
-        raise BadValueError(what, position=header, expected="0 (abort) or 1 (commit)", found=type_id)
-    control = parse_control_record(record, position=header)
-    assert isinstance(control.value, EndTransactionMarker)
-    return control.type_id, control.value.coordinator_epoch, record.timestamp_delta
 
 
 def reference_headers(source: SegmentBytes) -> tuple[list[BatchHeader], list[int], Tail]:

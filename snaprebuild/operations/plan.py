@@ -27,10 +27,10 @@ from snaprebuild.operations.source import (
     open_source,
     read_server_properties,
 )
+from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.broker_start import LoadedLog, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
-from snaprebuild.replay.segment_effect import effect_of_block
 from snaprebuild.storage.broker_lock import LOCK_FILE_NAME
 from snaprebuild.storage.log_dir import BROKER_FILES
 from snaprebuild.storage.partition_dir import PartitionDir

@@ -15,7 +15,8 @@ import numpy as np
 from formats import limits
 from formats.batch_headers import HeaderBlock, HeaderReader, SegmentBytes, Tail, TailKind
 from formats.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
-from snaprebuild.replay.segment_effect import EFFECT_COLUMNS, IDENTITY, SegmentEffect, compose, effect_of_block
+from snaprebuild.replay.block_effect import EFFECT_COLUMNS, effect_of_block
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose
 from snaprebuild.replay.transactions import needed_closes
 
 __all__ = ["SegmentSummary", "summarise_pieces", "summarise_segment"]

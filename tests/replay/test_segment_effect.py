@@ -38,6 +38,8 @@ from formats.batch_headers import BytesSegment, HeaderReader
 from formats.control_record import build_end_transaction_marker
 from formats.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot, read_entries, write_entries
 from snaprebuild.replay import segment_effect
+from snaprebuild.replay.block_effect import _grouped_effect, effect_of_block
+from snaprebuild.replay.block_effect import last_sequences as vectorised_last_sequences
 from snaprebuild.replay.producer_state import (
     CompletedTransaction,
     DataBatch,
@@ -60,14 +62,11 @@ from snaprebuild.replay.segment_effect import (
     SET,
     SegmentEffect,
     TransactionCloses,
-    _grouped_effect,
     compose,
-    effect_of_block,
     effect_of_entries,
     entries_of,
     resolve_closes,
 )
-from snaprebuild.replay.segment_effect import last_sequences as vectorised_last_sequences
 
 Compose = Callable[[SegmentEffect, SegmentEffect], SegmentEffect]
 NONE = -1
@@ -358,7 +357,7 @@ class Mutation:
     def __call__(self, first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
         result = compose(first, then)
         ids = result.producer_id
-        a, b = segment_effect._aligned(first, ids), segment_effect._aligned(then, ids)
+        a, b = segment_effect.aligned(first, ids), segment_effect.aligned(then, ids)
         rows = self.cell(a, b)
         if not rows.any():
             return result
@@ -534,7 +533,7 @@ def _wrong_batches(
     if right == SET:
         for column in ("last_sequence", "last_offset", "offset_delta"):
             yield Mutation(
-                f"{name}-{column}-lost", cell, lambda a, b, r, column=column: {column: segment_effect._COLUMNS[column][1] - 1}
+                f"{name}-{column}-lost", cell, lambda a, b, r, column=column: {column: segment_effect.COLUMNS[column][1] - 1}
             )
         if kind_a == SET and kind_b == SET:
             yield Mutation(f"{name}-is-a", cell, lambda a, b, r: _like(a))

@@ -21,7 +21,8 @@ from strategies import GeneratedLog, LogBatch, batch_of, block_sizes, header_of,
 from formats.batch_headers import BytesSegment, HeaderReader, Tail, TailKind
 from formats.checksum import crc32, crc32c
 from formats.errors import TruncatedError
-from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, effect_of_block
+from snaprebuild.replay.block_effect import effect_of_block
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose
 from snaprebuild.replay.segment_summary import BAD_CRC_LISTED_MAX, SegmentSummary, summarise_pieces, summarise_segment
 from snaprebuild.replay.transactions import needed_closes
 
