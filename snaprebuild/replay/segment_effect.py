@@ -29,6 +29,7 @@ from formats.batch_headers import HeaderBlock
 from formats.control_record import ControlRecordType
 from formats.producer_snapshot import ENTRY_DTYPE
 from formats.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
+from snaprebuild.replay.producer_ids import dense_ids, merged_ids, run_starts, stable_order, unique_sorted
 
 __all__ = [
     "CLEAR",
@@ -215,7 +216,7 @@ def compose(first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
         return then
     if not len(then) and not len(then.closes):
         return first
-    producer_id = _merged(first.producer_id, then.producer_id)
+    producer_id = merged_ids(first.producer_id, then.producer_id)
     a = _aligned(first, producer_id)
     b = _aligned(then, producer_id)
     assigned, marked = b.assigned, b.marked
@@ -231,19 +232,6 @@ def compose(first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
     columns |= _composed_transaction(a, b)
     columns |= _composed_evidence(a, b)
     return SegmentEffect(**columns, closes=_composed_closes(first, then))
-
-
-def _merged(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The union of two ascending arrays without duplicates, ascending.
-
-    Usually the later one adds nothing, which a search tells at once; else a stable sort merges two sorted runs in linear time. numpy's own
-    union hashes, which costs a hundred times as much.
-    """
-    if len(one) and len(other):
-        row = np.minimum(np.searchsorted(one, other), len(one) - 1)
-        if (one[row] == other).all():
-            return one
-    return _unique_sorted(np.sort(np.concatenate((one, other)), kind="stable"))
 
 
 def _aligned(effect: SegmentEffect, producer_id: np.ndarray) -> SegmentEffect:
@@ -348,10 +336,6 @@ EFFECT_COLUMNS = (
 )
 """Fields of a header on which an effect depends."""
 
-DIRECT_IDS_PER_BATCH = 4
-"""Producer ids are used as indices of tables when their range is at most this many times the count of batches: brokers hand them out
-one after the other. A sort instead costs about 20 ns a batch."""
-
 
 def effect_of_block(block: HeaderBlock) -> SegmentEffect:
     """The effect of the batches of one block, vectorised.
@@ -368,7 +352,7 @@ def effect_of_block(block: HeaderBlock) -> SegmentEffect:
         values = block.column(name)
         return values if is_whole else values[rows]
 
-    ids, dense = _dense_ids(column("producer_id"))
+    ids, dense = dense_ids(column("producer_id"))
     index = np.arange(len(rows))
     first, last = np.full(len(ids), NONE), np.full(len(ids), NONE)
     first[dense[::-1]] = index[::-1]  # numpy assigns in order: of equal indices the last one stays
@@ -393,34 +377,6 @@ def effect_of_block(block: HeaderBlock) -> SegmentEffect:
     for name in _COLUMNS:
         getattr(effect, name)[where] = getattr(others, name)
     return _replaced(effect, closes=others.closes)
-
-
-def _dense_ids(producer_id: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Producer ids as small numbers in the same order.
-
-    Returns:
-        The producer id of each number (some may have no batch), and the number of each batch (int64).
-    """
-    low, high = int(producer_id.min()), int(producer_id.max())
-    if high - low < DIRECT_IDS_PER_BATCH * len(producer_id):
-        return np.arange(low, high + 1), producer_id - low
-    order = _stable_order(producer_id)
-    starts = _starts(producer_id[order])
-    dense = np.empty(len(producer_id), dtype=np.int64)
-    dense[order] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(order))))
-    return producer_id[order[starts]], dense
-
-
-def _stable_order(producer_id: np.ndarray) -> np.ndarray:
-    """A stable argsort, by 16 bits at a time as far as their range allows it: numpy sorts those by radix, several times faster."""
-    low, high = int(producer_id.min()), int(producer_id.max())
-    if high - low >= 1 << 32:
-        return np.argsort(producer_id, kind="stable")
-    relative = (producer_id - low).astype(np.uint32)
-    order = np.argsort(relative.astype(np.uint16), kind="stable")
-    if high - low >= 1 << 16:
-        order = order[np.argsort((relative >> 16).astype(np.uint16)[order], kind="stable")]
-    return order
 
 
 def _plain_effect(
@@ -448,7 +404,7 @@ def _plain_effect(
 def _grouped_effect(block: HeaderBlock, rows: np.ndarray) -> SegmentEffect:
     """The effect of some rows of a block, which are all batches of their producers: any kind of them."""
     producer_id = block.column("producer_id")[rows]
-    order = _stable_order(producer_id)
+    order = stable_order(producer_id)
     rows, producer_id = rows[order], producer_id[order]
 
     attributes = block.column("attributes")[rows]
@@ -460,24 +416,12 @@ def _grouped_effect(block: HeaderBlock, rows: np.ndarray) -> SegmentEffect:
 
     if acts.all():
         return _Acting(block, rows, producer_id, marker, attributes).effect()
-    touched = _unique_sorted(producer_id)
+    touched = unique_sorted(producer_id)
     if not acts.any():
         return SegmentEffect(**_identity_rows(touched), closes=NO_CLOSES)
     chosen = np.flatnonzero(acts)
     acting = _Acting(block, rows[chosen], producer_id[chosen], marker[chosen], attributes[chosen])
     return _aligned(acting.effect(), touched)
-
-
-def _unique_sorted(values: np.ndarray) -> np.ndarray:
-    unique: np.ndarray = values[_starts(values)]
-    return unique
-
-
-def _starts(values: np.ndarray) -> np.ndarray:
-    """Indices at which a run of equal values begins."""
-    first = np.ones(len(values), dtype=bool)
-    np.not_equal(values[1:], values[:-1], out=first[1:])
-    return np.flatnonzero(first)
 
 
 class _Acting:
@@ -496,7 +440,7 @@ class _Acting:
         self.epoch = block.column("producer_epoch")[rows]
         self.block = block
         self.index = np.arange(len(rows))
-        self.starts = _starts(producer_id)
+        self.starts = run_starts(producer_id)
         self.ends = np.append(self.starts[1:], len(rows)) - 1
         self.group = np.repeat(np.arange(len(self.starts)), self.ends - self.starts + 1)
         self.group_ids = producer_id[self.starts]

@@ -1,0 +1,219 @@
+"""What a segment is made of: its batches counted by kind and size, and by producer.
+
+Both counts are sums by a sorted key, kept in columns: those of blocks are joined to that of a segment, those of segments to that of a
+partition, and so on. Nothing grows with the batches: there are 2^15 kinds, and a row for each producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+
+from formats.batch_headers import HeaderBlock
+from formats.record_batch import ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL, LOG_OVERHEAD_BYTES
+from snaprebuild.replay.producer_ids import dense_ids, run_starts
+
+__all__ = [
+    "PRODUCER_SUMS",
+    "STATISTICS_COLUMNS",
+    "BatchKinds",
+    "BatchStatistics",
+    "JoinedColumns",
+    "KeyedColumns",
+    "SegmentStatistics",
+    "StatisticsOfBlocks",
+    "batch_kinds",
+]
+
+STATISTICS_COLUMNS = ("attributes", "length", "magic", "producer_id", "record_count")
+"""Fields of a header on which the statistics depend."""
+
+_ATTRIBUTES, _MAGIC, _PRODUCER, _SIZE = 0x7F, 7, 9, 10
+"""The code of a kind, in bits: the seven attributes that exist, the magic, whether there is a producer id, log2 of the size in bytes (at
+most 31). So there are 2^15 codes."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedColumns:
+    """Rows by a key.
+
+    Attributes:
+        key: int64 (n,), ascending, none twice.
+        columns: shape (n,) each, by name.
+    """
+
+    key: np.ndarray
+    columns: Mapping[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    @classmethod
+    def empty(cls, names: Iterable[str]) -> Self:
+        """No rows of these columns."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls(none, dict.fromkeys(names, none))
+
+    def joined(self, other: Self, how: Mapping[str, np.ufunc]) -> Self:
+        """The rows of both; what both have for one key is joined by the function that ``how`` names for its column (sum, maximum, ...)."""
+        if not len(self) or not len(other):
+            return self if len(self) else other
+        key = np.concatenate((self.key, other.key))
+        order = np.argsort(key, kind="stable")  # of two sorted runs: a merge
+        key = key[order]
+        starts = run_starts(key)
+        pairs = {name: np.concatenate((self.columns[name], other.columns[name]))[order] for name in how}
+        columns = {name: how[name].reduceat(column, starts) for name, column in pairs.items()}
+        return type(self)(key[starts], columns)
+
+
+KIND_SUMS = dict.fromkeys(("batches", "records", "bytes"), np.add)
+PRODUCER_SUMS = dict.fromkeys(("batches", "records", "markers"), np.add)
+
+
+class JoinedColumns:
+    """Joins columns as they come, like with like in size, so that many rows are not copied for a few."""
+
+    def __init__(self, how: Mapping[str, np.ufunc]) -> None:
+        self._how = how
+        self._stack: list[KeyedColumns] = []
+
+    def add(self, columns: KeyedColumns) -> None:
+        """Adds rows."""
+        while self._stack and len(self._stack[-1]) <= 2 * len(columns):
+            columns = self._stack.pop().joined(columns, self._how)
+        self._stack.append(columns)
+
+    def total(self) -> KeyedColumns:
+        """All that were added, joined."""
+        total = KeyedColumns.empty(self._how)
+        while self._stack:
+            total = self._stack.pop().joined(total, self._how)
+        if len(total):
+            self._stack.append(total)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStatistics:
+    """Batches by kind.
+
+    Attributes:
+        kinds: ``batches``, ``records`` and ``bytes`` by the code of their kind, which ``batch_kinds`` reads. Control records do not count
+            as records. Of magic 0 and 1 each uncompressed message is a record; how many are in a compressed one its header does not say.
+        size_min_bytes: of the smallest batch, 0 without any; ``size_max_bytes``: of the largest.
+    """
+
+    kinds: KeyedColumns = field(default_factory=lambda: KeyedColumns.empty(KIND_SUMS))
+    size_min_bytes: int = 0
+    size_max_bytes: int = 0
+
+    def plus(self, other: BatchStatistics) -> BatchStatistics:
+        """Of the batches of both."""
+        sizes = [each.size_min_bytes for each in (self, other) if len(each.kinds)]
+        largest = max(self.size_max_bytes, other.size_max_bytes)
+        return BatchStatistics(self.kinds.joined(other.kinds, KIND_SUMS), min(sizes, default=0), largest)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentStatistics:
+    """What a segment is made of.
+
+    Attributes:
+        batches: by kind.
+        producers: by producer id its ``batches`` and ``records`` of data, and its ``markers``: control batches with a record. One of which
+            there are empty control batches only has a row of zeros.
+    """
+
+    batches: BatchStatistics
+    producers: KeyedColumns
+
+
+@dataclass(frozen=True, slots=True)
+class BatchKinds:
+    """What codes of kinds say, each shape (n,).
+
+    Attributes:
+        codec: int64, 0 to 7; ``magic``: int64, 0 to 2.
+        is_control: bool; so are ``is_transactional`` and ``has_producer``.
+        size_log2: int64, the size is at least ``2**size_log2`` bytes and less than twice that.
+    """
+
+    codec: np.ndarray
+    magic: np.ndarray
+    is_control: np.ndarray
+    is_transactional: np.ndarray
+    has_producer: np.ndarray
+    size_log2: np.ndarray
+
+
+def batch_kinds(code: np.ndarray) -> BatchKinds:
+    """Reads codes of kinds (int64)."""
+    return BatchKinds(
+        codec=code & ATTRIBUTE_CODEC,
+        magic=code >> _MAGIC & 3,
+        is_control=code & ATTRIBUTE_CONTROL != 0,
+        is_transactional=code & ATTRIBUTE_TRANSACTIONAL != 0,
+        has_producer=code >> _PRODUCER & 1 != 0,
+        size_log2=code >> _SIZE,
+    )
+
+
+class StatisticsOfBlocks:
+    """Counts the blocks of a segment."""
+
+    def __init__(self) -> None:
+        self._batches = BatchStatistics()
+        self._producers = JoinedColumns(PRODUCER_SUMS)
+
+    def take(self, block: HeaderBlock) -> None:
+        """Adds a block, which is not empty and has ``STATISTICS_COLUMNS``."""
+        size = block.column("length").astype(np.int64) + LOG_OVERHEAD_BYTES
+        is_control = block.column("attributes") & ATTRIBUTE_CONTROL != 0
+        records = np.maximum(block.column("record_count"), 0).astype(np.float64)  # as bincount takes them; exact below 2^53
+        records[np.flatnonzero(is_control)] = 0
+        has_producer = block.column("producer_id") >= 0
+        kinds = _kinds_of(block, size, has_producer, records)
+        self._batches = self._batches.plus(BatchStatistics(kinds, int(size.min()), int(size.max())))
+        if has_producer.any():
+            self._producers.add(_producers_of(block, has_producer, is_control, records))
+
+    def total(self) -> SegmentStatistics:
+        """Of all that were taken."""
+        return SegmentStatistics(self._batches, self._producers.total())
+
+
+def _kinds_of(block: HeaderBlock, size: np.ndarray, has_producer: np.ndarray, records: np.ndarray) -> KeyedColumns:
+    # The exponent of a float64 is the logarithm, exactly.
+    size_log2 = (size.astype(np.float64).view(np.int64) >> 52) - 1023
+    code = size_log2 << _SIZE
+    code |= has_producer.astype(np.int64) << _PRODUCER
+    code |= block.column("magic").astype(np.int64) << _MAGIC
+    code |= block.column("attributes").astype(np.int64) & _ATTRIBUTES
+    batches = np.bincount(code)
+    present = np.flatnonzero(batches)
+    columns = {
+        "batches": batches[present],
+        "records": np.bincount(code, weights=records)[present].astype(np.int64),
+        "bytes": np.bincount(code, weights=size)[present].astype(np.int64),
+    }
+    kinds = batch_kinds(present)
+    single = (kinds.magic < 2) & (kinds.codec == 0)
+    columns["records"][single] = columns["batches"][single]
+    return KeyedColumns(present, columns)
+
+
+def _producers_of(block: HeaderBlock, has_producer: np.ndarray, is_control: np.ndarray, records: np.ndarray) -> KeyedColumns:
+    rows = None if has_producer.all() else np.flatnonzero(has_producer)
+    ids, dense = dense_ids(block.column("producer_id") if rows is None else block.column("producer_id")[rows])
+    control, weights = (is_control, records) if rows is None else (is_control[rows], records[rows])
+    touched = np.bincount(dense, minlength=len(ids))
+    present = np.flatnonzero(touched)
+    batches = touched - np.bincount(dense[np.flatnonzero(control)], minlength=len(ids))
+    sums = np.bincount(dense, weights=weights, minlength=len(ids)).astype(np.int64)
+    marked = block.control if rows is None else np.searchsorted(rows, block.control)
+    markers = np.bincount(dense[marked], minlength=len(ids))
+    return KeyedColumns(ids[present], {"batches": batches[present], "records": sums[present], "markers": markers[present]})
