@@ -22,7 +22,7 @@ from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.operations.source import PartitionSource, Source, check_segments_are_files, live_broker_notes
 from snaprebuild.replay.classes import ReplayRecord
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, entries_of
-from snaprebuild.replay.segment_statistics import PRODUCER_SUMS, BatchStatistics, JoinedColumns, KeyedColumns, batch_kinds
+from snaprebuild.replay.segment_statistics import PRODUCER_SUMS, BatchFacts, BatchStatistics, JoinedColumns, KeyedColumns
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import expired_mask
 
@@ -236,29 +236,31 @@ def stats(
     expirations_ms = tuple(sorted({*EXPIRATIONS_MS, clock.expiration_ms}))
     sums = _Sums(source, expirations_ms, top)
     works = []
-    for place, partition in enumerate(source.partitions):
+    for place, partition in enumerate(sums.partitions):
         work = _StatsWork(partition, place, clock, sums, check_crc=check_crc, progress=progress)
         try:
-            check_segments_are_files(partition.directory)
+            check_segments_are_files(partition.source.directory)
         except ReadFailedError as error:
             work.fail(error)
             continue
         works.append(work)
     run(works, jobs)
+    sums.close()
+    topics = {name: group.totals for name, group in sums.topics.items()}
     return StatsResult(
         clock=clock,
         expirations_ms=expirations_ms,
         total=sums.everything.totals,
-        topics=dict(sorted(sums.topics.items(), key=lambda each: (-each[1].batch_count, each[0]))),
+        topics=dict(sorted(topics.items(), key=lambda each: (-each[1].batch_count, each[0]))),
         partitions=tuple(sorted(sums.partitions, key=lambda each: (-each.totals.batch_count, each.source.directory.path))),
-        producers=sums.top_producers(),
+        producers=sums.producers,
         source_findings=(*source.findings, *live_broker_notes(source)),
     )
 
 
 @dataclass(slots=True)
 class _Group:
-    """Partitions that are counted together: their sums, and the producers of those that are done."""
+    """Partitions that are counted together: their sums, and the producers of those that are done until all are."""
 
     totals: Totals
     waiting: int = 0
@@ -268,8 +270,10 @@ class _Group:
         self.totals.add(totals)
         self.producers.add(producers)
         self.waiting -= 1
-        if self.waiting == 0:
-            self.totals.facts = ProducerFacts.of(self.producers.total())
+
+    def close(self) -> None:
+        self.totals.facts = ProducerFacts.of(self.producers.total())
+        self.producers = JoinedColumns(PRODUCER_JOINS)
 
 
 class _Sums:
@@ -277,36 +281,39 @@ class _Sums:
 
     def __init__(self, source: Source, expirations_ms: tuple[int, ...], top: int) -> None:
         self.expirations_ms = expirations_ms
-        self.everything = _Group(self.no_totals(), len(source.partitions))
-        self.partitions: list[PartitionStats] = []
-        self.topics: dict[str, Totals] = {}
-        self._groups: dict[str, _Group] = {}
-        for partition in source.partitions:
-            self._groups.setdefault(partition.directory.name.topic, _Group(self.no_totals())).waiting += 1
+        self.everything = _Group(self._no_totals())
+        self.partitions = [PartitionStats(each, self._no_totals()) for each in source.partitions]
+        self.topics: dict[str, _Group] = {}
+        for each in source.partitions:
+            self.topics.setdefault(each.directory.name.topic, _Group(self._no_totals())).waiting += 1
+        self.producers = KeyedColumns.empty(PRODUCER_JOINS)
         self._top = top
         self._with_segments: list[tuple[int, int, PartitionStats]] = []
 
-    def no_totals(self) -> Totals:
+    def _no_totals(self) -> Totals:
         return Totals(kept=(0,) * len(self.expirations_ms))
 
     def add(self, place: int, partition: PartitionStats, producers: KeyedColumns) -> None:
         partition.totals.facts = ProducerFacts.of(producers)
-        self.partitions.append(partition)
         self.everything.add(partition.totals, producers)
-        topic = partition.source.directory.name.topic
-        group = self._groups[topic]
-        group.add(partition.totals, producers)
-        if group.waiting == 0:
-            self.topics[topic] = self._groups.pop(topic).totals
+        topic = self.topics[partition.source.directory.name.topic]
+        topic.add(partition.totals, producers)
+        if not topic.waiting:
+            topic.close()
         # Of equal ones the first partition stays: which is done first is chance.
         heapq.heappush(self._with_segments, (partition.totals.batch_count, -place, partition))
         if len(self._with_segments) > self._top:
             heapq.heappop(self._with_segments)[2].segments = None
 
-    def top_producers(self) -> KeyedColumns:
-        producers = self.everything.producers.total()
-        batches = producers.columns["batches"]
-        chosen = np.lexsort((producers.key, -batches))[: self._top]
+    def close(self) -> None:
+        self.producers = self._top_of(self.everything.producers.total())
+        self.everything.close()
+        for topic in self.topics.values():
+            if topic.waiting:  # a partition of it ended in an error that nobody foresaw
+                topic.close()
+
+    def _top_of(self, producers: KeyedColumns) -> KeyedColumns:
+        chosen = np.lexsort((producers.key, -producers.columns["batches"]))[: self._top]
         return KeyedColumns(producers.key[chosen], {name: column[chosen] for name, column in producers.columns.items()})
 
 
@@ -314,17 +321,17 @@ class _StatsWork(Work):
     """One partition: its segments in order, and what its producers are behind each."""
 
     def __init__(
-        self, source: PartitionSource, place: int, clock: Clock, sums: _Sums, *, check_crc: bool, progress: Progress | None
+        self, partition: PartitionStats, place: int, clock: Clock, sums: _Sums, *, check_crc: bool, progress: Progress | None
     ) -> None:
-        self.device = source.directory.device
-        self._stats = PartitionStats(source, sums.no_totals())
+        self.device = partition.source.directory.device
+        self._stats = partition
         self._place = place
         self._clock = clock
         self._sums = sums
         self._check_crc = check_crc
         self._progress = progress
-        self._known_end = known_log_end(source.directory)
-        self._begun = False
+        self._known_end = known_log_end(partition.source.directory)
+        self._begun = self._ended = False
         self._next = 0
         self._moment_ms = clock.as_of_ms
         self._prefix: SegmentEffect = IDENTITY
@@ -351,30 +358,26 @@ class _StatsWork(Work):
         totals.batches = totals.batches.plus(statistics.batches)
         if summary.max_timestamp >= 0:
             self._moment_ms = summary.max_timestamp
-        columns = statistics.batches.kinds.columns
-        kinds = batch_kinds(statistics.batches.kinds.key)
+        facts = BatchFacts.of(statistics.batches)
         row = {
             "base_offset": summary.base_offset,
             "next_offset": summary.next_offset,
             "size_bytes": summary.size_bytes,
             "moment_ms": self._moment_ms,
-            "batches": summary.batches,
-            "records": columns["records"].sum(),
-            "transactional_batches": columns["batches"][kinds.is_transactional & ~kinds.is_control].sum(),
-            "control_batches": columns["batches"][kinds.is_control].sum(),
+            "batches": facts.batches,
+            "records": facts.records,
+            "transactional_batches": facts.transactional,
+            "control_batches": facts.control,
             "producers": len(statistics.producers),
             "new_producers": len(self._prefix) - len(before),
             "known_producers": len(self._prefix),
-            "live_producers": self._live(self._moment_ms, self._clock.expiration_ms),
+            "live_producers": _live(entries_of(self._prefix), self._moment_ms, self._clock.expiration_ms),
         }
-        self._rows.append(tuple(int(row[name]) for name in SEGMENT_ROW.names or ()))
+        self._rows.append(tuple(row[name] for name in SEGMENT_ROW.names or ()))
         self._next += 1
         if self._progress is not None:
             self._progress(self._stats.source.topic_partition, summary.size_bytes)
         return True
-
-    def _live(self, as_of_ms: int, expiration_ms: int) -> int:
-        return int(np.count_nonzero(~expired_mask(entries_of(self._prefix), as_of_ms, expiration_ms)))
 
     def _find(self, summary: SegmentSummary) -> None:
         """Damage is told, and nothing ends with it: what lies behind it on disk is counted."""
@@ -394,18 +397,24 @@ class _StatsWork(Work):
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
         self._stats.findings.append(finding_of_error(error, self._stats.source.directory.path))
-        self.finish()
+        if not self._ended:
+            self.finish()
 
     def finish(self) -> None:
         """What was counted so far is the result, also where the rest cannot be read."""
-        totals = self._stats.totals
+        self._ended = True
+        totals, entries = self._stats.totals, entries_of(self._prefix)
         totals.partitions = 1
-        totals.entries = len(self._prefix)
-        totals.open_transactions = int(np.count_nonzero(self._prefix.txn_first_offset >= 0))
-        totals.kept = tuple(self._live(self._clock.as_of_ms, each) for each in self._sums.expirations_ms)
+        totals.entries = len(entries)
+        totals.open_transactions = int(np.count_nonzero(entries["current_txn_first_offset"] >= 0))
+        totals.kept = tuple(_live(entries, self._clock.as_of_ms, each) for each in self._sums.expirations_ms)
         self._stats.segments = np.array(self._rows, dtype=SEGMENT_ROW)
         self._sums.add(self._place, self._stats, _whole(self._producers.total(), self._prefix))
         self._prefix, self._rows, self._producers = IDENTITY, [], JoinedColumns(PRODUCER_SUMS)
+
+
+def _live(entries: np.ndarray, as_of_ms: int, expiration_ms: int) -> int:
+    return len(entries) - int(np.count_nonzero(expired_mask(entries, as_of_ms, expiration_ms)))
 
 
 def _whole(producers: KeyedColumns, state: SegmentEffect) -> KeyedColumns:

@@ -19,13 +19,12 @@ from snaprebuild.replay.producer_ids import dense_ids, run_starts
 __all__ = [
     "PRODUCER_SUMS",
     "STATISTICS_COLUMNS",
-    "BatchKinds",
+    "BatchFacts",
     "BatchStatistics",
     "JoinedColumns",
     "KeyedColumns",
     "SegmentStatistics",
     "StatisticsOfBlocks",
-    "batch_kinds",
 ]
 
 STATISTICS_COLUMNS = ("attributes", "length", "magic", "producer_id", "record_count")
@@ -102,7 +101,7 @@ class BatchStatistics:
     """Batches by kind.
 
     Attributes:
-        kinds: ``batches``, ``records`` and ``bytes`` by the code of their kind, which ``batch_kinds`` reads. Control records do not count
+        kinds: ``batches``, ``records`` and ``bytes`` by the code of their kind, which ``BatchFacts`` reads. Control records do not count
             as records. Of magic 0 and 1 each uncompressed message is a record; how many are in a compressed one its header does not say.
         size_min_bytes: of the smallest batch, 0 without any; ``size_max_bytes``: of the largest.
     """
@@ -133,33 +132,66 @@ class SegmentStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchKinds:
-    """What codes of kinds say, each shape (n,).
+class BatchFacts:
+    """Batches, counted. Every one is counted once in ``magic`` and ``sizes``, and once in the four counts from ``transactional`` on.
 
     Attributes:
-        codec: int64, 0 to 7; ``magic``: int64, 0 to 2.
-        is_control: bool; so are ``is_transactional`` and ``has_producer``.
-        size_log2: int64, the size is at least ``2**size_log2`` bytes and less than twice that.
+        batches: all of them.
+        records: see ``BatchStatistics.kinds``.
+        size_bytes: together.
+        transactional: batches of data with a producer id and in a transaction; ``idempotent``: with a producer id and in none.
+        without_producer: batches of data without a producer id.
+        control: control batches: transaction markers and those of KRaft.
+        codecs: batches of data by codec, 0 to 7, of which 5 to 7 do not exist.
+        magic: batches by magic, 0 to 2.
+        sizes: batches by log2 of their size, as far as there are any: at least ``2**log2`` bytes and less than twice that. Ascending.
     """
 
-    codec: np.ndarray
-    magic: np.ndarray
-    is_control: np.ndarray
-    is_transactional: np.ndarray
-    has_producer: np.ndarray
-    size_log2: np.ndarray
+    batches: int
+    records: int
+    size_bytes: int
+    transactional: int
+    idempotent: int
+    without_producer: int
+    control: int
+    codecs: tuple[int, ...]
+    magic: tuple[int, ...]
+    sizes: dict[int, int]
 
+    @classmethod
+    def of(cls, statistics: BatchStatistics) -> BatchFacts:
+        """From batches by kind."""
+        code, batches = statistics.kinds.key, statistics.kinds.columns["batches"]
+        is_control = code & ATTRIBUTE_CONTROL != 0
+        is_transactional = code & ATTRIBUTE_TRANSACTIONAL != 0
+        has_producer = code >> _PRODUCER & 1 != 0
+        codec, magic, size_log2 = code & ATTRIBUTE_CODEC, code >> _MAGIC & 3, code >> _SIZE
 
-def batch_kinds(code: np.ndarray) -> BatchKinds:
-    """Reads codes of kinds (int64)."""
-    return BatchKinds(
-        codec=code & ATTRIBUTE_CODEC,
-        magic=code >> _MAGIC & 3,
-        is_control=code & ATTRIBUTE_CONTROL != 0,
-        is_transactional=code & ATTRIBUTE_TRANSACTIONAL != 0,
-        has_producer=code >> _PRODUCER & 1 != 0,
-        size_log2=code >> _SIZE,
-    )
+        def count(chosen: np.ndarray) -> int:
+            return int(batches[chosen].sum())
+
+        return cls(
+            batches=int(batches.sum()),
+            records=int(statistics.kinds.columns["records"].sum()),
+            size_bytes=int(statistics.kinds.columns["bytes"].sum()),
+            transactional=count(~is_control & has_producer & is_transactional),
+            idempotent=count(~is_control & has_producer & ~is_transactional),
+            without_producer=count(~is_control & ~has_producer),
+            control=count(is_control),
+            codecs=tuple(count(~is_control & (codec == each)) for each in range(8)),
+            magic=tuple(count(magic == each) for each in range(3)),
+            sizes={each: count(size_log2 == each) for each in sorted(set(size_log2.tolist()))},
+        )
+
+    @property
+    def median_log2(self) -> int | None:
+        """Where in ``sizes`` the median lies (of an even count the lower one of the two); None without batches."""
+        seen = 0
+        for size_log2, count in self.sizes.items():
+            seen += count
+            if 2 * seen >= self.batches:
+                return size_log2
+        return None
 
 
 class StatisticsOfBlocks:
@@ -200,8 +232,7 @@ def _kinds_of(block: HeaderBlock, size: np.ndarray, has_producer: np.ndarray, re
         "records": np.bincount(code, weights=records)[present].astype(np.int64),
         "bytes": np.bincount(code, weights=size)[present].astype(np.int64),
     }
-    kinds = batch_kinds(present)
-    single = (kinds.magic < 2) & (kinds.codec == 0)
+    single = (present >> _MAGIC & 3 < 2) & (present & ATTRIBUTE_CODEC == 0)
     columns["records"][single] = columns["batches"][single]
     return KeyedColumns(present, columns)
 
