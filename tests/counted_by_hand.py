@@ -28,8 +28,9 @@ class Producer:
     is_open: bool = False
 
     def lives(self, as_of: int, expiration: int) -> bool:
-        """``ProducerStateManager.isProducerExpired``, turned round."""
-        return self.is_open or as_of - self.timestamp < expiration
+        """``ProducerStateManager.isProducerExpired``, turned round; a long of Java overflows, as only timestamps of no date make it."""
+        age = (as_of - self.timestamp + 2**63) % 2**64 - 2**63
+        return self.is_open or age < expiration
 
 
 @dataclass

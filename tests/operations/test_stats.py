@@ -11,7 +11,8 @@ import pytest
 from counted_by_hand import over_partitions, partition_of, totals_of
 from hypothesis import given
 from hypothesis import strategies as st
-from log_dirs import batch, marker, write_partition
+from log_dirs import batch, batch_positions, marker, write_partition
+from manifests import FIXTURES
 from strategies import GeneratedLog, block_sizes, logs
 
 from formats.batch_headers import BytesSegment
@@ -175,6 +176,44 @@ def test_damage_ends_nothing(tmp_path: Path) -> None:
     found = [(each.code, each.severity, each.offset) for each in result.findings]
     assert found == [("damaged-segment", Severity.DAMAGED, 1), ("torn-tail", Severity.NOTE, 3)]
     assert (result.total.facts.seen, result.total.batch_count, result.total.segments) == (2, 2, 2)
+
+
+SEGMENT = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0" / "00000000000000005821.log"
+STARTS = batch_positions(SEGMENT)
+
+damages = st.tuples(
+    st.sampled_from(STARTS),
+    st.integers(0, 80),
+    st.sampled_from(("flip", "cut", "zero", "junk", "insert", "remove")),
+    st.binary(min_size=1),
+)
+
+
+@given(damages)
+def test_whatever_is_broken_the_rest_is_counted(damage: tuple[int, int, str, bytes]) -> None:
+    """As far as the grammar reads, batch by batch; nothing throws."""
+    start, within, kind, junk = damage
+    data, at = bytearray(SEGMENT.read_bytes()), start + within
+    if kind == "flip":
+        data[at] ^= 1 << junk[0] % 8
+    elif kind == "cut":
+        del data[at:]
+    elif kind == "zero":
+        data[at:] = bytes(len(data) - at)
+    elif kind == "remove":
+        del data[at : at + len(junk)]
+    else:
+        data[at : at + (len(junk) if kind == "junk" else 0)] = junk
+    clock = Clock(1_795_262_000_000, 86_400_000)
+    segments = {5821: bytes(data), 6390: (SEGMENT.parent / "00000000000000006390.log").read_bytes()}
+    with tempfile.TemporaryDirectory() as place:
+        write_partition(Path(place) / "t-0", segments)
+        document = document_of(Path(place), clock)
+    expected = partition_of(segments.items(), clock.as_of_ms, clock.expiration_ms)
+    assert document["partitions"][0]["segment_list"] == expected.segments
+    assert without(document["total"], "bytes_read") == totals_of([expected], clock.as_of_ms, clock.expiration_ms)
+    is_whole = sum(header.size_bytes for header in expected.headers) == expected.size_bytes
+    assert (document["exit_code"] == 0) <= is_whole
 
 
 def test_what_nobody_foresaw_costs_one_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
