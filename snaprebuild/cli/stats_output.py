@@ -146,7 +146,7 @@ def print_stats(result: StatsResult, top: int, *, details: bool) -> None:
 
 
 def _title(what: str, count: int, top: int) -> str:
-    return what if count <= top else f"{what}: the {top} with the most batches of {count}"
+    return what if count <= top else f"{what}, the top {top} of {count}"
 
 
 def _counted(totals: Totals, result: StatsResult) -> tuple[object, ...]:
@@ -163,8 +163,9 @@ def _print_expirations(result: StatsResult) -> None:
         size = size_text(_snapshots_bytes(total, kept))
         rows.append((expiration_ms, _duration(expiration_ms), kept, _share(kept, total.entries), size, mark))
     columns = ("expiration ms", "that is", "live", "of all", "snapshots", "")
-    title = f"Producers that an expiration keeps at {_moment(result.clock.as_of_ms)}, of {total.entries} in the retained log"
-    print_table(title, columns, rows, right=columns[:-1])
+    print_table("Producers by expiration", columns, rows, right=columns[:-1])
+    print_text(f"live at {_moment(result.clock.as_of_ms)}, of {counted(total.entries, 'entry', 'entries')} in the retained log")
+    print_text("")
 
 
 def _print_batches(totals: Totals) -> None:
@@ -180,7 +181,7 @@ def _print_batches(totals: Totals) -> None:
     ]
     columns = ("kind", "batches", "share")
     table = [(kind, count, _share(count, facts.batches)) for kind, count in rows]
-    print_table("Batches: each in one of the first four, codecs of data, magic, sizes", columns, table, right=columns[1:])
+    print_table("Batches", columns, table, right=columns[1:])
     median = facts.median_log2
     if median is not None:
         mean = size_text(round(facts.size_bytes / facts.batches))

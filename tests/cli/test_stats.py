@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from command import in_json, snaprebuild
 from counted_by_hand import over_partitions, partition_in, totals_of
-from log_dirs import batch, copy_of, cut, flip, make_log_dir, tree, write_partition
+from log_dirs import batch, batch_positions, copy_of, cut, flip, make_log_dir, tree, write_partition
 from manifests import FIXTURES
 
 AS_OF, DAY = 1_795_262_400_000, 86_400_000
@@ -74,6 +74,21 @@ def test_the_rest_of_a_broken_partition(tmp_path: Path) -> None:
     assert table.stdout.splitlines()[-1] == "1 partition damaged or not readable to the end: stderr tells why"
 
 
+def test_a_last_segment_that_is_broken_and_not_torn(tmp_path: Path) -> None:
+    """Its offset index names batches behind the place: that is no torn tail."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    path = logs / "mixed-0" / "00000000000000007637.log"
+    whole = in_json("stats", logs).partition("mixed-0")["batches"]
+    flip(path, batch_positions(path)[100] + 8, 0x40)
+    run = in_json("stats", logs)
+    assert (run.exit_code, run.codes) == (4, {"damaged-segment": 1})
+    assert whole - run.partition("mixed-0")["batches"] == 177 - 100
+    cut(path, batch_positions(path)[100] + 30)
+    path.with_suffix(".index").unlink()
+    torn = in_json("stats", logs)
+    assert (torn.exit_code, torn.codes) == (0, {"torn-tail": 1})
+
+
 def test_checksums_are_computed_where_they_are_asked_for(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     flip(logs / "mixed-0" / "00000000000000000000.log", 70)
@@ -117,7 +132,7 @@ def test_tables_are_limited_and_say_so(tmp_path: Path) -> None:
         write_partition(logs / f"t{number}-0", {0: b"".join(batch(at, producer_id=number) for at in range(number + 1))})
     text = snaprebuild("stats", logs, "--top", 2, "--details").stdout
     for what in ("Topics", "Partitions", "Producers"):
-        assert f"{what}: the 2 with the most batches of 5\n" in text
+        assert f"{what}, the top 2 of 5\n" in text
     names = [line.split()[0] for line in text.splitlines() if line.startswith(" t") and line.split()[0][1:2].isdigit()]
     assert names == ["t4", "t3", "t4-0", "t3-0", "t4-0", "t3-0"], "topics, partitions, and their segments"
     assert (

@@ -114,6 +114,8 @@ def test_only_the_largest_partitions_keep_their_segments(tmp_path: Path) -> None
     ]
     assert [(each["producer_id"], each["batches"]) for each in document["producers"]] == [(1, 3), (3, 3)]
     assert document["total"]["producers"]["seen"] == 4
+    (kept,) = [each for each in document_of(tmp_path, Clock(2_000, 1_000), top=1)["partitions"] if each["segment_list"] is not None]
+    assert kept["topic_partition"] == "t-1"
 
 
 def test_a_producer_for_each_request(tmp_path: Path) -> None:
