@@ -17,6 +17,7 @@ from click.exceptions import NoArgsIsHelpError
 from snaprebuild import __version__
 from snaprebuild.cli.rebuild import plan, rebuild
 from snaprebuild.cli.scan import scan
+from snaprebuild.cli.stats import stats
 from snaprebuild.cli.table import printable
 from snaprebuild.cli.verify import verify
 from snaprebuild.errors import SnaprebuildError
@@ -47,6 +48,7 @@ EXAMPLES = {
     "plan": ("plan /var/lib/kafka --save plan.json",),
     "rebuild": ("rebuild --plan plan.json", "rebuild /var/lib/kafka --topic 'orders*' --out /tmp/rebuilt"),
     "verify": ("verify /var/lib/kafka --output json",),
+    "stats": ("stats /var/lib/kafka --top 20", "stats /var/lib/kafka --expiration-ms 21600000"),
 }
 """What a help ends with: commands that do something useful as they stand."""
 
@@ -93,6 +95,7 @@ _add("scan", scan, "Reads only: what is missing, and what blocks the upload.")
 _add("plan", plan, "Reads only: what rebuild would write, and why.")
 _add("rebuild", rebuild, "WRITES the snapshots that are missing.")
 _add("verify", verify, "Reads only: compares every snapshot with a replay.")
+_add("stats", stats, "Reads only: counts producers, what they cost, and batches.")
 
 
 def main() -> None:

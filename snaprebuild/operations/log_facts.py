@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from formats.batch_headers import HeaderReader, TailKind
+from formats.errors import FormatError
 from formats.file_names import offset_index_file_name, time_index_file_name
+from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.source import PartitionSource
 from snaprebuild.replay.window import window_start
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.segment_file import SegmentFile, read_last_timestamp_hint, read_positions_hint
 
-__all__ = ["largest_timestamp_hint", "log_end_offset", "window_index"]
+__all__ = ["known_log_end", "largest_timestamp_hint", "log_end_offset", "window_index"]
 
 
 def log_end_offset(directory: PartitionDir) -> int:
@@ -30,6 +32,14 @@ def log_end_offset(directory: PartitionDir) -> int:
                 return end
         end = _end_from(source, segment.base_offset, 0, check_crc=False)
         return segment.base_offset if end is None else end
+
+
+def known_log_end(directory: PartitionDir) -> int:
+    """The log reaches this offset for certain, as far as its last segment can be read; 0 where it cannot: reading it will say the same."""
+    try:
+        return log_end_offset(directory) if directory.segments else 0
+    except (ReadFailedError, FormatError):
+        return 0
 
 
 def _end_from(source: SegmentFile, base_offset: int, start_bytes: int, *, check_crc: bool) -> int | None:

@@ -12,7 +12,9 @@ from snaprebuild.storage.partition_dir import PartitionDir
 __all__ = ["read_tasks"]
 
 
-def read_tasks(directory: PartitionDir, indices: Iterable[int], *, check_crc: bool, cuts: Sequence[int] = ()) -> list[ReadTask]:
+def read_tasks(
+    directory: PartitionDir, indices: Iterable[int], *, check_crc: bool, cuts: Sequence[int] = (), with_statistics: bool = False
+) -> list[ReadTask]:
     """One task for each of the segments, in the order given.
 
     Args:
@@ -20,6 +22,7 @@ def read_tasks(directory: PartitionDir, indices: Iterable[int], *, check_crc: bo
         indices: of the segments.
         check_crc: compute checksums.
         cuts: offsets at which the state is wanted, ascending, none twice: a segment is cut at those that lie inside it.
+        with_statistics: count batches by kind and by producer, too.
     """
     segments = directory.segments
     tasks = []
@@ -37,6 +40,7 @@ def read_tasks(directory: PartitionDir, indices: Iterable[int], *, check_crc: bo
                 check_crc=check_crc,
                 is_last=is_last,
                 cuts=tuple(cuts[first:] if is_last else cuts[first : bisect_left(cuts, segments[index + 1].base_offset)]),
+                with_statistics=with_statistics,
             )
         )
     return tasks

@@ -9,7 +9,7 @@ from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences, bad_checksum_finding, disorder_finding
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
-from snaprebuild.operations.log_facts import log_end_offset
+from snaprebuild.operations.log_facts import known_log_end
 from snaprebuild.operations.replay_partition import (
     BoundaryState,
     Clock,
@@ -142,7 +142,9 @@ class _VerifyWork(Work):
         self._progress = progress
         self._cross = CrossCheck(verdict.source, clock)
         # Empty at the first segment: what a snapshot at the first offset claims is judged by the later ones, it is no truth.
-        self._replay = PartitionReplay(directory, ReplayFrom.LOG_START, clock, 0, len(directory.segments), 0, self._known_end())
+        self._replay = PartitionReplay(
+            directory, ReplayFrom.LOG_START, clock, 0, len(directory.segments), 0, known_log_end(directory)
+        )
         # Compaction leaves gaps by design, and such topics are never uploaded.
         ordinary = verdict.source.topic_kind is TopicKind.ORDINARY and not verdict.source.is_compacted
         self._unsound_severity = Severity.FINDING if ordinary else Severity.NOTE
@@ -151,12 +153,6 @@ class _VerifyWork(Work):
         self._seen: set[int] = set()
         self._next = 0
         self._log_end = 0
-
-    def _known_end(self) -> int:
-        try:
-            return log_end_offset(self._verdict.source.directory) if self._verdict.source.directory.segments else 0
-        except (ReadFailedError, FormatError):
-            return 0  # reading the segment will say the same
 
     def tasks(self) -> list[ReadTask]:
         if self._begun:

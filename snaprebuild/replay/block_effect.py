@@ -10,6 +10,7 @@ import numpy as np
 from formats.batch_headers import HeaderBlock
 from formats.control_record import ControlRecordType
 from formats.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
+from snaprebuild.replay.producer_ids import dense_ids, run_starts, stable_order, unique_sorted
 from snaprebuild.replay.segment_effect import (
     CLEAR,
     COLUMNS,
@@ -26,8 +27,6 @@ from snaprebuild.replay.segment_effect import (
     TransactionCloses,
     aligned,
     identity_rows,
-    starts_of_runs,
-    unique_sorted,
 )
 
 __all__ = ["EFFECT_COLUMNS", "effect_of_block"]
@@ -42,10 +41,6 @@ EFFECT_COLUMNS = (
     "base_sequence",
 )
 """Fields of a header on which an effect depends."""
-
-DIRECT_IDS_PER_BATCH = 4
-"""Producer ids are used as indices of tables when their range is at most this many times the count of batches: brokers hand them out
-one after the other. A sort instead costs about 20 ns a batch."""
 
 
 def effect_of_block(block: HeaderBlock) -> SegmentEffect:
@@ -63,7 +58,7 @@ def effect_of_block(block: HeaderBlock) -> SegmentEffect:
         values = block.column(name)
         return values if is_whole else values[rows]
 
-    ids, dense = _dense_ids(column("producer_id"))
+    ids, dense = dense_ids(column("producer_id"))
     index = np.arange(len(rows))
     first, last = np.full(len(ids), NONE), np.full(len(ids), NONE)
     first[dense[::-1]] = index[::-1]  # numpy assigns in order: of equal indices the last one stays
@@ -88,34 +83,6 @@ def effect_of_block(block: HeaderBlock) -> SegmentEffect:
     for name in COLUMNS:
         getattr(effect, name)[where] = getattr(others, name)
     return effect.with_closes(others.closes)
-
-
-def _dense_ids(producer_id: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Producer ids as small numbers in the same order.
-
-    Returns:
-        The producer id of each number (some may have no batch), and the number of each batch (int64).
-    """
-    low, high = int(producer_id.min()), int(producer_id.max())
-    if high - low < DIRECT_IDS_PER_BATCH * len(producer_id):
-        return low + np.arange(high - low + 1), producer_id - low  # high + 1 may be no int64
-    order = _stable_order(producer_id)
-    starts = starts_of_runs(producer_id[order])
-    dense = np.empty(len(producer_id), dtype=np.int64)
-    dense[order] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(order))))
-    return producer_id[order[starts]], dense
-
-
-def _stable_order(producer_id: np.ndarray) -> np.ndarray:
-    """A stable argsort, by 16 bits at a time as far as their range allows it: numpy sorts those by radix, several times faster."""
-    low, high = int(producer_id.min()), int(producer_id.max())
-    if high - low >= 1 << 32:
-        return np.argsort(producer_id, kind="stable")
-    relative = (producer_id - low).astype(np.uint32)
-    order = np.argsort(relative.astype(np.uint16), kind="stable")
-    if high - low >= 1 << 16:
-        order = order[np.argsort((relative >> 16).astype(np.uint16)[order], kind="stable")]
-    return order
 
 
 def _plain_effect(
@@ -143,7 +110,7 @@ def _plain_effect(
 def _grouped_effect(block: HeaderBlock, rows: np.ndarray) -> SegmentEffect:
     """The effect of some rows of a block, which are all batches of their producers: any kind of them."""
     producer_id = block.column("producer_id")[rows]
-    order = _stable_order(producer_id)
+    order = stable_order(producer_id)
     rows, producer_id = rows[order], producer_id[order]
 
     attributes = block.column("attributes")[rows]
@@ -179,7 +146,7 @@ class _Acting:
         self.epoch = block.column("producer_epoch")[rows]
         self.block = block
         self.index = np.arange(len(rows))
-        self.starts = starts_of_runs(producer_id)
+        self.starts = run_starts(producer_id)
         self.ends = np.append(self.starts[1:], len(rows)) - 1
         self.group = np.repeat(np.arange(len(self.starts)), self.ends - self.starts + 1)
         self.group_ids = producer_id[self.starts]

@@ -26,6 +26,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from formats.producer_snapshot import ENTRY_DTYPE
+from snaprebuild.replay.producer_ids import merged_ids
 
 __all__ = [
     "CLEAR",
@@ -48,8 +49,6 @@ __all__ = [
     "entries_of",
     "identity_rows",
     "resolve_closes",
-    "starts_of_runs",
-    "unique_sorted",
 ]
 
 KEEP, IF, SET, CLEAR = np.uint8(0), np.uint8(1), np.uint8(2), np.uint8(3)
@@ -218,7 +217,7 @@ def compose(first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
         return then
     if not len(then) and not len(then.closes):
         return first
-    producer_id = _merged(first.producer_id, then.producer_id)
+    producer_id = merged_ids(first.producer_id, then.producer_id)
     a = aligned(first, producer_id)
     b = aligned(then, producer_id)
     assigned, marked = b.assigned, b.marked
@@ -234,32 +233,6 @@ def compose(first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
     columns |= _composed_transaction(a, b)
     columns |= _composed_evidence(a, b)
     return SegmentEffect(**columns, closes=_composed_closes(first, then))
-
-
-def _merged(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The union of two ascending arrays without duplicates, ascending.
-
-    Usually the later one adds nothing, which a search tells at once; else a stable sort merges two sorted runs in linear time. numpy's own
-    union hashes, which costs a hundred times as much.
-    """
-    if len(one) and len(other):
-        row = np.minimum(np.searchsorted(one, other), len(one) - 1)
-        if (one[row] == other).all():
-            return one
-    return unique_sorted(np.sort(np.concatenate((one, other)), kind="stable"))
-
-
-def unique_sorted(values: np.ndarray) -> np.ndarray:
-    """Sorted values without their duplicates."""
-    unique: np.ndarray = values[starts_of_runs(values)]
-    return unique
-
-
-def starts_of_runs(values: np.ndarray) -> np.ndarray:
-    """Indices at which a run of equal values begins."""
-    first = np.ones(len(values), dtype=bool)
-    np.not_equal(values[1:], values[:-1], out=first[1:])
-    return np.flatnonzero(first)
 
 
 def aligned(effect: SegmentEffect, producer_id: np.ndarray) -> SegmentEffect:

@@ -17,6 +17,7 @@ from formats.batch_headers import HeaderBlock, HeaderReader, SegmentBytes, Tail,
 from formats.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from snaprebuild.replay.block_effect import EFFECT_COLUMNS, effect_of_block
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose
+from snaprebuild.replay.segment_statistics import STATISTICS_COLUMNS, SegmentStatistics, StatisticsOfBlocks
 from snaprebuild.replay.transactions import needed_closes
 
 __all__ = ["SegmentSummary", "summarise_pieces", "summarise_segment"]
@@ -55,6 +56,7 @@ class SegmentSummary:
         disorder_offset: base offset of the first batch that does not lie behind the one before it, or below the segment's base offset.
         legacy_batches: of magic 0 or 1; ``producer_batches``: with a producer id; ``transactional_batches``: of data in transactions.
         bytes_read: of the segment.
+        statistics: its batches by kind and by producer, where they were asked for.
     """
 
     base_offset: int
@@ -77,6 +79,7 @@ class SegmentSummary:
     producer_batches: int
     transactional_batches: int
     bytes_read: int
+    statistics: SegmentStatistics | None = None
 
 
 def summarise_segment(
@@ -113,6 +116,7 @@ def summarise_pieces(
     check_crc: bool = True,
     hint: np.ndarray | None = None,
     block_bytes: int = limits.HEADER_BLOCK_BYTES,
+    with_statistics: bool = False,
 ) -> tuple[SegmentSummary, ...]:
     """The same in pieces.
 
@@ -127,6 +131,7 @@ def summarise_pieces(
         check_crc: as above; so are ``hint`` and ``block_bytes``.
         hint: see there.
         block_bytes: see there.
+        with_statistics: count the batches by kind and by producer, too.
 
     Returns:
         The piece before each cut, and the rest, which may have no batch. No piece for cuts behind an end that is not clean.
@@ -135,10 +140,9 @@ def summarise_pieces(
         TruncatedError: as above.
         SnaprebuildError: as above.
     """
-    reader = HeaderReader(
-        source, check_crc=check_crc, hint=hint, block_bytes=block_bytes, block_rows=BLOCK_ROWS, columns=SUMMARY_COLUMNS
-    )
-    pieces = _Pieces(reader, base_offset, cuts)
+    columns = tuple({*SUMMARY_COLUMNS, *STATISTICS_COLUMNS}) if with_statistics else SUMMARY_COLUMNS
+    reader = HeaderReader(source, check_crc=check_crc, hint=hint, block_bytes=block_bytes, block_rows=BLOCK_ROWS, columns=columns)
+    pieces = _Pieces(reader, base_offset, cuts, with_statistics=with_statistics)
     for block in reader:
         pieces.take(block)
     return pieces.finish(is_last=is_last)
@@ -147,7 +151,8 @@ def summarise_pieces(
 class _Pieces:
     """Collects the blocks of a segment into pieces."""
 
-    def __init__(self, reader: HeaderReader, base_offset: int, cuts: Sequence[int]) -> None:
+    def __init__(self, reader: HeaderReader, base_offset: int, cuts: Sequence[int], *, with_statistics: bool) -> None:
+        self._with_statistics = with_statistics
         self._reader = reader
         self._base_offset = base_offset
         self._waiting = deque(cuts)
@@ -159,6 +164,7 @@ class _Pieces:
     def _begin(self, start_offset: int) -> None:
         self._facts = _Facts(start_offset)
         self._effects = _Effects()
+        self._statistics = StatisticsOfBlocks() if self._with_statistics else None
 
     def take(self, block: HeaderBlock) -> None:
         if self._waiting:
@@ -183,6 +189,8 @@ class _Pieces:
         if len(block):
             self._facts.take(block)
             self._effects.take(effect_of_block(block))
+            if self._statistics is not None:
+                self._statistics.take(block)
 
     def _cut(self, position_bytes: int, batch_offset: int | None) -> None:
         tail = Tail(TailKind.CLEAN, position_bytes)
@@ -224,6 +232,7 @@ class _Pieces:
             producer_batches=facts.producer_batches,
             transactional_batches=facts.transactional_batches,
             bytes_read=self._reader.bytes_read - self._bytes_read,
+            statistics=None if self._statistics is None else self._statistics.total(),
         )
 
 

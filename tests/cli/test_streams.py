@@ -15,9 +15,9 @@ from log_dirs import batch, copy_of, make_log_dir, snapshots_in, tree, truth, wr
 from manifests import REPOSITORY
 from terminal import in_terminal
 
-VERBS = ("scan", "plan", "rebuild", "verify")
+VERBS = ("scan", "plan", "rebuild", "verify", "stats")
 MIXED = "fixtures/kafka27-mixed"
-EXIT_CODES = {"scan": 1, "plan": 0, "rebuild": 0, "verify": 0}
+EXIT_CODES = {"scan": 1, "plan": 0, "rebuild": 0, "verify": 0, "stats": 0}
 """Of the verbs on ``MIXED``: its snapshots are missing."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -101,7 +101,7 @@ def test_machine_output_stands_alone(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_colours_in_a_pipe(verb: str) -> None:
-    done = shell(verb, "--details" if verb in ("scan", "verify") else "", FORCE_COLOR="1", TERM="xterm-256color")
+    done = shell(verb, "--details" if verb in ("scan", "verify", "stats") else "", FORCE_COLOR="1", TERM="xterm-256color")
     assert b"\x1b" not in done.stdout + done.stderr
     assert not [line for line in done.stdout.decode().splitlines() if line != line.rstrip()]
 
@@ -224,7 +224,7 @@ def test_a_name_that_would_move_the_cursor(tmp_path: Path) -> None:
     logs = make_log_dir(tmp_path / "\x1b[2Jone\ntwo" / "logs")
     write_partition(logs / "t-0", {0: batch(0, producer_id=7), 1: batch(1, producer_id=7)})
     for verb in VERBS:
-        options = ("--details",) if verb in ("scan", "verify") else ("--out", tmp_path / "out")
+        options = ("--details",) if verb in ("scan", "verify", "stats") else ("--out", tmp_path / "out")
         run = snaprebuild(verb, logs, *options, "-v")
         told = run.stdout + "".join(line for line in run.stderr.splitlines() if not line.startswith("I "))
         assert "\x1b" not in told

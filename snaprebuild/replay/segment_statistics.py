@@ -1,0 +1,250 @@
+"""What a segment is made of: its batches counted by kind and size, and by producer.
+
+Both counts are sums by a sorted key, kept in columns: those of blocks are joined to that of a segment, those of segments to that of a
+partition, and so on. Nothing grows with the batches: there are 2^15 kinds, and a row for each producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+
+from formats.batch_headers import HeaderBlock
+from formats.record_batch import ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL, LOG_OVERHEAD_BYTES
+from snaprebuild.replay.producer_ids import dense_ids, run_starts
+
+__all__ = [
+    "PRODUCER_SUMS",
+    "STATISTICS_COLUMNS",
+    "BatchFacts",
+    "BatchStatistics",
+    "JoinedColumns",
+    "KeyedColumns",
+    "SegmentStatistics",
+    "StatisticsOfBlocks",
+]
+
+STATISTICS_COLUMNS = ("attributes", "length", "magic", "producer_id", "record_count")
+"""Fields of a header on which the statistics depend."""
+
+_ATTRIBUTES, _MAGIC, _PRODUCER, _SIZE = 0x7F, 7, 9, 10
+"""The code of a kind, in bits: the seven attributes that exist, the magic, whether there is a producer id, log2 of the size in bytes (at
+most 31). So there are 2^15 codes."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedColumns:
+    """Rows by a key.
+
+    Attributes:
+        key: int64 (n,), ascending, none twice.
+        columns: shape (n,) each, by name.
+    """
+
+    key: np.ndarray
+    columns: Mapping[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    @classmethod
+    def empty(cls, names: Iterable[str]) -> Self:
+        """No rows of these columns."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls(none, dict.fromkeys(names, none))
+
+    def joined(self, other: Self, how: Mapping[str, np.ufunc]) -> Self:
+        """The rows of both; what both have for one key is joined by the function that ``how`` names for its column (sum, maximum, ...)."""
+        if not len(self) or not len(other):
+            return self if len(self) else other
+        key = np.concatenate((self.key, other.key))
+        order = np.argsort(key, kind="stable")  # of two sorted runs: a merge
+        key = key[order]
+        starts = run_starts(key)
+        pairs = {name: np.concatenate((self.columns[name], other.columns[name]))[order] for name in how}
+        columns = {name: how[name].reduceat(column, starts) for name, column in pairs.items()}
+        return type(self)(key[starts], columns)
+
+
+KIND_SUMS = dict.fromkeys(("batches", "records", "bytes"), np.add)
+PRODUCER_SUMS = dict.fromkeys(("batches", "records", "markers"), np.add)
+
+
+class JoinedColumns:
+    """Joins columns as they come, like with like in size, so that many rows are not copied for a few."""
+
+    def __init__(self, how: Mapping[str, np.ufunc]) -> None:
+        self._how = how
+        self._stack: list[KeyedColumns] = []
+
+    def add(self, columns: KeyedColumns) -> None:
+        """Adds rows."""
+        while self._stack and len(self._stack[-1]) <= 2 * len(columns):
+            columns = self._stack.pop().joined(columns, self._how)
+        self._stack.append(columns)
+
+    def total(self) -> KeyedColumns:
+        """All that were added, joined."""
+        total = KeyedColumns.empty(self._how)
+        while self._stack:
+            total = self._stack.pop().joined(total, self._how)
+        if len(total):
+            self._stack.append(total)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStatistics:
+    """Batches by kind.
+
+    Attributes:
+        kinds: ``batches``, ``records`` and ``bytes`` by the code of their kind, which ``BatchFacts`` reads. Control records do not count
+            as records. Of magic 0 and 1 each uncompressed message is a record; how many are in a compressed one its header does not say.
+        size_min_bytes: of the smallest batch, 0 without any; ``size_max_bytes``: of the largest.
+    """
+
+    kinds: KeyedColumns = field(default_factory=lambda: KeyedColumns.empty(KIND_SUMS))
+    size_min_bytes: int = 0
+    size_max_bytes: int = 0
+
+    def plus(self, other: BatchStatistics) -> BatchStatistics:
+        """Of the batches of both."""
+        sizes = [each.size_min_bytes for each in (self, other) if len(each.kinds)]
+        largest = max(self.size_max_bytes, other.size_max_bytes)
+        return BatchStatistics(self.kinds.joined(other.kinds, KIND_SUMS), min(sizes, default=0), largest)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentStatistics:
+    """What a segment is made of.
+
+    Attributes:
+        batches: by kind.
+        producers: by producer id its ``batches`` and ``records`` of data, and its ``markers``: control batches with a record. One of which
+            there are empty control batches only has a row of zeros.
+    """
+
+    batches: BatchStatistics
+    producers: KeyedColumns
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFacts:
+    """Batches, counted. Every one is counted once in ``magic`` and ``sizes``, and once in the four counts from ``transactional`` on.
+
+    Attributes:
+        batches: all of them.
+        records: see ``BatchStatistics.kinds``.
+        size_bytes: together.
+        transactional: batches of data with a producer id and in a transaction; ``idempotent``: with a producer id and in none.
+        without_producer: batches of data without a producer id.
+        control: control batches: transaction markers and those of KRaft.
+        codecs: batches of data by codec, 0 to 7, of which 5 to 7 do not exist.
+        magic: batches by magic, 0 to 2.
+        sizes: batches by log2 of their size, as far as there are any: at least ``2**log2`` bytes and less than twice that. Ascending.
+    """
+
+    batches: int
+    records: int
+    size_bytes: int
+    transactional: int
+    idempotent: int
+    without_producer: int
+    control: int
+    codecs: tuple[int, ...]
+    magic: tuple[int, ...]
+    sizes: dict[int, int]
+
+    @classmethod
+    def of(cls, statistics: BatchStatistics) -> BatchFacts:
+        """From batches by kind."""
+        code, batches = statistics.kinds.key, statistics.kinds.columns["batches"]
+        is_control = code & ATTRIBUTE_CONTROL != 0
+        is_transactional = code & ATTRIBUTE_TRANSACTIONAL != 0
+        has_producer = code >> _PRODUCER & 1 != 0
+        codec, magic, size_log2 = code & ATTRIBUTE_CODEC, code >> _MAGIC & 3, code >> _SIZE
+
+        def count(chosen: np.ndarray) -> int:
+            return int(batches[chosen].sum())
+
+        return cls(
+            batches=int(batches.sum()),
+            records=int(statistics.kinds.columns["records"].sum()),
+            size_bytes=int(statistics.kinds.columns["bytes"].sum()),
+            transactional=count(~is_control & has_producer & is_transactional),
+            idempotent=count(~is_control & has_producer & ~is_transactional),
+            without_producer=count(~is_control & ~has_producer),
+            control=count(is_control),
+            codecs=tuple(count(~is_control & (codec == each)) for each in range(8)),
+            magic=tuple(count(magic == each) for each in range(3)),
+            sizes={each: count(size_log2 == each) for each in sorted(set(size_log2.tolist()))},
+        )
+
+    @property
+    def median_log2(self) -> int | None:
+        """Where in ``sizes`` the median lies (of an even count the lower one of the two); None without batches."""
+        seen = 0
+        for size_log2, count in self.sizes.items():
+            seen += count
+            if 2 * seen >= self.batches:
+                return size_log2
+        return None
+
+
+class StatisticsOfBlocks:
+    """Counts the blocks of a segment."""
+
+    def __init__(self) -> None:
+        self._batches = BatchStatistics()
+        self._producers = JoinedColumns(PRODUCER_SUMS)
+
+    def take(self, block: HeaderBlock) -> None:
+        """Adds a block, which is not empty and has ``STATISTICS_COLUMNS``."""
+        size = block.column("length").astype(np.int64) + LOG_OVERHEAD_BYTES
+        is_control = block.column("attributes") & ATTRIBUTE_CONTROL != 0
+        records = np.maximum(block.column("record_count"), 0).astype(np.float64)  # as bincount takes them; exact below 2^53
+        records[np.flatnonzero(is_control)] = 0
+        has_producer = block.column("producer_id") >= 0
+        kinds = _kinds_of(block, size, has_producer, records)
+        self._batches = self._batches.plus(BatchStatistics(kinds, int(size.min()), int(size.max())))
+        if has_producer.any():
+            self._producers.add(_producers_of(block, has_producer, is_control, records))
+
+    def total(self) -> SegmentStatistics:
+        """Of all that were taken."""
+        return SegmentStatistics(self._batches, self._producers.total())
+
+
+def _kinds_of(block: HeaderBlock, size: np.ndarray, has_producer: np.ndarray, records: np.ndarray) -> KeyedColumns:
+    # The exponent of a float64 is the logarithm, exactly.
+    size_log2 = (size.astype(np.float64).view(np.int64) >> 52) - 1023
+    code = size_log2 << _SIZE
+    code |= has_producer.astype(np.int64) << _PRODUCER
+    code |= block.column("magic").astype(np.int64) << _MAGIC
+    code |= block.column("attributes").astype(np.int64) & _ATTRIBUTES
+    batches = np.bincount(code)
+    present = np.flatnonzero(batches)
+    columns = {
+        "batches": batches[present],
+        "records": np.bincount(code, weights=records)[present].astype(np.int64),
+        "bytes": np.bincount(code, weights=size)[present].astype(np.int64),
+    }
+    single = (present >> _MAGIC & 3 < 2) & (present & ATTRIBUTE_CODEC == 0)
+    columns["records"][single] = columns["batches"][single]
+    return KeyedColumns(present, columns)
+
+
+def _producers_of(block: HeaderBlock, has_producer: np.ndarray, is_control: np.ndarray, records: np.ndarray) -> KeyedColumns:
+    rows = None if has_producer.all() else np.flatnonzero(has_producer)
+    ids, dense = dense_ids(block.column("producer_id") if rows is None else block.column("producer_id")[rows])
+    control, weights = (is_control, records) if rows is None else (is_control[rows], records[rows])
+    touched = np.bincount(dense, minlength=len(ids))
+    present = np.flatnonzero(touched)
+    batches = touched - np.bincount(dense[np.flatnonzero(control)], minlength=len(ids))
+    sums = np.bincount(dense, weights=weights, minlength=len(ids)).astype(np.int64)
+    marked = block.control if rows is None else np.searchsorted(rows, block.control)
+    markers = np.bincount(dense[marked], minlength=len(ids))
+    return KeyedColumns(ids[present], {"batches": batches[present], "records": sums[present], "markers": markers[present]})
