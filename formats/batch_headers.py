@@ -208,6 +208,8 @@ class HeaderReader:
         block_bytes: how much of the segment is held at a time.
         block_rows: headers from which on a ``HeaderBlock`` is handed out: array operations on few rows are not worth their fixed cost.
         columns: the fields that are wanted.
+        read_markers: read the records of control batches with a producer id; a batch on which a broker throws ends the iteration. Else the
+            blocks have none of them, and what a control batch holds is left to the caller.
         grammar: the layout of magic 2.
         tail: set when the iteration has ended.
         bytes_read: what was asked of ``source``.
@@ -220,6 +222,7 @@ class HeaderReader:
     block_bytes: int = limits.HEADER_BLOCK_BYTES
     block_rows: int = 1
     columns: tuple[str, ...] = HEADER_COLUMNS
+    read_markers: bool = True
     grammar: Struct = RECORD_BATCH_HEADER
     tail: Tail | None = None
     bytes_read: int = 0
@@ -278,7 +281,8 @@ class HeaderReader:
         _legacy_in_columns(rows)
         bad = self._bad_crc(buffer, filled, offsets, rows, position) if self.check_crc else np.zeros(0, dtype=np.int64)
         columns = {name: _native(rows[name]) for name in self.columns}
-        control = np.flatnonzero(rows["attributes"] & ATTRIBUTE_CONTROL != 0)
+        is_control = rows["attributes"] & ATTRIBUTE_CONTROL != 0
+        control = np.flatnonzero(is_control if self.read_markers else np.zeros(len(rows), dtype=bool))
         chosen = rows.view(f"V{rows.dtype.itemsize}")[control].view(rows.dtype)
         counts = (chosen["producer_id"] >= 0) & (chosen["record_count"] != 0)
         return _Chunk(offsets + position, columns, control[counts], chosen[counts], bad)
