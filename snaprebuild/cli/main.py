@@ -15,6 +15,7 @@ import typer
 from click.exceptions import NoArgsIsHelpError
 
 from snaprebuild import __version__
+from snaprebuild.cli.diff import diff
 from snaprebuild.cli.dump import dump
 from snaprebuild.cli.rebuild import plan, rebuild
 from snaprebuild.cli.scan import scan
@@ -52,6 +53,7 @@ EXAMPLES = {
         "dump /var/lib/kafka/orders-0/00000000000000000000.log --deep",
         "dump /var/lib/kafka/orders-0/*.snapshot --output json",
     ),
+    "diff": ("diff orders-0/00000000000000008231.snapshot rebuilt/orders-0/00000000000000008231.snapshot",),
 }
 """What a help ends with: commands that do something useful as they stand."""
 
@@ -99,6 +101,7 @@ _add("plan", plan, "Reads only: what rebuild would write, and why.")
 _add("rebuild", rebuild, "WRITES the snapshots that are missing.")
 _add("verify", verify, "Reads only: compares every snapshot with a replay.")
 _add("dump", dump, "Reads only: what stands in files of a log directory.")
+_add("diff", diff, "Reads only: in which producers two snapshots differ.")
 
 
 def main() -> None:
