@@ -242,6 +242,8 @@ class HeaderReader:
         block_bytes: how much of the segment is held at a time.
         block_rows: headers from which on a ``HeaderBlock`` is handed out: array operations on few rows are not worth their fixed cost.
         columns: the fields that are wanted.
+        read_markers: read the records of control batches with a producer id; a batch on which a broker throws ends the iteration. Else the
+            blocks have none of them, and what a control batch holds is left to the caller.
         grammar: the layout of magic 2.
         tail: set when the iteration has ended.
         bytes_read: what was asked of ``source``.
@@ -254,6 +256,7 @@ class HeaderReader:
     block_bytes: int = limits.HEADER_BLOCK_BYTES
     block_rows: int = 1
     columns: tuple[str, ...] = HEADER_COLUMNS
+    read_markers: bool = True
     grammar: Struct = RECORD_BATCH_HEADER
     tail: Tail | None = None
     bytes_read: int = 0
@@ -308,7 +311,7 @@ class HeaderReader:
     def _chunk(self, found: _Rows) -> _Chunk:
         rows = found.rows
         columns = {name: native(rows[name]) for name in self.columns}
-        control = np.flatnonzero(rows["attributes"] & ATTRIBUTE_CONTROL != 0)
+        control = np.flatnonzero(rows["attributes"] & ATTRIBUTE_CONTROL != 0) if self.read_markers else _NO_ROWS
         chosen = rows.view(f"V{rows.dtype.itemsize}")[control].view(rows.dtype)
         counts = np.flatnonzero((chosen["producer_id"] >= 0) & (chosen["record_count"] != 0))
         chosen = chosen.view(f"V{rows.dtype.itemsize}")[counts].view(rows.dtype)

@@ -1,9 +1,10 @@
-"""Decompression of the records of one batch of magic 2, into a buffer of fixed size.
+"""Decompression of the records of one batch or wrapper message, into a buffer that grows up to a limit.
 
-Only control batches come here: brokers never compress one, yet their readers accept it, and so does this library. The payload of data is
-never decompressed.
+Replay brings control batches only: brokers never compress one, yet their readers accept it, and so does this library. Data is decompressed
+where somebody wants to see it.
 
-Source: ``CompressionType``; for snappy the stream format of snappy-java (a header of 16 bytes, then blocks with an int32 length each).
+Source: ``CompressionType``; for snappy the stream format of snappy-java (a header of 16 bytes, then blocks with an int32 length each); for
+lz4 ``Lz4BlockInputStream``.
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SNAPPY_STREAM_MAGIC = b"\x82SNAPPY\0"
 SNAPPY_STREAM_HEADER_BYTES = 16
 
+ROOM_BYTES_LEAST = 1 << 16
+ROOM_GROWTH = 4
+"""The first room is that of 64 KiB or four times the data, and each further one four times as large: what comes out of it is not known."""
 
-def decompress(codec: int, data: bytes, *, bytes_max: int, position: int = 0) -> bytes:
+
+def decompress(codec: int, data: bytes, *, bytes_max: int, position: int = 0, magic: int = 2) -> bytes:
     """The records of a batch.
 
     Args:
         codec: 0 to 4.
-        data: what follows the header of the batch.
+        data: what follows the header of the batch, or the value of a wrapper message.
         bytes_max: room for the result; nothing larger is ever allocated.
         position: of ``data`` in its file, for messages.
+        magic: of the batch; in magic 0 the header checksum of an lz4 frame is wrong in a known way (KAFKA-3160) and not looked at.
 
     Raises:
         BadValueError: an unknown codec.
@@ -37,19 +43,28 @@ def decompress(codec: int, data: bytes, *, bytes_max: int, position: int = 0) ->
         return data
     if codec >= len(CODECS):
         raise BadValueError("codec of a batch", position=position, expected="0..4", found=codec)
-    import cramjam  # imported on demand: no broker writes what needs it
+    import cramjam  # imported on demand: replay of what brokers write needs none of it
 
-    room = bytearray(bytes_max)
-    try:
-        if codec == CODECS.index("snappy"):
-            count = _snappy(data, room, position)
-        else:
-            count = getattr(cramjam, CODECS[codec]).decompress_into(data, room)
-    except cramjam.DecompressionError as error:
-        if "write whole buffer" in str(error) or "smaller than required" in str(error):
-            raise LimitExceededError("records", position=position, expected=f"at most {bytes_max} bytes", found="more") from None
-        raise BadValueError(f"{CODECS[codec]} data", position=position, found=str(error)) from None
-    return bytes(room[:count])
+    if magic == 0 and CODECS[codec] == "lz4":
+        data = _with_right_header_checksum(data)
+    room_bytes = min(max(ROOM_BYTES_LEAST, ROOM_GROWTH * len(data)), bytes_max)
+    while True:
+        room = bytearray(room_bytes)
+        try:
+            if CODECS[codec] == "snappy":
+                count = _snappy(data, room, position)
+            else:
+                count = getattr(cramjam, CODECS[codec]).decompress_into(data, room)
+            return bytes(memoryview(room)[:count])
+        except cramjam.DecompressionError as error:
+            if not any(sign in str(error) for sign in _NO_ROOM):
+                raise BadValueError(f"{CODECS[codec]} data", position=position, found=str(error)) from None
+        if room_bytes == bytes_max:
+            raise LimitExceededError("records", position=position, expected=f"at most {bytes_max} bytes", found="more")
+        room_bytes = min(room_bytes * ROOM_GROWTH, bytes_max)
+
+
+_NO_ROOM = ("write whole buffer", "smaller than required")
 
 
 def _snappy(data: bytes, room: bytearray, position: int) -> int:
@@ -68,9 +83,39 @@ def _snappy(data: bytes, room: bytearray, position: int) -> int:
             raise BadLengthError("length of a snappy block", position=position + at, expected="1 or more", found=length)
         if len(block) != length:
             raise TruncatedError("snappy block", position=position + at, expected=f"{length} bytes", found=f"{len(block)} bytes")
-        piece = bytearray(len(room) - count)
+        piece = bytearray(min(cramjam.snappy.decompress_raw_len(block), len(room) - count))
         size = int(cramjam.snappy.decompress_raw_into(block, piece))
         room[count : count + size] = piece[:size]
         count += size
         at += 4 + length
     return count
+
+
+def _with_right_header_checksum(frame: bytes) -> bytes:
+    """An lz4 frame of magic 0: its writers took the checksum of the header over the magic number, too."""
+    if len(frame) < LZ4_DESCRIPTOR_POSITION + 3:
+        return frame  # the decoder will say so
+    has_content_size = frame[LZ4_DESCRIPTOR_POSITION] & 0x08
+    end = LZ4_DESCRIPTOR_POSITION + (10 if has_content_size else 2)
+    checksum = _xxh32_of_few(frame[LZ4_DESCRIPTOR_POSITION:end]) >> 8 & 0xFF
+    return frame[:end] + bytes((checksum,)) + frame[end + 1 :]
+
+
+LZ4_DESCRIPTOR_POSITION = 4
+"""Behind the magic number of a frame: flags, block descriptor, perhaps an int64 of content size, and the checksum of these."""
+
+
+def _xxh32_of_few(data: bytes) -> int:
+    """xxHash-32 of fewer than 16 bytes, seed 0."""
+    mask, prime_1, prime_2, prime_3, prime_4, prime_5 = 0xFFFFFFFF, 2654435761, 2246822519, 3266489917, 668265263, 374761393
+    value = prime_5 + len(data)
+    whole = len(data) - len(data) % 4
+    for at in range(0, whole, 4):
+        value = value + int.from_bytes(data[at : at + 4], "little") * prime_3 & mask
+        value = (value << 17 | value >> 15) * prime_4 & mask
+    for byte in data[whole:]:
+        value = value + byte * prime_5 & mask
+        value = (value << 11 | value >> 21) * prime_1 & mask
+    value = (value ^ value >> 15) * prime_2 & mask
+    value = (value ^ value >> 13) * prime_3 & mask
+    return value ^ value >> 16

@@ -6,6 +6,7 @@ A declared length never allocates by itself: it is compared with the bytes that 
 __all__ = [
     "BATCH_HEADER_BYTES_MAX",
     "CONTROL_BATCH_BYTES_MAX",
+    "DATA_BATCH_BYTES_MAX",
     "HEADER_BLOCK_BYTES",
     "INDEX_BYTES_MAX",
     "KRAFT_VOTERS_MAX",
@@ -23,6 +24,10 @@ BATCH_HEADER_BYTES_MAX = 61
 CONTROL_BATCH_BYTES_MAX = 1 << 20
 """A control batch holds one marker (78 bytes) or one KRaft record; the largest KRaft one, the voter set, has some hundred bytes
 a voter. 1 MiB is a thousand times what a cluster of 9 voters needs."""
+
+DATA_BATCH_BYTES_MAX = 256 << 20
+"""One batch of data, as it is stored and decompressed. `message.max.bytes` is 1 MiB by default and bounds what is stored; 256 times that
+leaves room for topics that raise it, and for what compresses well."""
 
 SNAPSHOT_BYTES_MAX = 46 * 50_000_000 + 10
 """A producer snapshot of 50 million entries (2.3 GB). Kafka reads the file into one Java array of at most 2^31 - 1 bytes, so no

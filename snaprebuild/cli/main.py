@@ -15,6 +15,8 @@ import typer
 from click.exceptions import NoArgsIsHelpError
 
 from snaprebuild import __version__
+from snaprebuild.cli.diff import diff
+from snaprebuild.cli.dump import dump
 from snaprebuild.cli.rebuild import plan, rebuild
 from snaprebuild.cli.scan import scan
 from snaprebuild.cli.stats import stats
@@ -49,6 +51,11 @@ EXAMPLES = {
     "rebuild": ("rebuild --plan plan.json", "rebuild /var/lib/kafka --topic 'orders*' --out /tmp/rebuilt"),
     "verify": ("verify /var/lib/kafka --output json",),
     "stats": ("stats /var/lib/kafka --top 20", "stats /var/lib/kafka --expiration-ms 21600000"),
+    "dump": (
+        "dump /var/lib/kafka/orders-0/00000000000000000000.log --deep",
+        "dump /var/lib/kafka/orders-0/*.snapshot --output json",
+    ),
+    "diff": ("diff orders-0/00000000000000008231.snapshot rebuilt/orders-0/00000000000000008231.snapshot",),
 }
 """What a help ends with: commands that do something useful as they stand."""
 
@@ -96,6 +103,8 @@ _add("plan", plan, "Reads only: what rebuild would write, and why.")
 _add("rebuild", rebuild, "WRITES the snapshots that are missing.")
 _add("verify", verify, "Reads only: compares every snapshot with a replay.")
 _add("stats", stats, "Reads only: counts producers, what they cost, and batches.")
+_add("dump", dump, "Reads only: what stands in files of a log directory.")
+_add("diff", diff, "Reads only: in which producers two snapshots differ.")
 
 
 def main() -> None:

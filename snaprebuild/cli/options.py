@@ -32,6 +32,7 @@ __all__ = [
     "Verbose",
     "as_of_ms",
     "check_paths",
+    "offsets_range",
     "open_selected",
     "quoted",
     "selection_of",
@@ -201,18 +202,28 @@ def selection_of(topics: list[str] | None, partitions: list[int] | None, offsets
 
     if not all(topics or ()):
         raise UsageError("--topic: the pattern is empty")
-    offset_from = offset_to = None
-    if offsets is not None:
-        match = _OFFSETS.fullmatch(offsets)
-        if match is None or not (match[1] or match[3]):
-            raise UsageError(f"--offsets: expected FROM:TO, FROM:, :TO or one offset; found {quoted(offsets)}")
-        offset_from = int(match[1]) if match[1] else None
-        offset_to = int(match[3]) if match[3] else None if match[2] else offset_from
-        if max(offset_from or 0, offset_to or 0) > INT64_MAX:
-            raise UsageError(f"--offsets: no offset is larger than {INT64_MAX}; found {quoted(offsets)}")
-        if offset_from is not None and offset_to is not None and offset_from > offset_to:
-            raise UsageError(f"--offsets: nothing lies in {quoted(offsets)}")
+    offset_from, offset_to = offsets_range(offsets)
     return Selection(tuple(topics or ()), frozenset(partitions or ()), offset_from, offset_to)
+
+
+def offsets_range(offsets: str | None) -> tuple[int | None, int | None]:
+    """The range that ``--offsets`` names, both ends included, None for an open one.
+
+    Raises:
+        UsageError: it is no range.
+    """
+    if offsets is None:
+        return None, None
+    match = _OFFSETS.fullmatch(offsets)
+    if match is None or not (match[1] or match[3]):
+        raise UsageError(f"--offsets: expected FROM:TO, FROM:, :TO or one offset; found {quoted(offsets)}")
+    offset_from = int(match[1]) if match[1] else None
+    offset_to = int(match[3]) if match[3] else None if match[2] else offset_from
+    if max(offset_from or 0, offset_to or 0) > INT64_MAX:
+        raise UsageError(f"--offsets: no offset is larger than {INT64_MAX}; found {quoted(offsets)}")
+    if offset_from is not None and offset_to is not None and offset_from > offset_to:
+        raise UsageError(f"--offsets: nothing lies in {quoted(offsets)}")
+    return offset_from, offset_to
 
 
 def check_paths(paths: list[str] | None, **options: str | None) -> None:

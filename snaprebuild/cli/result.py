@@ -30,6 +30,7 @@ __all__ = [
     "document",
     "labels_of",
     "leave",
+    "leave_streamed",
     "print_findings",
     "print_json",
     "print_table",
@@ -152,19 +153,43 @@ def leave(
             write_report(report, wanted)
         except (WriteFailedError, RefusedError) as error:
             failures.append(error)
+    leave_streamed(
+        lambda: print_json(wanted) if as_json else show(), findings, notes=notes, everything=everything, failures=failures
+    )
+
+
+def leave_streamed(
+    write: Callable[[], None],
+    findings: Sequence[Finding],
+    *,
+    notes: bool,
+    everything: bool,
+    failures: Sequence[SnaprebuildError] = (),
+) -> NoReturn:
+    """Writes a result to stdout, then its findings to stderr, and ends the command with its exit code.
+
+    Args:
+        write: prints to stdout; may still add findings. It is stopped when the reader of stdout goes away.
+        findings: of the result, looked at when all is written.
+        notes: tell notes beside the findings.
+        everything: tell all of them, however many.
+        failures: what already went wrong; the first one is raised at the end.
+
+    Raises:
+        WriteFailedError: stdout cannot be written.
+        Exit: always, else.
+    """
+    failed = list(failures)
     try:
         with _reader_may_go_away(sys.stdout):
-            if as_json:
-                print_json(wanted)
-            else:
-                show()
+            write()
     except OSError as error:
         _discard(sys.stdout)
-        failures.append(WriteFailedError(f"stdout: the result cannot be printed: {error.strerror}", errno=error.errno))
+        failed.append(WriteFailedError(f"stdout: the result cannot be printed: {error.strerror}", errno=error.errno))
     with _reader_may_go_away(sys.stderr):
         print_findings(findings, notes=notes, everything=everything)
-    if failures:
-        raise failures[0]
+    if failed:
+        raise failed[0]
     raise typer.Exit(exit_code_of(findings))
 
 

@@ -18,7 +18,19 @@ import numpy as np
 from snaprebuild.replay.segment_effect import ENDS_CLOSING, ENDS_WITH_DATA, IF, NONE, SET, SegmentEffect, entries_of
 from snaprebuild.replay.window import expired_mask
 
-__all__ = ["Comparison", "Difference", "DifferenceKind", "Knowledge", "SnapshotStatus", "compare"]
+__all__ = [
+    "ENTRY_FIELDS",
+    "Comparison",
+    "Difference",
+    "DifferenceKind",
+    "Knowledge",
+    "SnapshotStatus",
+    "compare",
+    "cost_of_change",
+    "cost_of_extra",
+    "cost_of_missing",
+    "impossible_entries",
+]
 
 DIFFERENCES_LISTED_MAX = 1_000
 """Differing entries that a comparison lists; all are counted."""
@@ -236,16 +248,8 @@ def _missing(truth: SegmentEffect, expected: np.ndarray, rows: np.ndarray, knowl
 
     def difference(index: int) -> Difference:
         entry = expected[rows[index]]
-        last, first = int(entry["last_offset"]), int(entry["current_txn_first_offset"])
-        if first >= 0:
-            cost = f"its transaction, open from {first}, is forgotten: undecided data is read by consumers and uploaded"
-        else:
-            cost = (
-                f"a retry of sequence {int(entry['last_sequence'])} or older is accepted as new (duplicate), "
-                "and older epochs are not fenced"
-            )
-        producer_id = int(entry["producer_id"])
-        return Difference(producer_id, DifferenceKind.MISSING, None, last, None, bool(is_certain[index]), cost)
+        producer_id, last = int(entry["producer_id"]), int(entry["last_offset"])
+        return Difference(producer_id, DifferenceKind.MISSING, None, last, None, bool(is_certain[index]), cost_of_missing(entry))
 
     return _Differing(is_certain, expected["current_txn_first_offset"][rows] != NONE, difference)
 
@@ -253,19 +257,14 @@ def _missing(truth: SegmentEffect, expected: np.ndarray, rows: np.ndarray, knowl
 def _extra(found: np.ndarray, rows: np.ndarray, knowledge: Knowledge) -> _Differing:
     def difference(index: int) -> Difference:
         entry = found[rows[index]]
-        first = int(entry["current_txn_first_offset"])
-        if first >= 0:
-            cost = f"a transaction that never was stays open from {first}: readers of committed data, compaction and tiering stop there"
-        else:
-            cost = "a producer that never wrote here is held to a sequence that it does not know"
         producer_id, last = int(entry["producer_id"]), int(entry["last_offset"])
-        return Difference(producer_id, DifferenceKind.EXTRA, None, None, last, knowledge.is_complete, cost)
+        return Difference(producer_id, DifferenceKind.EXTRA, None, None, last, knowledge.is_complete, cost_of_extra(entry))
 
     is_certain = np.full(len(rows), knowledge.is_complete)
     return _Differing(is_certain, found["current_txn_first_offset"][rows] != NONE, difference)
 
 
-_FIELDS = (
+ENTRY_FIELDS = (
     "epoch",
     "last_sequence",
     "last_offset",
@@ -274,6 +273,7 @@ _FIELDS = (
     "coordinator_epoch",
     "current_txn_first_offset",
 )
+"""What an entry holds of its producer, in the order in which a difference is looked for."""
 
 
 def _changed(
@@ -281,13 +281,13 @@ def _changed(
 ) -> _Differing:
     """Of the producers that stand in both, those of whom any field differs: by the first certain one, or the first."""
     differs = np.zeros(len(rows), dtype=bool)
-    for name in _FIELDS:
+    for name in ENTRY_FIELDS:
         differs |= expected[name][rows] != found[name][found_rows]
     rows, found_rows = rows[differs], found_rows[differs]
     is_open = _open_fields(truth, rows, found, found_rows, knowledge)
     field = np.full(len(rows), NONE, dtype=np.int8)
     is_certain = np.zeros(len(rows), dtype=bool)
-    for number, name in enumerate(_FIELDS):
+    for number, name in enumerate(ENTRY_FIELDS):
         differs = expected[name][rows] != found[name][found_rows]
         first_certain = differs & ~is_open[name] & ~is_certain
         field[first_certain | (differs & (field == NONE))] = number
@@ -295,11 +295,11 @@ def _changed(
 
     def difference(index: int) -> Difference:
         entry, other = expected[rows[index]], found[found_rows[index]]
-        name, certain = _FIELDS[field[index]], bool(is_certain[index])
+        name, certain = ENTRY_FIELDS[field[index]], bool(is_certain[index])
         older = other["last_offset"] < entry["last_offset"] or other["timestamp"] < entry["timestamp"]
         kind = DifferenceKind.STALE if older and certain else DifferenceKind.FIELD
         values = int(entry[name]), int(other[name])
-        return Difference(int(entry["producer_id"]), kind, name, *values, certain, _cost_of(name, entry, other))
+        return Difference(int(entry["producer_id"]), kind, name, *values, certain, cost_of_change(name, entry, other))
 
     is_transaction = expected["current_txn_first_offset"][rows] != found["current_txn_first_offset"][found_rows]
     return _Differing(is_certain, is_transaction, difference)
@@ -312,7 +312,7 @@ def _open_fields(
     assigned = truth.assigned[rows]
     fixed = np.zeros(len(rows), dtype=bool)
     batch = _is_batch_open(truth, rows, found["last_offset"][found_rows], knowledge)
-    is_open = dict.fromkeys(_FIELDS, batch) | {
+    is_open = dict.fromkeys(ENTRY_FIELDS, batch) | {
         "epoch": fixed,
         "timestamp": fixed,
         "coordinator_epoch": _is_coordinator_epoch_open(truth, rows, found["coordinator_epoch"][found_rows], knowledge),
@@ -350,7 +350,25 @@ def _is_batch_open(truth: SegmentEffect, rows: np.ndarray, claimed: np.ndarray, 
     return is_open
 
 
-def _cost_of(name: str, entry: np.void, found: np.void) -> str:
+def cost_of_missing(entry: np.void) -> str:
+    """What a broker does that should know ``entry`` (of ``ENTRY_DTYPE``) and does not."""
+    first = int(entry["current_txn_first_offset"])
+    if first >= 0:
+        return f"its transaction, open from {first}, is forgotten: undecided data is read by consumers and uploaded"
+    sequence = int(entry["last_sequence"])
+    return f"a retry of sequence {sequence} or older is accepted as new (duplicate), and older epochs are not fenced"
+
+
+def cost_of_extra(entry: np.void) -> str:
+    """What a broker does that should not know ``entry`` (of ``ENTRY_DTYPE``) and does."""
+    first = int(entry["current_txn_first_offset"])
+    if first >= 0:
+        return f"a transaction that never was stays open from {first}: readers of committed data, compaction and tiering stop there"
+    return "a producer that never wrote here is held to a sequence that it does not know"
+
+
+def cost_of_change(name: str, entry: np.void, found: np.void) -> str:
+    """What a broker does that knows ``found`` of a producer instead of ``entry``, which differ in the field ``name``."""
     if name == "current_txn_first_offset":
         if found[name] < 0:
             return f"its transaction, open from {int(entry[name])}, is forgotten: undecided data is read and uploaded"

@@ -1,0 +1,115 @@
+"""The verb ``diff``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options import AsOf, ExpirationMs, OutputFormat, OutputOption, Report, Verbose, as_of_ms, check_paths
+from snaprebuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.operations.diff import SnapshotDiff
+    from snaprebuild.operations.replay_partition import Clock
+
+__all__ = ["diff"]
+
+ENTRIES_SHOWN_MAX = 20
+
+
+def diff(
+    files: Annotated[list[str] | None, typer.Argument(metavar="A B", hidden=True)] = None,
+    as_of: AsOf = None,
+    expiration_ms: ExpirationMs = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: in which producers two snapshots differ, and what B would cost where A is right.
+
+    A and B are snapshot files of any name. Their entries are compared as a map, for their order means nothing. With --as-of or
+    --expiration-ms what a broker drops when it loads them at that moment is left out; else every entry counts. Exit code 0 when they
+    are equal, 1 when they differ, 4 when one is damaged.
+    """
+    from snaprebuild.cli.result import begin, leave
+    from snaprebuild.operations.diff import diff_snapshots
+
+    begin(verbose, {"--report": report})
+    if files is None or len(files) != 2:
+        raise UsageError(f"diff: expected two snapshots, A and B; found {len(files or ())}")
+    check_paths(files)
+    result = diff_snapshots(files[0], files[1], _clock_of(as_of, expiration_ms))
+    leave(
+        lambda: _document(result),
+        result.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(result),
+        report=report,
+        notes=verbose > 0,
+        everything=verbose > 0,
+    )
+
+
+def _clock_of(as_of: str | None, expiration_ms: int | None) -> Clock | None:
+    from snaprebuild.operations.replay_partition import Clock
+    from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
+
+    if as_of is None and expiration_ms is None:
+        return None
+    return Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
+
+
+def _document(result: SnapshotDiff) -> dict[str, object]:
+    from snaprebuild.cli.result import document
+    from snaprebuild.operations.findings import exit_code_of
+
+    body = {
+        "as_of_ms": None if result.clock is None else result.clock.as_of_ms,
+        "expiration_ms": None if result.clock is None else result.clock.expiration_ms,
+        "status": result.status.value,
+        "a": asdict(result.a),
+        "b": asdict(result.b),
+        "counts": {kind.value: count for kind, count in result.counts.items()},
+        "entries": [{**asdict(entry), "kind": entry.kind.value} for entry in result.entries],
+        "entries_not_listed": sum(result.counts.values()) - len(result.entries),
+        "findings": [finding.as_json() for finding in result.findings],
+        "exit_code": exit_code_of(result.findings),
+    }
+    return document("diff", 1, body)
+
+
+def _print(result: SnapshotDiff) -> None:
+    from snaprebuild.cli.result import print_table, print_text
+    from snaprebuild.operations.diff import DiffKind
+
+    sides = (("A", result.a), ("B", result.b))
+    rows = [
+        (name, *("-" if value is None else value for value in (side.entries, side.expired, side.size_bytes)), side.path)
+        for name, side in sides
+    ]
+    print_table("Snapshots", ("", "entries", "expired", "bytes", "file"), rows, right=("entries", "expired", "bytes"))
+    where = {DiffKind.ONLY_IN_A: "only in A", DiffKind.ONLY_IN_B: "only in B"}
+    shown = result.entries[:ENTRIES_SHOWN_MAX]
+    if shown:
+        entries = [
+            (
+                entry.producer_id,
+                where.get(entry.kind) or ", ".join(f"{name} {value} -> {entry.b[name]}" for name, value in entry.a.items()),
+                entry.consequence,
+            )
+            for entry in shown
+        ]
+        print_table(
+            "Producers that differ", ("producer id", "differs", "what B costs where A is right"), entries, right=("producer id",)
+        )
+    counts = ", ".join(f"{count} {where.get(kind, 'changed')}" for kind, count in result.counts.items() if count)
+    more = sum(result.counts.values()) - len(shown)
+    if more:
+        print_text(f"and {more} more (--output json lists the first {len(result.entries)})")
+    if None not in (result.a.offset, result.b.offset) and result.a.offset != result.b.offset:
+        print_text(
+            f"A is the state at offset {result.a.offset}, B at {result.b.offset}: producers that went on between them differ rightly"
+        )
+    print_text(f"{result.status.value.replace('_', ' ')}{': ' if counts else ''}{counts}")

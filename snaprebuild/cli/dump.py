@@ -1,0 +1,135 @@
+"""The verb ``dump``."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options import INT64_MAX, Verbose, check_paths, offsets_range
+from snaprebuild.errors import ReadFailedError, UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.operations.dump_items import DumpRequest
+    from snaprebuild.operations.findings import Finding
+
+__all__ = ["dump"]
+
+
+INT64_MIN = -INT64_MAX - 1
+
+
+class DumpOutput(StrEnum):
+    """What stdout carries."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Kind(StrEnum):
+    """The names of ``formats.file_kind.DumpedKind``, which a help must not import."""
+
+    LOG = "log"
+    SNAPSHOT = "snapshot"
+    OFFSET_INDEX = "offset-index"
+    TIME_INDEX = "time-index"
+    TRANSACTION_INDEX = "transaction-index"
+    KRAFT_CHECKPOINT = "kraft-checkpoint"
+    LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+    OFFSET_CHECKPOINT = "offset-checkpoint"
+    PARTITION_METADATA = "partition-metadata"
+    META_PROPERTIES = "meta-properties"
+    CLEAN_SHUTDOWN = "clean-shutdown"
+    QUORUM_STATE = "quorum-state"
+
+
+def dump(
+    files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", hidden=True)] = None,
+    kind: Annotated[
+        Kind | None,
+        typer.Option("--as", show_default=False, help="What every FILE is. Default: what its name says, else its first bytes."),
+    ] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Show each record of a batch, decompressed. Default: batches only.")] = False,
+    payload: Annotated[
+        bool, typer.Option("--payload", help="Show keys, values and headers, too; implies --deep. Default: sizes only.")
+    ] = False,
+    offsets: Annotated[
+        str | None,
+        typer.Option(
+            "--offsets",
+            metavar="FROM:TO",
+            help="Show only what lies in this range of offsets, both ends included; FROM: and :TO leave one end open, N is one "
+            "offset. All of a file is checked. Default: all.",
+        ),
+    ] = None,
+    output: Annotated[
+        DumpOutput,
+        typer.Option(
+            "--output",
+            show_default=False,
+            help="text for people, json for programs: one object a line (docs/json.md). Default: text.",
+        ),
+    ] = DumpOutput.TEXT,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: shows what stands in files of a log directory, and whether it is whole.
+
+    FILE is a segment, an index, a snapshot, a checkpoint or another file of a broker or a remote tier. The lines are those of
+    kafka-dump-log; an index is compared with the log beside it. Exit code 4 where a file is damaged, 1 where an index points elsewhere.
+    """
+    from formats.file_kind import DumpedKind
+    from snaprebuild.cli.result import begin, leave_streamed
+    from snaprebuild.operations.dump_items import DumpRequest
+
+    begin(verbose, {})
+    if not files:
+        raise UsageError("dump: no FILE is named")
+    check_paths(files)
+    offset_from, offset_to = offsets_range(offsets)
+    request = DumpRequest(
+        None if kind is None else DumpedKind(kind.value),
+        deep=deep or payload,
+        payload=payload,
+        offset_from=INT64_MIN if offset_from is None else offset_from,
+        offset_to=INT64_MAX if offset_to is None else offset_to,
+    )
+    findings: list[Finding] = []
+    leave_streamed(
+        lambda: _write(files, request, findings, as_json=output is DumpOutput.JSON),
+        findings,
+        notes=verbose > 0,
+        everything=verbose > 0,
+    )
+
+
+def _write(files: list[str], request: DumpRequest, findings: list[Finding], *, as_json: bool) -> None:
+    from snaprebuild.cli.dump_output import JsonLines, TextLines
+    from snaprebuild.operations.dump import dump_file
+    from snaprebuild.operations.dump_items import Dump
+    from snaprebuild.operations.findings import finding_of_error
+
+    # What is no file of Kafka is a usage error, before anything is printed.
+    opened: list[Dump | Finding] = []
+    for path in files:
+        try:
+            opened.append(dump_file(path, request))
+        except ReadFailedError as error:
+            opened.append(finding_of_error(error, path))
+    lines = JsonLines() if as_json else TextLines(payload=request.payload)
+    write = sys.stdout.write
+    for each in opened:
+        if not isinstance(each, Dump):
+            findings.append(each)
+            write(lines.findings([each]))
+            continue
+        write(lines.begin(each))
+        try:
+            for items in each.items:
+                write(lines.items(items))
+        finally:  # also where the reader goes away
+            findings.extend(each.findings)
+        write(lines.end(each))
+        write(lines.findings(each.findings))
+    write(lines.last(len(files), findings))

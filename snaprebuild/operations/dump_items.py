@@ -1,0 +1,147 @@
+"""What a dump consists of: a file, its items as columns, what is wanted of it, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from formats.batch_headers import Tail
+from formats.errors import FormatError
+from formats.file_kind import DumpedKind
+from snaprebuild.operations.findings import Finding, Severity, counted
+
+__all__ = ["INT32_MAX", "ROWS_MAX", "Dump", "DumpRequest", "DumpedFinding", "ItemForm", "Items"]
+
+ROWS_MAX = 16_384
+"""Items that are handed out together, where they come from a file that is held as a whole."""
+
+INT32_MAX = 2**31 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+class ItemForm(Enum):
+    """What an item is. ``docs/json.md`` describes the fields of each."""
+
+    BATCH = "batch"
+    LEGACY_BATCH = "legacy_batch"
+    RECORD = "record"
+    LEGACY_RECORD = "legacy_record"
+    CONTROL_RECORD = "control_record"
+    PRODUCER = "producer"
+    OFFSET_INDEX_ENTRY = "offset_index_entry"
+    TIME_INDEX_ENTRY = "time_index_entry"
+    ABORTED_TRANSACTION = "aborted_transaction"
+    LEADER_EPOCH = "leader_epoch"
+    PARTITION_OFFSET = "partition_offset"
+    PARTITION_METADATA = "partition_metadata"
+    META_PROPERTIES = "meta_properties"
+    CLEAN_SHUTDOWN = "clean_shutdown"
+    QUORUM_STATE = "quorum_state"
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """Consecutive items of one form.
+
+    Attributes:
+        form: of all of them.
+        columns: one list of plain values for each field, all of one length.
+    """
+
+    form: ItemForm
+    columns: dict[str, list[Any]]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedFinding(Finding):
+    """A finding with the place in the file.
+
+    Attributes:
+        position: in bytes from the start of the file, in lines from 1 for text files; None where it has none.
+        expected: what the format asks for, as text, or None.
+        found: what stands there.
+    """
+
+    position: int | None = None
+    expected: str | None = None
+    found: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DumpRequest:
+    """What is wanted.
+
+    Attributes:
+        kind: what every file is; None for what its name or content says.
+        deep: the records of every batch, too.
+        payload: their keys, values and header values.
+        offset_from: only items that reach this offset; ``offset_to``: only those that begin at or below it. Everything is checked.
+        offset_to: see there.
+    """
+
+    kind: DumpedKind | None = None
+    deep: bool = False
+    payload: bool = False
+    offset_from: int = INT64_MIN
+    offset_to: int = INT64_MAX
+
+    @property
+    def takes_all(self) -> bool:
+        """No range is asked for."""
+        return (self.offset_from, self.offset_to) == (INT64_MIN, INT64_MAX)
+
+
+@dataclass(slots=True)
+class Dump:
+    """One file: what it is, its items (iterate them once), and when they are through, the findings.
+
+    Attributes:
+        path: as it was given.
+        kind: what the file is.
+        told_by: ``option``, ``name`` or ``content``.
+        offset: from the name, or None.
+        epoch: from the name of a KRaft checkpoint, or None.
+        size_bytes: when it was opened.
+        items: the content.
+        item_count: items that were handed out.
+        tail: how the batches of a log end, or None.
+        preallocated_bytes: zeros behind the last entry of an index; of a log behind the last batch.
+        findings: what is wrong, once for each code, with the count.
+    """
+
+    path: str
+    kind: DumpedKind
+    told_by: str
+    offset: int | None
+    epoch: int | None
+    size_bytes: int
+    items: Iterator[Items] = field(default_factory=lambda: iter(()))
+    item_count: int = 0
+    tail: Tail | None = None
+    preallocated_bytes: int | None = None
+    findings: list[Finding] = field(default_factory=list)
+    _told: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def tell(self, code: str, severity: Severity, error: FormatError, offset: int | None = None, *, count: int = 1) -> None:
+        """Adds a finding; of a second one with this code only the count is kept."""
+        if code in self._told:
+            index, before = self._told[code]
+            self._told[code] = index, before + count
+            return
+        self._told[code] = len(self.findings), count
+        error.in_file(self.path)
+        expected, found = (None if value is None else str(value) for value in (error.expected, error.found))
+        self.findings.append(DumpedFinding(code, severity, self.path, str(error), offset, error.position, expected, found))
+
+    def count_findings(self) -> None:
+        """Adds to each finding how many more there were."""
+        for index, count in self._told.values():
+            first = self.findings[index]
+            if count > 1:
+                message = f"{first.message}; and {counted(count - 1, 'more', 'more')} of this kind behind it"
+                self.findings[index] = replace(first, message=message)

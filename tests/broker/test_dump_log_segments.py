@@ -1,0 +1,122 @@
+"""``dump`` beside Kafka's own ``DumpLogSegments`` on every bundled file that it reads: the same lines, the same complaints."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from command import snaprebuild
+from kafka_classpath import KAFKA_VERSION, OTHER_VERSIONS, kafka_classpath
+from log_dirs import batch_positions
+from manifests import FIXTURES
+
+from formats.record_batch import parse_batch_header
+
+pytestmark = pytest.mark.kafka
+
+ENDINGS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint")
+PARTITION_DIRS = {path.parent for path in FIXTURES.rglob("*") if path.name.endswith(ENDINGS) and "remote" not in path.parts}
+FIXTURE_NAMES = sorted({path.relative_to(FIXTURES).parts[0] for path in PARTITION_DIRS})
+SECONDS = 120
+
+
+def files_of(directory: Path) -> list[str]:
+    """What Kafka's tool reads, below a copy of a fixture; it cannot read the names of a remote tier."""
+    found = (path for path in sorted(directory.rglob("*")) if path.name.endswith(ENDINGS) and "remote" not in path.parts)
+    return [str(path) for path in found if path.is_file()]
+
+
+@functools.cache
+def has_tool_in_core(version: str) -> bool:
+    return version.startswith("3.")
+
+
+def kafka_dump(version: str, files: list[str], *options: str) -> tuple[list[str], str]:
+    """The lines on stdout, and stderr."""
+    main = "kafka.tools.DumpLogSegments" if has_tool_in_core(version) else "org.apache.kafka.tools.DumpLogSegments"
+    command = ["java", "-cp", kafka_classpath(version), "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", main, *options]
+    done = subprocess.run([*command, "--files", ",".join(files)], capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.splitlines(), done.stderr
+
+
+def without_oddities(lines: list[str]) -> list[str]:
+    """Kafka's lines without what is no fact of a file.
+
+    That an index is empty we tell by no line; 3.9 has a brace too much and does not show who leads; a blank ends some lines.
+    """
+    kept = [line.rstrip() for line in lines if not line.endswith(" is empty.")]
+    return [re.sub(r"( crc: \d+)\}$", r"\1", line) for line in kept]
+
+
+def leader_change_hidden(line: str) -> str:
+    return re.sub(r" LeaderChange: .*", " controlType: LEADER_CHANGE(2)", line)
+
+
+@pytest.mark.parametrize("version", [KAFKA_VERSION, *OTHER_VERSIONS])
+@pytest.mark.parametrize("fixture", FIXTURE_NAMES)
+def test_the_lines_are_those_of_kafka(fixture: str, version: str, tmp_path: Path) -> None:
+    # A copy: Kafka opens indexes to write.
+    files = files_of(shutil.copytree(FIXTURES / fixture, tmp_path / fixture))
+    theirs, _ = kafka_dump(version, files, "--deep-iteration")
+    run = snaprebuild("dump", "--deep", *files)
+    assert run.exit_code == (4 if fixture == "damaged" else 0), run.stderr
+    ours = [line.rstrip() for line in run.stdout.splitlines()]
+    if has_tool_in_core(version):
+        ours = [leader_change_hidden(line) for line in ours]
+    assert ours == without_oddities(theirs)
+    assert sum(line.startswith("Dumping ") for line in ours) == len(files)
+
+
+@pytest.mark.parametrize("fixture", ["kafka27-mixed", "kafka4-mixed", "magicup"])
+def test_without_deep_only_control_records_are_added(fixture: str, tmp_path: Path) -> None:
+    files = [each for each in files_of(shutil.copytree(FIXTURES / fixture, tmp_path / fixture)) if each.endswith(".log")]
+    theirs, _ = kafka_dump(KAFKA_VERSION, files)
+    ours = snaprebuild("dump", *files).stdout.splitlines()
+    records = [line for line in ours if line.startswith("| ")]
+    assert [line for line in ours if not line.startswith("| ")] == theirs
+    assert len(records) == sum(" isControl: true " in line for line in theirs)
+    assert all(" endTxnMarker: " in line for line in records)
+
+
+def test_payloads_that_are_text_are_those_of_kafka(tmp_path: Path) -> None:
+    files = files_of(shutil.copytree(FIXTURES / "magic1", tmp_path / "magic1"))
+    files = [each for each in files if each.endswith(".log")]
+    theirs, _ = kafka_dump(KAFKA_VERSION, files, "--print-data-log")
+    ours = snaprebuild("dump", "--payload", *files).stdout.splitlines()
+    assert len(ours) == len(theirs)
+    printable = [(one, other) for one, other in zip(ours, theirs, strict=True) if "base64:" not in one]
+    assert sum(" payload: " in one for one, _ in printable) > 100
+    assert all(one == other for one, other in printable)
+
+
+def test_an_index_that_points_elsewhere_is_told_alike(tmp_path: Path) -> None:
+    logs = shutil.copytree(FIXTURES / "kafka4-mixed", tmp_path / "kafka4-mixed")
+    index = next(path for path in sorted(logs.rglob("*.index")) if path.stat().st_size >= 80)
+    data = bytearray(index.read_bytes())
+    positions = batch_positions(index.with_suffix(".log"))
+    # The third entry names the batch after the one that it should.
+    position = int.from_bytes(data[20:24], "big")
+    data[20:24] = positions[positions.index(position) + 1].to_bytes(4, "big")
+    # A later one an offset inside of its batch, at which none ends.
+    log = index.with_suffix(".log").read_bytes()
+    several = [
+        at
+        for at in range(32, len(data), 8)
+        if parse_batch_header(log[int.from_bytes(data[at + 4 : at + 8], "big") :]).record_count > 1
+    ]
+    data[several[0] : several[0] + 4] = (int.from_bytes(data[several[0] : several[0] + 4], "big") - 1).to_bytes(4, "big")
+    index.write_bytes(data)
+    theirs, complaints = kafka_dump(KAFKA_VERSION, [str(index)])
+    run = snaprebuild("dump", index)
+    assert run.exit_code == 1
+    told = re.findall(r"Index offset: (\d+), log offset: (\d+)", complaints)
+    ours = re.findall(r"^offset: (\d+) position: \d+ log offset: (\d+)$", run.stdout, re.MULTILINE)
+    assert sorted(ours) == sorted(told)
+    assert len(told) == 2
+    assert [re.sub(r" log offset: \d+$", "", line) for line in run.stdout.splitlines()] == theirs
+    assert "and 1 more of this kind" in run.stderr
