@@ -15,6 +15,7 @@ import typer
 from click.exceptions import NoArgsIsHelpError
 
 from snaprebuild import __version__
+from snaprebuild.cli.explain import explain
 from snaprebuild.cli.rebuild import plan, rebuild
 from snaprebuild.cli.scan import scan
 from snaprebuild.cli.table import printable
@@ -47,6 +48,7 @@ EXAMPLES = {
     "plan": ("plan /var/lib/kafka --save plan.json",),
     "rebuild": ("rebuild --plan plan.json", "rebuild /var/lib/kafka --topic 'orders*' --out /tmp/rebuilt"),
     "verify": ("verify /var/lib/kafka --output json",),
+    "explain": ("explain /var/lib/kafka --producer-id 4711", "explain /var/lib/kafka/orders-0 --producer-id 4711 --sequence 15"),
 }
 """What a help ends with: commands that do something useful as they stand."""
 
@@ -93,6 +95,7 @@ _add("scan", scan, "Reads only: what is missing, and what blocks the upload.")
 _add("plan", plan, "Reads only: what rebuild would write, and why.")
 _add("rebuild", rebuild, "WRITES the snapshots that are missing.")
 _add("verify", verify, "Reads only: compares every snapshot with a replay.")
+_add("explain", explain, "Reads only: one producer's state, and why.")
 
 
 def main() -> None:

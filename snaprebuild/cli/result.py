@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import io
 import json
 import logging
@@ -36,6 +37,7 @@ __all__ = [
     "print_text",
     "shown",
     "size_text",
+    "time_text",
     "write_report",
 ]
 
@@ -81,6 +83,14 @@ def size_text(size_bytes: int) -> str:
             break
         value, unit = value / 1024, larger
     return f"{size_bytes} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def time_text(ms: int) -> str:
+    """A moment for a person, UTC; milliseconds where it has no date."""
+    try:
+        return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms"
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:

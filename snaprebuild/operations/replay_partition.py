@@ -28,7 +28,7 @@ from snaprebuild.operations.evidence import (
 )
 from snaprebuild.replay.classes import Damage, Judgement, ReplayRecord, SnapshotClass
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, TransactionCloses, compose, entries_of
-from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.segment_summary import NO_ROWS, SegmentSummary
 from snaprebuild.replay.window import WindowState, expired_mask, settle
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 
@@ -164,6 +164,11 @@ class PartitionReplay:
     def _has_first_snapshot(self) -> bool:
         first = self._segments[0].base_offset
         return first > 0 and self.directory.snapshot_at(first) is not None
+
+    @property
+    def trusted_base(self) -> np.ndarray | None:
+        """Entries of the snapshot at the first offset, of ``ENTRY_DTYPE``, where the replay began from it; known at its end."""
+        return None if self._base is None else entries_of(self._base)
 
     # ---------------------------------------------------------------------------------------------------------- taking segments
 
@@ -334,4 +339,5 @@ def _unread(segment: SegmentFiles) -> SegmentSummary:
         producer_batches=0,
         transactional_batches=0,
         bytes_read=0,
+        traced=NO_ROWS,
     )

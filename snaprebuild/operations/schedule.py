@@ -55,6 +55,7 @@ class ReadTask:
         check_crc: compute checksums.
         is_last: of its partition: a live broker may append to it.
         cuts: offsets inside it at which it is cut in pieces, ascending.
+        traced_producer: id of the producer whose deciding batches are wanted, too, or None.
     """
 
     path: str
@@ -64,6 +65,7 @@ class ReadTask:
     check_crc: bool
     is_last: bool = False
     cuts: tuple[int, ...] = ()
+    traced_producer: int | None = None
 
 
 class Work:
@@ -110,7 +112,15 @@ def read_segment(task: ReadTask) -> Pieces:
         if not unchanged:
             raise RefusedError("changed since it was listed (a broker is at work here): run again", path=task.path)
         hint = None if task.index_path is None else read_positions_hint(task.index_path, source.size_bytes)
-        return summarise_pieces(source, task.base_offset, task.cuts, is_last=task.is_last, check_crc=task.check_crc, hint=hint)
+        return summarise_pieces(
+            source,
+            task.base_offset,
+            task.cuts,
+            is_last=task.is_last,
+            check_crc=task.check_crc,
+            hint=hint,
+            traced_producer=task.traced_producer,
+        )
 
 
 def is_rotational(device: int) -> bool:

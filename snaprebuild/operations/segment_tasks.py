@@ -12,7 +12,14 @@ from snaprebuild.storage.partition_dir import PartitionDir
 __all__ = ["read_tasks"]
 
 
-def read_tasks(directory: PartitionDir, indices: Iterable[int], *, check_crc: bool, cuts: Sequence[int] = ()) -> list[ReadTask]:
+def read_tasks(
+    directory: PartitionDir,
+    indices: Iterable[int],
+    *,
+    check_crc: bool,
+    cuts: Sequence[int] = (),
+    traced_producer: int | None = None,
+) -> list[ReadTask]:
     """One task for each of the segments, in the order given.
 
     Args:
@@ -20,6 +27,7 @@ def read_tasks(directory: PartitionDir, indices: Iterable[int], *, check_crc: bo
         indices: of the segments.
         check_crc: compute checksums.
         cuts: offsets at which the state is wanted, ascending, none twice: a segment is cut at those that lie inside it.
+        traced_producer: id of the producer whose deciding batches are wanted, too.
     """
     segments = directory.segments
     tasks = []
@@ -37,6 +45,7 @@ def read_tasks(directory: PartitionDir, indices: Iterable[int], *, check_crc: bo
                 check_crc=check_crc,
                 is_last=is_last,
                 cuts=tuple(cuts[first:] if is_last else cuts[first : bisect_left(cuts, segments[index + 1].base_offset)]),
+                traced_producer=traced_producer,
             )
         )
     return tasks

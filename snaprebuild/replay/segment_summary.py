@@ -15,16 +15,20 @@ import numpy as np
 from formats import limits
 from formats.batch_headers import HeaderBlock, HeaderReader, SegmentBytes, Tail, TailKind
 from formats.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
+from snaprebuild.replay.producer_trace import ROW_DTYPE, batches_of_producer, deciding
 from snaprebuild.replay.segment_effect import EFFECT_COLUMNS, IDENTITY, SegmentEffect, compose, effect_of_block
 from snaprebuild.replay.transactions import needed_closes
 
-__all__ = ["SegmentSummary", "summarise_pieces", "summarise_segment"]
+__all__ = ["NO_ROWS", "SegmentSummary", "summarise_pieces", "summarise_segment"]
 
 BAD_CRC_LISTED_MAX = 100
 """Positions of damaged batches that a summary names; all are counted."""
 
 BLOCK_ROWS = 65_536
 """Batches that are summarised together: their effects are composed for each producer, which should be the lesser part."""
+
+NO_ROWS = np.zeros(0, dtype=ROW_DTYPE)
+"""No batch of the producer that was asked for, or none asked for."""
 
 SUMMARY_COLUMNS = tuple(sorted({*EFFECT_COLUMNS, "magic", "record_count"}))
 
@@ -54,6 +58,7 @@ class SegmentSummary:
         disorder_offset: base offset of the first batch that does not lie behind the one before it, or below the segment's base offset.
         legacy_batches: of magic 0 or 1; ``producer_batches``: with a producer id; ``transactional_batches``: of data in transactions.
         bytes_read: of the segment.
+        traced: of the producer that was asked for, those of its batches that decide its entry (``ROW_DTYPE``, in log order).
     """
 
     base_offset: int
@@ -76,6 +81,7 @@ class SegmentSummary:
     producer_batches: int
     transactional_batches: int
     bytes_read: int
+    traced: np.ndarray
 
 
 def summarise_segment(
@@ -112,6 +118,7 @@ def summarise_pieces(
     check_crc: bool = True,
     hint: np.ndarray | None = None,
     block_bytes: int = limits.HEADER_BLOCK_BYTES,
+    traced_producer: int | None = None,
 ) -> tuple[SegmentSummary, ...]:
     """The same in pieces.
 
@@ -126,6 +133,7 @@ def summarise_pieces(
         check_crc: as above; so are ``hint`` and ``block_bytes``.
         hint: see there.
         block_bytes: see there.
+        traced_producer: id of the producer whose batches are wanted, too.
 
     Returns:
         The piece before each cut, and the rest, which may have no batch. No piece for cuts behind an end that is not clean.
@@ -137,7 +145,7 @@ def summarise_pieces(
     reader = HeaderReader(
         source, check_crc=check_crc, hint=hint, block_bytes=block_bytes, block_rows=BLOCK_ROWS, columns=SUMMARY_COLUMNS
     )
-    pieces = _Pieces(reader, base_offset, cuts)
+    pieces = _Pieces(reader, base_offset, cuts, traced_producer)
     for block in reader:
         pieces.take(block)
     return pieces.finish(is_last=is_last)
@@ -146,9 +154,10 @@ def summarise_pieces(
 class _Pieces:
     """Collects the blocks of a segment into pieces."""
 
-    def __init__(self, reader: HeaderReader, base_offset: int, cuts: Sequence[int]) -> None:
+    def __init__(self, reader: HeaderReader, base_offset: int, cuts: Sequence[int], traced_producer: int | None) -> None:
         self._reader = reader
         self._base_offset = base_offset
+        self._traced_producer = traced_producer
         self._waiting = deque(cuts)
         self._done: list[SegmentSummary] = []
         self._start_bytes = 0
@@ -158,6 +167,7 @@ class _Pieces:
     def _begin(self, start_offset: int) -> None:
         self._facts = _Facts(start_offset)
         self._effects = _Effects()
+        self._traced = NO_ROWS
 
     def take(self, block: HeaderBlock) -> None:
         if self._waiting:
@@ -182,6 +192,9 @@ class _Pieces:
         if len(block):
             self._facts.take(block)
             self._effects.take(effect_of_block(block))
+            if self._traced_producer is not None:
+                rows = batches_of_producer(block, self._traced_producer, self._base_offset)
+                self._traced = deciding(np.concatenate((self._traced, rows)))
 
     def _cut(self, position_bytes: int, batch_offset: int | None) -> None:
         tail = Tail(TailKind.CLEAN, position_bytes)
@@ -223,6 +236,7 @@ class _Pieces:
             producer_batches=facts.producer_batches,
             transactional_batches=facts.transactional_batches,
             bytes_read=self._reader.bytes_read - self._bytes_read,
+            traced=self._traced,
         )
 
 
