@@ -9,7 +9,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from manifests import REPOSITORY
 
-VERBS = ("explain", "plan", "rebuild", "verify")
+VERBS = ("explain", "plan", "rebuild", "transactions", "verify")
 
 
 @functools.cache

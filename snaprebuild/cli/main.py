@@ -19,6 +19,7 @@ from snaprebuild.cli.explain import explain
 from snaprebuild.cli.rebuild import plan, rebuild
 from snaprebuild.cli.scan import scan
 from snaprebuild.cli.table import printable
+from snaprebuild.cli.transactions import transactions
 from snaprebuild.cli.verify import verify
 from snaprebuild.errors import SnaprebuildError
 
@@ -49,6 +50,7 @@ EXAMPLES = {
     "rebuild": ("rebuild --plan plan.json", "rebuild /var/lib/kafka --topic 'orders*' --out /tmp/rebuilt"),
     "verify": ("verify /var/lib/kafka --output json",),
     "explain": ("explain /var/lib/kafka --producer-id 4711", "explain /var/lib/kafka/orders-0 --producer-id 4711 --sequence 15"),
+    "transactions": ("transactions /var/lib/kafka",),
 }
 """What a help ends with: commands that do something useful as they stand."""
 
@@ -96,6 +98,7 @@ _add("plan", plan, "Reads only: what rebuild would write, and why.")
 _add("rebuild", rebuild, "WRITES the snapshots that are missing.")
 _add("verify", verify, "Reads only: compares every snapshot with a replay.")
 _add("explain", explain, "Reads only: one producer's state, and why.")
+_add("transactions", transactions, "Reads only: open, late and empty transactions.")
 
 
 def main() -> None:

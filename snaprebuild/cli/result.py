@@ -33,6 +33,7 @@ __all__ = [
     "leave",
     "print_findings",
     "print_json",
+    "print_line",
     "print_table",
     "print_text",
     "shown",
@@ -104,6 +105,11 @@ def print_text(text: str) -> None:
     width = _width()
     text = printable(text)
     sys.stdout.write((text if width is None else textwrap.fill(text, width, break_on_hyphens=False)) + "\n")
+
+
+def print_line(text: str) -> None:
+    """Prints lines to stdout as they are, for somebody who copies them; what is in them must be printable."""
+    sys.stdout.write(text + "\n")
 
 
 def _width() -> int | None:

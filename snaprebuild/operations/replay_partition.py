@@ -64,8 +64,9 @@ class BoundaryState:
         replayed_from: base offset of that segment: ``effect`` knows nothing of what lies below, unless ``is_complete``.
         is_complete: nothing before the replay is unknown: it began at offset 0 or on a trusted snapshot.
         segment: the segment or piece that ends here.
-        completed: transactions that this segment completed, as far as its ``.txnindex`` depends on them; None where the replay cannot
-            tell (it began inside the log), or at a cut.
+        closes: what the markers of this segment closed, as far as its ``.txnindex`` depends on it: without most commits, and with markers
+            that closed nothing, unless it began before the replay. None where the replay cannot tell (it began inside the log), or at a
+            cut.
     """
 
     offset: int
@@ -76,7 +77,7 @@ class BoundaryState:
     replayed_from: int
     is_complete: bool
     segment: SegmentSummary
-    completed: TransactionCloses | None
+    closes: TransactionCloses | None
 
     @property
     def is_cut(self) -> bool:
@@ -239,7 +240,7 @@ class PartitionReplay:
             replayed_from=first,
             is_complete=self._base is not None or first == 0,
             segment=summary,
-            completed=carried.closes.without_orphans() if summary.cut_offset is None else None,
+            closes=carried.closes if summary.cut_offset is None else None,
         )
 
     def _take_facts(self, index: int, summary: SegmentSummary) -> None:
@@ -338,6 +339,9 @@ def _unread(segment: SegmentFiles) -> SegmentSummary:
         legacy_batches=0,
         producer_batches=0,
         transactional_batches=0,
+        commit_markers=0,
+        abort_markers=0,
+        commits_left_out=0,
         bytes_read=0,
         traced=NO_ROWS,
     )

@@ -14,6 +14,7 @@ import numpy as np
 
 from formats import limits
 from formats.batch_headers import HeaderBlock, HeaderReader, SegmentBytes, Tail, TailKind
+from formats.control_record import ControlRecordType
 from formats.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from snaprebuild.replay.producer_trace import ROW_DTYPE, batches_of_producer, deciding
 from snaprebuild.replay.segment_effect import EFFECT_COLUMNS, IDENTITY, SegmentEffect, compose, effect_of_block
@@ -57,6 +58,8 @@ class SegmentSummary:
         empty_control_batches: control batches without their record: compaction took markers.
         disorder_offset: base offset of the first batch that does not lie behind the one before it, or below the segment's base offset.
         legacy_batches: of magic 0 or 1; ``producer_batches``: with a producer id; ``transactional_batches``: of data in transactions.
+        commit_markers: with their record; likewise ``abort_markers``.
+        commits_left_out: committed transactions that are not among those of the effect.
         bytes_read: of the segment.
         traced: of the producer that was asked for, those of its batches that decide its entry (``ROW_DTYPE``, in log order).
     """
@@ -80,6 +83,9 @@ class SegmentSummary:
     legacy_batches: int
     producer_batches: int
     transactional_batches: int
+    commit_markers: int
+    abort_markers: int
+    commits_left_out: int
     bytes_read: int
     traced: np.ndarray
 
@@ -214,7 +220,7 @@ class _Pieces:
         return tuple(self._done)
 
     def _summary(self, tail: Tail, end_bytes: int, cut_offset: int | None, cut_batch_offset: int | None) -> SegmentSummary:
-        facts = self._facts
+        facts, effect = self._facts, self._effects.total()
         return SegmentSummary(
             base_offset=self._base_offset,
             cut_offset=cut_offset,
@@ -224,7 +230,7 @@ class _Pieces:
             first_offset=facts.first_offset,
             next_offset=facts.next_offset,
             max_timestamp=facts.max_timestamp,
-            effect=self._effects.total(),
+            effect=effect,
             tail=tail,
             bad_crc_count=facts.bad_crc_count,
             bad_crc=tuple(facts.bad_crc),
@@ -235,6 +241,9 @@ class _Pieces:
             legacy_batches=facts.legacy_batches,
             producer_batches=facts.producer_batches,
             transactional_batches=facts.transactional_batches,
+            commit_markers=facts.commit_markers,
+            abort_markers=facts.abort_markers,
+            commits_left_out=self._effects.commits_left_out,
             bytes_read=self._reader.bytes_read - self._bytes_read,
             traced=self._traced,
         )
@@ -245,17 +254,23 @@ class _Effects:
 
     def __init__(self) -> None:
         self._stack: list[SegmentEffect] = []
+        self.commits_left_out = 0
 
     def take(self, effect: SegmentEffect) -> None:
         while self._stack and len(self._stack[-1]) <= 2 * len(effect):
             effect = compose(self._stack.pop(), effect)
-        self._stack.append(effect.with_closes(needed_closes(effect.closes)))
+        self._stack.append(self._with_needed_closes(effect))
 
     def total(self) -> SegmentEffect:
         total = IDENTITY
         while self._stack:
             total = compose(self._stack.pop(), total)
-        return total.with_closes(needed_closes(total.closes))
+        return self._with_needed_closes(total)
+
+    def _with_needed_closes(self, effect: SegmentEffect) -> SegmentEffect:
+        needed = needed_closes(effect.closes)
+        self.commits_left_out += len(effect.closes) - len(needed)
+        return effect.with_closes(needed)
 
 
 class _Facts:
@@ -275,6 +290,8 @@ class _Facts:
         self.legacy_batches = 0
         self.producer_batches = 0
         self.transactional_batches = 0
+        self.commit_markers = 0
+        self.abort_markers = 0
 
     def take(self, block: HeaderBlock) -> None:
         base, delta, count = (block.column(name) for name in ("base_offset", "last_offset_delta", "record_count"))
@@ -291,6 +308,8 @@ class _Facts:
         self.producer_batches += int(np.count_nonzero(producer_id >= 0))
         transactional = attributes & (ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL) == ATTRIBUTE_TRANSACTIONAL
         self.transactional_batches += int(np.count_nonzero(transactional & (producer_id >= 0)))
+        self.commit_markers += int(np.count_nonzero(block.marker_type == ControlRecordType.COMMIT))
+        self.abort_markers += int(np.count_nonzero(block.marker_type == ControlRecordType.ABORT))
         self.partial_batches += int(np.count_nonzero((count != delta + 1) & is_new))
         empty = np.flatnonzero(count == 0)
         self.empty_control_batches += int(np.count_nonzero(is_new[empty] & (attributes[empty] & ATTRIBUTE_CONTROL != 0)))
