@@ -33,6 +33,7 @@ __all__ = [
     "offset_index_file_name",
     "parse_file_name",
     "parse_partition_dir_name",
+    "segment_file_name",
     "snapshot_file_name",
     "snapshot_temporary_file_name",
     "time_index_file_name",
@@ -195,6 +196,11 @@ def _file_name(kind: FileKind, offset: int) -> str:
     if not 0 <= offset <= INT64_MAX:
         raise BadValueError("offset", expected=f"0..{INT64_MAX}", found=offset)
     return f"{offset:020d}{kind.value}"
+
+
+def segment_file_name(offset: int) -> str:
+    """Name of the segment that begins at ``offset``."""
+    return _file_name(FileKind.LOG, offset)
 
 
 def offset_index_file_name(offset: int) -> str:

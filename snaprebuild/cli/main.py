@@ -17,10 +17,12 @@ from click.exceptions import NoArgsIsHelpError
 from snaprebuild import __version__
 from snaprebuild.cli.diff import diff
 from snaprebuild.cli.dump import dump
+from snaprebuild.cli.explain import explain
 from snaprebuild.cli.rebuild import plan, rebuild
 from snaprebuild.cli.scan import scan
 from snaprebuild.cli.stats import stats
 from snaprebuild.cli.table import printable
+from snaprebuild.cli.transactions import transactions
 from snaprebuild.cli.verify import verify
 from snaprebuild.errors import SnaprebuildError
 
@@ -56,6 +58,8 @@ EXAMPLES = {
         "dump /var/lib/kafka/orders-0/*.snapshot --output json",
     ),
     "diff": ("diff orders-0/00000000000000008231.snapshot rebuilt/orders-0/00000000000000008231.snapshot",),
+    "explain": ("explain /var/lib/kafka --producer-id 4711", "explain /var/lib/kafka/orders-0 --producer-id 4711 --sequence 15"),
+    "transactions": ("transactions /var/lib/kafka",),
 }
 """What a help ends with: commands that do something useful as they stand."""
 
@@ -105,6 +109,8 @@ _add("verify", verify, "Reads only: compares every snapshot with a replay.")
 _add("stats", stats, "Reads only: counts producers, what they cost, and batches.")
 _add("dump", dump, "Reads only: what stands in files of a log directory.")
 _add("diff", diff, "Reads only: in which producers two snapshots differ.")
+_add("explain", explain, "Reads only: one producer's state, and why.")
+_add("transactions", transactions, "Reads only: open, late and empty transactions.")
 
 
 def main() -> None:

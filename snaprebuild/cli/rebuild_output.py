@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from snaprebuild.cli.result import document, labels_of, print_table, print_text, shown, size_text
+from snaprebuild.cli.result import document, labels_of, print_table, print_text, shown, size_text, time_text
 from snaprebuild.operations.findings import counted, exit_code_of
 
 if TYPE_CHECKING:
@@ -16,13 +15,6 @@ if TYPE_CHECKING:
     from snaprebuild.replay.difference import Comparison
 
 __all__ = ["comparison_json", "plan_document", "print_plan", "print_rebuild", "rebuild_document"]
-
-
-def _time(ms: int) -> str:
-    try:
-        return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(timespec="seconds")
-    except (OverflowError, ValueError, OSError):
-        return f"{ms} ms"
 
 
 def plan_document(plan: Plan) -> dict[str, object]:
@@ -73,7 +65,7 @@ def print_plan(plan: Plan) -> None:
     for partition in sorted(busy, key=lambda each: -each.bytes_least):
         base = partition.source.directory.segments[partition.replay_index].base_offset
         classes = Counter(boundary.expected_class for boundary in partition.boundaries)
-        frees = "-" if partition.retention_frees_ms is None else _time(partition.retention_frees_ms)
+        frees = "-" if partition.retention_frees_ms is None else time_text(partition.retention_frees_ms)
         expected = ", ".join(f"{count} {name}" for name, count in classes.items())
         label = labels[partition.source.directory.path]
         row = (label, len(partition.boundaries), base, partition.replay_reason, size_text(partition.bytes_least))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import io
 import json
 import logging
@@ -33,10 +34,12 @@ __all__ = [
     "leave_streamed",
     "print_findings",
     "print_json",
+    "print_line",
     "print_table",
     "print_text",
     "shown",
     "size_text",
+    "time_text",
     "write_report",
 ]
 
@@ -84,6 +87,14 @@ def size_text(size_bytes: int) -> str:
     return f"{size_bytes} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
+def time_text(ms: int) -> str:
+    """A moment for a person, UTC; milliseconds where it has no date."""
+    try:
+        return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms"
+
+
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
     """Prints a table to stdout; columns named in ``right`` are set flush right."""
     rule = "─" if sys.stdout.encoding.lower().startswith("utf") else "-"
@@ -95,6 +106,11 @@ def print_text(text: str) -> None:
     width = _width()
     text = printable(text)
     sys.stdout.write((text if width is None else textwrap.fill(text, width, break_on_hyphens=False)) + "\n")
+
+
+def print_line(text: str) -> None:
+    """Prints lines to stdout as they are, for somebody who copies them; what is in them must be printable."""
+    sys.stdout.write(text + "\n")
 
 
 def _width() -> int | None:

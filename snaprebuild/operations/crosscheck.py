@@ -102,12 +102,12 @@ class CrossCheck:
 
     def transaction_index(self, state: BoundaryState) -> Finding | None:
         """The ``.txnindex`` of the segment that ends here beside the transactions that the replay saw aborted; a finding if they differ."""
-        if state.completed is None or not state.is_complete or self._index_tells_nothing or self.source.is_compacted:
+        if state.closes is None or not state.is_complete or self._index_tells_nothing or self.source.is_compacted:
             return None
         if state.judgement.snapshot_class is SnapshotClass.UNSOUND:
             self._index_tells_nothing = True
             return None
-        expected = self._open.aborted_in(state.completed, state.effect)
+        expected = self._open.aborted_in(state.closes.without_orphans(), state.effect)
         path = self.source.directory.file_path(transaction_index_file_name(state.segment.base_offset))
         try:
             data = read_small_file(path, INDEX_BYTES_MAX)

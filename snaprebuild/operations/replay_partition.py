@@ -28,7 +28,7 @@ from snaprebuild.operations.evidence import (
 )
 from snaprebuild.replay.classes import Damage, Judgement, ReplayRecord, SnapshotClass
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, TransactionCloses, compose, entries_of
-from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.segment_summary import NO_ROWS, SegmentSummary
 from snaprebuild.replay.window import WindowState, expired_mask, settle
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 
@@ -64,8 +64,9 @@ class BoundaryState:
         replayed_from: base offset of that segment: ``effect`` knows nothing of what lies below, unless ``is_complete``.
         is_complete: nothing before the replay is unknown: it began at offset 0 or on a trusted snapshot.
         segment: the segment or piece that ends here.
-        completed: transactions that this segment completed, as far as its ``.txnindex`` depends on them; None where the replay cannot
-            tell (it began inside the log), or at a cut.
+        closes: what the markers of this segment closed, as far as its ``.txnindex`` depends on it: without most commits, and with markers
+            that closed nothing, unless it began before the replay. None where the replay cannot tell (it began inside the log), or at a
+            cut.
     """
 
     offset: int
@@ -76,7 +77,7 @@ class BoundaryState:
     replayed_from: int
     is_complete: bool
     segment: SegmentSummary
-    completed: TransactionCloses | None
+    closes: TransactionCloses | None
 
     @property
     def is_cut(self) -> bool:
@@ -165,6 +166,11 @@ class PartitionReplay:
         first = self._segments[0].base_offset
         return first > 0 and self.directory.snapshot_at(first) is not None
 
+    @property
+    def trusted_base(self) -> np.ndarray | None:
+        """Entries of the snapshot at the first offset, of ``ENTRY_DTYPE``, where the replay began from it; known at its end."""
+        return None if self._base is None else entries_of(self._base)
+
     # ---------------------------------------------------------------------------------------------------------- taking segments
 
     def take(self, index: int, summary: SegmentSummary) -> Iterator[BoundaryState]:
@@ -234,7 +240,7 @@ class PartitionReplay:
             replayed_from=first,
             is_complete=self._base is not None or first == 0,
             segment=summary,
-            completed=carried.closes.without_orphans() if summary.cut_offset is None else None,
+            closes=carried.closes if summary.cut_offset is None else None,
         )
 
     def _take_facts(self, index: int, summary: SegmentSummary) -> None:
@@ -333,5 +339,9 @@ def _unread(segment: SegmentFiles) -> SegmentSummary:
         legacy_batches=0,
         producer_batches=0,
         transactional_batches=0,
+        commit_markers=0,
+        abort_markers=0,
+        commits_left_out=0,
         bytes_read=0,
+        traced=NO_ROWS,
     )

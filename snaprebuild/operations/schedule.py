@@ -56,6 +56,7 @@ class ReadTask:
         is_last: of its partition: a live broker may append to it.
         cuts: offsets inside it at which it is cut in pieces, ascending.
         with_statistics: count its batches by kind and by producer, too.
+        traced_producer: id of the producer whose deciding batches are wanted, too, or None.
     """
 
     path: str
@@ -66,6 +67,7 @@ class ReadTask:
     is_last: bool = False
     cuts: tuple[int, ...] = ()
     with_statistics: bool = False
+    traced_producer: int | None = None
 
 
 class Work:
@@ -120,6 +122,7 @@ def read_segment(task: ReadTask) -> Pieces:
             check_crc=task.check_crc,
             hint=hint,
             with_statistics=task.with_statistics,
+            traced_producer=task.traced_producer,
         )
 
 

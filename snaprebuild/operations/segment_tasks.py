@@ -13,7 +13,13 @@ __all__ = ["read_tasks"]
 
 
 def read_tasks(
-    directory: PartitionDir, indices: Iterable[int], *, check_crc: bool, cuts: Sequence[int] = (), with_statistics: bool = False
+    directory: PartitionDir,
+    indices: Iterable[int],
+    *,
+    check_crc: bool,
+    cuts: Sequence[int] = (),
+    with_statistics: bool = False,
+    traced_producer: int | None = None,
 ) -> list[ReadTask]:
     """One task for each of the segments, in the order given.
 
@@ -23,6 +29,7 @@ def read_tasks(
         check_crc: compute checksums.
         cuts: offsets at which the state is wanted, ascending, none twice: a segment is cut at those that lie inside it.
         with_statistics: count batches by kind and by producer, too.
+        traced_producer: id of the producer whose deciding batches are wanted, too.
     """
     segments = directory.segments
     tasks = []
@@ -41,6 +48,7 @@ def read_tasks(
                 is_last=is_last,
                 cuts=tuple(cuts[first:] if is_last else cuts[first : bisect_left(cuts, segments[index + 1].base_offset)]),
                 with_statistics=with_statistics,
+                traced_producer=traced_producer,
             )
         )
     return tasks

@@ -14,19 +14,24 @@ import numpy as np
 
 from formats import limits
 from formats.batch_headers import HeaderBlock, HeaderReader, SegmentBytes, Tail, TailKind
+from formats.control_record import ControlRecordType
 from formats.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from snaprebuild.replay.block_effect import EFFECT_COLUMNS, effect_of_block
+from snaprebuild.replay.producer_trace import ROW_DTYPE, batches_of_producer, deciding
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose
 from snaprebuild.replay.segment_statistics import STATISTICS_COLUMNS, SegmentStatistics, StatisticsOfBlocks
 from snaprebuild.replay.transactions import needed_closes
 
-__all__ = ["SegmentSummary", "summarise_pieces", "summarise_segment"]
+__all__ = ["NO_ROWS", "SegmentSummary", "summarise_pieces", "summarise_segment"]
 
 BAD_CRC_LISTED_MAX = 100
 """Positions of damaged batches that a summary names; all are counted."""
 
 BLOCK_ROWS = 65_536
 """Batches that are summarised together: their effects are composed for each producer, which should be the lesser part."""
+
+NO_ROWS = np.zeros(0, dtype=ROW_DTYPE)
+"""No batch of the producer that was asked for, or none asked for."""
 
 SUMMARY_COLUMNS = tuple(sorted({*EFFECT_COLUMNS, "magic", "record_count"}))
 
@@ -55,8 +60,11 @@ class SegmentSummary:
         empty_control_batches: control batches without their record: compaction took markers.
         disorder_offset: base offset of the first batch that does not lie behind the one before it, or below the segment's base offset.
         legacy_batches: of magic 0 or 1; ``producer_batches``: with a producer id; ``transactional_batches``: of data in transactions.
+        commit_markers: with their record; likewise ``abort_markers``.
+        commits_left_out: committed transactions that are not among those of the effect.
         bytes_read: of the segment.
         statistics: its batches by kind and by producer, where they were asked for.
+        traced: of the producer that was asked for, those of its batches that decide its entry (``ROW_DTYPE``, in log order).
     """
 
     base_offset: int
@@ -78,7 +86,11 @@ class SegmentSummary:
     legacy_batches: int
     producer_batches: int
     transactional_batches: int
+    commit_markers: int
+    abort_markers: int
+    commits_left_out: int
     bytes_read: int
+    traced: np.ndarray
     statistics: SegmentStatistics | None = None
 
 
@@ -117,6 +129,7 @@ def summarise_pieces(
     hint: np.ndarray | None = None,
     block_bytes: int = limits.HEADER_BLOCK_BYTES,
     with_statistics: bool = False,
+    traced_producer: int | None = None,
 ) -> tuple[SegmentSummary, ...]:
     """The same in pieces.
 
@@ -132,6 +145,7 @@ def summarise_pieces(
         hint: see there.
         block_bytes: see there.
         with_statistics: count the batches by kind and by producer, too.
+        traced_producer: id of the producer whose batches are wanted, too.
 
     Returns:
         The piece before each cut, and the rest, which may have no batch. No piece for cuts behind an end that is not clean.
@@ -142,7 +156,7 @@ def summarise_pieces(
     """
     columns = tuple({*SUMMARY_COLUMNS, *STATISTICS_COLUMNS}) if with_statistics else SUMMARY_COLUMNS
     reader = HeaderReader(source, check_crc=check_crc, hint=hint, block_bytes=block_bytes, block_rows=BLOCK_ROWS, columns=columns)
-    pieces = _Pieces(reader, base_offset, cuts, with_statistics=with_statistics)
+    pieces = _Pieces(reader, base_offset, cuts, with_statistics=with_statistics, traced_producer=traced_producer)
     for block in reader:
         pieces.take(block)
     return pieces.finish(is_last=is_last)
@@ -151,10 +165,13 @@ def summarise_pieces(
 class _Pieces:
     """Collects the blocks of a segment into pieces."""
 
-    def __init__(self, reader: HeaderReader, base_offset: int, cuts: Sequence[int], *, with_statistics: bool) -> None:
+    def __init__(
+        self, reader: HeaderReader, base_offset: int, cuts: Sequence[int], *, with_statistics: bool, traced_producer: int | None
+    ) -> None:
         self._with_statistics = with_statistics
         self._reader = reader
         self._base_offset = base_offset
+        self._traced_producer = traced_producer
         self._waiting = deque(cuts)
         self._done: list[SegmentSummary] = []
         self._start_bytes = 0
@@ -165,6 +182,7 @@ class _Pieces:
         self._facts = _Facts(start_offset)
         self._effects = _Effects()
         self._statistics = StatisticsOfBlocks() if self._with_statistics else None
+        self._traced = NO_ROWS
 
     def take(self, block: HeaderBlock) -> None:
         if self._waiting:
@@ -191,6 +209,9 @@ class _Pieces:
             self._effects.take(effect_of_block(block))
             if self._statistics is not None:
                 self._statistics.take(block)
+            if self._traced_producer is not None:
+                rows = batches_of_producer(block, self._traced_producer, self._base_offset)
+                self._traced = deciding(np.concatenate((self._traced, rows)))
 
     def _cut(self, position_bytes: int, batch_offset: int | None) -> None:
         tail = Tail(TailKind.CLEAN, position_bytes)
@@ -210,7 +231,7 @@ class _Pieces:
         return tuple(self._done)
 
     def _summary(self, tail: Tail, end_bytes: int, cut_offset: int | None, cut_batch_offset: int | None) -> SegmentSummary:
-        facts = self._facts
+        facts, effect = self._facts, self._effects.total()
         return SegmentSummary(
             base_offset=self._base_offset,
             cut_offset=cut_offset,
@@ -220,7 +241,7 @@ class _Pieces:
             first_offset=facts.first_offset,
             next_offset=facts.next_offset,
             max_timestamp=facts.max_timestamp,
-            effect=self._effects.total(),
+            effect=effect,
             tail=tail,
             bad_crc_count=facts.bad_crc_count,
             bad_crc=tuple(facts.bad_crc),
@@ -231,8 +252,12 @@ class _Pieces:
             legacy_batches=facts.legacy_batches,
             producer_batches=facts.producer_batches,
             transactional_batches=facts.transactional_batches,
+            commit_markers=facts.commit_markers,
+            abort_markers=facts.abort_markers,
+            commits_left_out=self._effects.commits_left_out,
             bytes_read=self._reader.bytes_read - self._bytes_read,
             statistics=None if self._statistics is None else self._statistics.total(),
+            traced=self._traced,
         )
 
 
@@ -241,17 +266,23 @@ class _Effects:
 
     def __init__(self) -> None:
         self._stack: list[SegmentEffect] = []
+        self.commits_left_out = 0
 
     def take(self, effect: SegmentEffect) -> None:
         while self._stack and len(self._stack[-1]) <= 2 * len(effect):
             effect = compose(self._stack.pop(), effect)
-        self._stack.append(effect.with_closes(needed_closes(effect.closes)))
+        self._stack.append(self._with_needed_closes(effect))
 
     def total(self) -> SegmentEffect:
         total = IDENTITY
         while self._stack:
             total = compose(self._stack.pop(), total)
-        return total.with_closes(needed_closes(total.closes))
+        return self._with_needed_closes(total)
+
+    def _with_needed_closes(self, effect: SegmentEffect) -> SegmentEffect:
+        needed = needed_closes(effect.closes)
+        self.commits_left_out += len(effect.closes) - len(needed)
+        return effect.with_closes(needed)
 
 
 class _Facts:
@@ -271,6 +302,8 @@ class _Facts:
         self.legacy_batches = 0
         self.producer_batches = 0
         self.transactional_batches = 0
+        self.commit_markers = 0
+        self.abort_markers = 0
 
     def take(self, block: HeaderBlock) -> None:
         base, delta, count = (block.column(name) for name in ("base_offset", "last_offset_delta", "record_count"))
@@ -287,6 +320,8 @@ class _Facts:
         self.producer_batches += int(np.count_nonzero(producer_id >= 0))
         transactional = attributes & (ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL) == ATTRIBUTE_TRANSACTIONAL
         self.transactional_batches += int(np.count_nonzero(transactional & (producer_id >= 0)))
+        self.commit_markers += int(np.count_nonzero(block.marker_type == ControlRecordType.COMMIT))
+        self.abort_markers += int(np.count_nonzero(block.marker_type == ControlRecordType.ABORT))
         self.partial_batches += int(np.count_nonzero((count != delta + 1) & is_new))
         empty = np.flatnonzero(count == 0)
         self.empty_control_batches += int(np.count_nonzero(is_new[empty] & (attributes[empty] & ATTRIBUTE_CONTROL != 0)))

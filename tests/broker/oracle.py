@@ -138,6 +138,15 @@ class Oracle:
             completed=tuple(CompletedTransaction(**row) for row in answer["completed"]),
         )
 
+    def answers(self, log: bytes, attempts: Sequence[tuple[bytes, bool]], *, reload: bool) -> list[str]:
+        """What a leader does with each batch after a log: ``accepted``, ``duplicate``, or the name of the exception.
+
+        The second of each attempt: a transactional producer of version 2 sends it. With ``reload`` the leader was stopped and started.
+        """
+        rows = [{"batch": batch.hex(), "bumps_epochs": bumps_epochs} for batch, bumps_epochs in attempts]
+        answers: list[str] = self._ask(op="answer", log=log.hex(), reload=reload, attempts=rows)
+        return answers
+
     def snapshot(self, file: Path) -> list[Entry]:
         """`ProducerStateManager.readSnapshot`. Raises OracleError where Kafka rejects the file."""
         return [Entry.of(row) for row in self._ask(op="snapshot", file=str(file))]

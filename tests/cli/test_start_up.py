@@ -36,15 +36,7 @@ runpy.run_module("snaprebuild", run_name="__main__", alter_sys=True)
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["--version"],
-        ["--help"],
-        ["rebuild", "--help"],
-        ["plan", "--help"],
-        ["verify", "--help"],
-        ["scan", "--help"],
-        ["stats", "--help"],
-    ],
+    [["--version"], ["--help"], *([verb, "--help"] for verb in ("scan", *VERBS))],
     ids=" ".join,
 )
 def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:

@@ -49,7 +49,7 @@ def test_healthy_snapshots_raise_nothing_in_any_mode(tmp_path: Path) -> None:
                 for state in case.run(directory, mode).states:
                     comparison = cross.snapshot(state)
                     assert (comparison is None) is (state.offset not in chosen)
-                    assert cross.transaction_index(state) is None or state.completed is not None
+                    assert cross.transaction_index(state) is None or state.closes is not None
                     if comparison is None:
                         continue
                     assert not comparison.proven_wrong, (mode, comparison)

@@ -44,11 +44,11 @@ def at_boundaries(result: Run) -> list[tuple[object, ...]]:
     transactions, found = OpenTransactions(), []
     for state in result.states:
         if state.is_cut:
-            assert state.completed is None
+            assert state.closes is None
             continue
-        assert state.completed is not None
+        assert state.closes is not None
         facts = (state.offset, state.is_log_end, state.judgement.snapshot_class, state.is_complete, state.replayed_from)
-        found.append((*facts, state.entries.tolist(), transactions.aborted_in(state.completed, state.effect)))
+        found.append((*facts, state.entries.tolist(), transactions.aborted_in(state.closes.without_orphans(), state.effect)))
     return found
 
 

@@ -2,9 +2,13 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.errors.CorruptRecordException;
 import org.apache.kafka.common.record.internal.FileLogInputStream.FileChannelRecordBatch;
 import org.apache.kafka.common.record.internal.FileRecords;
+import org.apache.kafka.common.record.internal.MemoryRecords;
+import org.apache.kafka.common.record.internal.MutableRecordBatch;
+import org.apache.kafka.common.record.internal.RecordBatch;
 import org.apache.kafka.common.utils.AppInfoParser;
 import org.apache.kafka.common.utils.Exit;
 import org.apache.kafka.common.utils.Time;
@@ -22,11 +26,13 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -41,6 +47,9 @@ import java.util.stream.Stream;
  *       folds every segment of a partition directory, from the first on disk and with empty state. "rebuild" follows
  *       UnifiedLog.rebuildProducerState (one ProducerAppendInfo per producer and segment read), "recover" follows LogSegment.recover
  *       (one per batch, CRC checked). With "out", ProducerStateManager also writes its snapshot of every boundary there.
+ *   {"op": "answer", "log": HEX, "reload": BOOL, "attempts": [{"batch": HEX, "bumps_epochs": BOOL}, ...]}
+ *       what a leader does with each of the batches after the log, as UnifiedLog.analyzeAndValidateProducerState: "accepted", "duplicate",
+ *       or the name of the exception. With "reload" it has taken a snapshot before, and loaded it.
  *   {"op": "snapshot", "file": F}       ProducerStateManager.readSnapshot
  *   {"op": "dump", "file": F, "options": [...]}    the text of DumpLogSegments
  *
@@ -81,6 +90,8 @@ public final class ProducerStateOracle {
             case "replay":
                 File out = request.hasNonNull("out") ? new File(request.get("out").asText()) : null;
                 return replay(new File(request.required("dir").asText()), request.required("mode").asText(), out);
+            case "answer":
+                return answers(request);
             case "snapshot":
                 List<Object> rows = new ArrayList<>();
                 for (ProducerStateEntry entry : ProducerStateManager.readSnapshot(new File(request.required("file").asText())))
@@ -188,6 +199,76 @@ public final class ProducerStateOracle {
             }
             segment.add(batch);
         }
+    }
+
+    // ---- answers ----
+
+    private static Object answers(JsonNode request) throws Exception {
+        Path scratch = Files.createTempDirectory("producer-state-oracle");
+        try {
+            ProducerStateManager manager = managerIn(scratch);
+            long end = 0;
+            for (MutableRecordBatch batch : batches(request.required("log").asText())) {
+                end = batch.lastOffset() + 1;
+                if (!batch.hasProducerId())
+                    continue;
+                ProducerAppendInfo info = manager.prepareUpdate(batch.producerId(), AppendOrigin.REPLICATION);
+                Optional<CompletedTxn> done = info.append(batch, Optional.empty());
+                manager.update(info);
+                done.ifPresent(manager::completeTxn);
+            }
+            manager.updateMapEndOffset(end);
+            if (request.required("reload").asBoolean()) {
+                manager.takeSnapshot();
+                manager = managerIn(scratch);
+                manager.truncateAndReload(0, end, 0); // at moment 0 nothing has expired
+            }
+            List<Object> answers = new ArrayList<>();
+            for (JsonNode attempt : request.required("attempts"))
+                answers.add(answer(manager, batches(attempt.required("batch").asText()).iterator().next(), attempt.required("bumps_epochs").asBoolean()));
+            return answers;
+        } finally {
+            try (Stream<Path> files = Files.list(scratch)) {
+                for (Path file : files.toList())
+                    Files.delete(file);
+            }
+            Files.delete(scratch);
+        }
+    }
+
+    private static ProducerStateManager managerIn(Path dir) throws IOException {
+        return new ProducerStateManager(new TopicPartition("t", 0), dir.toFile(), 900_000,
+            new ProducerStateManagerConfig(86_400_000, false), Time.SYSTEM);
+    }
+
+    private static Iterable<MutableRecordBatch> batches(String hex) {
+        return MemoryRecords.readableRecords(ByteBuffer.wrap(HexFormat.of().parseHex(hex))).batches();
+    }
+
+    private static String answer(ProducerStateManager manager, MutableRecordBatch batch, boolean bumpsEpochs) throws Exception {
+        long id = batch.producerId();
+        Optional<ProducerStateEntry> entry = manager.lastEntry(id);
+        if (entry.isPresent() && findsDuplicate(entry.get(), batch))
+            return "duplicate";
+        // A leader makes the verification entry where no transaction is open; 3.x knows no version 2 of transactions.
+        boolean isOpen = entry.isPresent() && entry.get().currentTxnFirstOffset().isPresent();
+        if (bumpsEpochs && batch.isTransactional() && !isOpen)
+            ProducerStateManager.class.getMethod("maybeCreateVerificationStateEntry", long.class, int.class, short.class, boolean.class)
+                .invoke(manager, id, batch.baseSequence(), batch.producerEpoch(), true);
+        try {
+            manager.prepareUpdate(id, AppendOrigin.CLIENT).append(batch, Optional.empty());
+            return "accepted";
+        } catch (ApiException error) {
+            return error.getClass().getSimpleName();
+        } finally {
+            manager.clearVerificationStateEntry(id);
+        }
+    }
+
+    private static boolean findsDuplicate(ProducerStateEntry entry, RecordBatch batch) throws ReflectiveOperationException {
+        var method = ProducerStateEntry.class.getDeclaredMethod("findDuplicateBatch", RecordBatch.class);
+        method.setAccessible(true); // package-private in 4.x
+        return ((Optional<?>) method.invoke(entry, batch)).isPresent();
     }
 
     /** What was seen of one segment. */

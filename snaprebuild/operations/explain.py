@@ -1,0 +1,388 @@
+"""Explains one producer: its entry at an offset, which batch set each field, what the snapshots say of it, what a broker would answer."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from formats.errors import FormatError
+from formats.producer_snapshot import ProducerEntry
+from snaprebuild.errors import ReadFailedError, SnaprebuildError
+from snaprebuild.operations.crosscheck import bad_checksum_finding, disorder_finding
+from snaprebuild.operations.evidence import boundary_after
+from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom, read_snapshot_file
+from snaprebuild.operations.schedule import ReadTask, Work, run
+from snaprebuild.operations.segment_tasks import read_tasks
+from snaprebuild.operations.source import PartitionSource, Source, check_segments_are_files, live_broker_notes
+from snaprebuild.replay.broker_answer import Attempt, BrokerAnswer, ProducerMemory, answer_to, next_sequence
+from snaprebuild.replay.classes import Judgement
+from snaprebuild.replay.producer_state import is_expired
+from snaprebuild.replay.producer_trace import BatchKind, ProducerTrace, TracedBatch
+from snaprebuild.replay.segment_summary import SegmentSummary
+
+__all__ = ["Answered", "ExplainResult", "Explanation", "Question", "SnapshotView", "explain"]
+
+DIFFERING_LISTED_MAX = 100
+"""Snapshots that an explanation lists because they say something else; all are counted."""
+
+EPOCH_MAX = 2**15 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked.
+
+    Attributes:
+        producer_id: int64, not negative.
+        at: offset at which the state is wanted, exclusive as in the name of a snapshot; None for the log end.
+        version: of the broker that answers, within ``broker_answer.VERSIONS``.
+        sequence: base sequence of the batch that is asked about, or None for a choice of batches.
+        epoch: its epoch, or None for that of the entry.
+    """
+
+    producer_id: int
+    at: int | None = None
+    version: tuple[int, int] = (4, 4)
+    sequence: int | None = None
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotView:
+    """What a snapshot on disk says of the producer.
+
+    Attributes:
+        offset: of the snapshot.
+        status: ``equal``, ``equal_after_expiry`` (a load drops what differs), ``missing`` (no entry), ``extra`` (an entry, and the log has
+            none), ``differs`` or ``unreadable``.
+        differences: (field, in the snapshot, by the log).
+    """
+
+    offset: int
+    status: str
+    differences: tuple[tuple[str, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A batch that the producer might send, and the answers of a broker.
+
+    Attributes:
+        what: the batch, for a person.
+        attempt: it.
+        running: the answer of the broker that wrote the log and still runs.
+        restarted: its answer after a clean stop and a start.
+    """
+
+    what: str
+    attempt: Attempt
+    running: BrokerAnswer
+    restarted: BrokerAnswer
+
+
+@dataclass(slots=True)
+class Explanation:
+    """One partition.
+
+    Attributes:
+        source: the partition.
+        offset: of the state; None where the replay came to none.
+        judgement: class of the state and why, or None.
+        entry: of the producer, or None where the log does not know it.
+        set_by: by field the batch that set it (``ProducerTrace``).
+        base_offset: of the snapshot at the first offset, if the replay began from it.
+        in_memory: first and last sequences of the batches that a running broker holds, oldest first.
+        expires_at_ms: when a broker forgets it, ms since 1970; None with an open transaction or without entry.
+        is_expired: by the clock.
+        snapshots: what those at or below the offset say, ascending, without the equal ones; at most ``DIFFERING_LISTED_MAX``.
+        snapshot_counts: of all of them, by status.
+        answers: to the batches that were asked about.
+        findings: about this partition.
+        bytes_read: of its segments.
+    """
+
+    source: PartitionSource
+    offset: int | None = None
+    judgement: Judgement | None = None
+    entry: ProducerEntry | None = None
+    set_by: dict[str, TracedBatch] = field(default_factory=dict)
+    base_offset: int | None = None
+    in_memory: tuple[tuple[int, int], ...] = ()
+    expires_at_ms: int | None = None
+    is_expired: bool = False
+    snapshots: list[SnapshotView] = field(default_factory=list)
+    snapshot_counts: dict[str, int] = field(default_factory=dict)
+    answers: list[Answered] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    bytes_read: int = 0
+
+    @property
+    def is_known(self) -> bool:
+        """The log or a snapshot has an entry of the producer."""
+        return self.entry is not None or bool(self.snapshot_counts.keys() - {"equal", "unreadable"})
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainResult:
+    """Everything that was found out.
+
+    Attributes:
+        question: it.
+        clock: for expiry.
+        partitions: those that know the producer; the only one that was read, if it does not.
+        partitions_read: count of all.
+        source_findings: about what the paths led to.
+    """
+
+    question: Question
+    clock: Clock
+    partitions: tuple[Explanation, ...]
+    partitions_read: int
+    findings: tuple[Finding, ...]
+
+
+Progress = Callable[[str, int], None]
+
+
+def explain(
+    source: Source,
+    question: Question,
+    clock: Clock,
+    *,
+    check_crc: bool = True,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> ExplainResult:
+    """Explains a producer in every partition of ``source`` that knows it.
+
+    Args:
+        source: from ``open_source``.
+        question: what is asked.
+        clock: for expiry.
+        check_crc: compute checksums.
+        jobs: worker processes, None for as many as processors.
+        progress: told of every segment: partition and bytes.
+    """
+    explanations = [Explanation(partition) for partition in source.partitions]
+    works = []
+    for explanation in explanations:
+        work = _ExplainWork(explanation, question, clock, check_crc=check_crc, progress=progress)
+        try:
+            check_segments_are_files(explanation.source.directory)
+        except ReadFailedError as error:
+            work.fail(error)
+            continue
+        works.append(work)
+    run(works, jobs)
+    known = [each for each in explanations if each.is_known]
+    findings = [*source.findings, *live_broker_notes(source)]
+    findings += [finding for each in explanations for finding in each.findings]
+    if not known and explanations:
+        where = explanations[0].source.directory.path if len(explanations) == 1 else explanations[0].source.log_dir.path
+        message = f"no partition that was read knows producer {question.producer_id}"
+        findings.append(Finding("unknown-producer", Severity.FINDING, where, message))
+    shown = known or (explanations if len(explanations) == 1 else [])
+    return ExplainResult(question, clock, tuple(shown), len(explanations), tuple(findings))
+
+
+class _ExplainWork(Work):
+    """One partition, replayed up to the offset."""
+
+    def __init__(
+        self, explanation: Explanation, question: Question, clock: Clock, *, check_crc: bool, progress: Progress | None
+    ) -> None:
+        directory = explanation.source.directory
+        self.device = directory.device
+        self._explanation = explanation
+        self._question = question
+        self._clock = clock
+        self._check_crc = check_crc
+        self._progress = progress
+        self._bases = [segment.base_offset for segment in directory.segments]
+        at = question.at
+        stop = len(self._bases) if at is None else bisect_left(self._bases, at)
+        self._replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, stop, 0)
+        self._next = 0
+        self._begun = False
+        self._states: dict[int, tuple[Judgement, ProducerEntry | None]] = {}
+        self._pieces: list[tuple[int | None, np.ndarray]] = []
+        self._log_end = 0
+        self._snapshots = {offset for offset, _ in directory.snapshots if at is None or offset <= at}
+
+    def tasks(self) -> list[ReadTask]:
+        if self._begun:
+            return []
+        self._begun = True
+        at = self._question.at
+        cuts = sorted(self._snapshots if at is None else self._snapshots | {at})
+        return read_tasks(
+            self._explanation.source.directory,
+            self._replay.begin(),
+            check_crc=self._check_crc,
+            cuts=cuts,
+            traced_producer=self._question.producer_id,
+        )
+
+    def take(self, summary: SegmentSummary) -> bool:
+        explanation = self._explanation
+        explanation.bytes_read += summary.bytes_read
+        if summary.bad_crc_count:
+            explanation.findings.append(bad_checksum_finding(explanation.source, self._next, summary))
+        if summary.disorder_offset is not None:
+            explanation.findings.append(disorder_finding(explanation.source, self._next, summary.disorder_offset))
+        boundary, _ = boundary_after(explanation.source.directory.segments, self._next, summary)
+        self._pieces.append((boundary, summary.traced))
+        self._log_end = max(summary.next_offset, summary.base_offset)
+        for state in self._replay.take(self._next, summary):
+            self._state(state)
+        self._next += summary.cut_offset is None
+        if self._progress is not None:
+            self._progress(explanation.source.topic_partition, summary.size_bytes)
+        return self._replay.damage is None
+
+    def fail(self, error: SnaprebuildError | FormatError) -> None:
+        self._explanation.findings.append(finding_of_error(error, self._explanation.source.directory.path))
+
+    def finish(self) -> None:
+        for state in self._replay.finish():
+            self._state(state)
+        explanation, damage = self._explanation, self._replay.damage
+        path = explanation.source.directory.path
+        if damage is not None:
+            message = f"{damage.reason}: nothing above it can be explained"
+            explanation.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset))
+        at = self._question.at
+        if at is None:
+            at = max(self._states, default=None)
+        elif at not in self._states:
+            if damage is None:
+                message = (
+                    f"the log on disk begins at {self._bases[0]} and ends at {self._log_end}" if self._bases else "the log is empty"
+                )
+                explanation.findings.append(Finding("offset-not-in-log", Severity.FINDING, path, message, at))
+            at = None
+        self._compare_snapshots()
+        if at is not None:
+            self._explain(at)
+
+    def _state(self, state: BoundaryState) -> None:
+        wanted = self._question.producer_id
+        row = int(np.searchsorted(state.entries["producer_id"], wanted))
+        entry = None
+        if row < len(state.entries) and state.entries["producer_id"][row] == wanted:
+            entry = ProducerEntry(*state.entries[row].tolist())
+        self._states[state.offset] = (state.judgement, entry)
+
+    def _explain(self, at: int) -> None:
+        explanation, question = self._explanation, self._question
+        explanation.offset = at
+        explanation.judgement, explanation.entry = self._states[at]
+        trace = ProducerTrace.begun_with(self._base_entry())
+        for offset, rows in self._pieces:
+            trace.take(rows, question.producer_id)
+            if offset == at:
+                break
+        assert trace.entry == explanation.entry, "the parallel replay and the trace differ"
+        explanation.set_by = trace.set_by
+        explanation.in_memory = tuple(trace.sequences)
+        entry = trace.entry
+        if entry is not None:
+            clock = self._clock
+            explanation.is_expired = is_expired(entry, clock.as_of_ms, clock.expiration_ms)
+            if entry.current_txn_first_offset < 0:
+                explanation.expires_at_ms = entry.timestamp + clock.expiration_ms
+        forgotten = entry is None or explanation.is_expired
+        running = None if forgotten else trace.memory
+        restarted = None if entry is None or forgotten else ProducerMemory.loaded(entry)
+        for what, attempt in _attempts(question, trace):
+            answered = Answered(what, attempt, *(answer_to(memory, attempt, question.version) for memory in (running, restarted)))
+            explanation.answers.append(answered)
+            # Nothing in the log tells which transaction version the client speaks: told where that matters.
+            bumping = replace(attempt, is_transactional=True, bumps_epochs=True)
+            answers = [answer_to(memory, bumping, question.version) for memory in (running, restarted)]
+            if (attempt.is_transactional or entry is None) and answers != [answered.running, answered.restarted]:
+                explanation.answers.append(Answered(f"{what}, in transaction version 2", bumping, *answers))
+
+    def _base_entry(self) -> ProducerEntry | None:
+        base = self._replay.trusted_base
+        if base is None:
+            return None
+        self._explanation.base_offset = self._bases[0]
+        row = np.flatnonzero(base["producer_id"] == self._question.producer_id)
+        return ProducerEntry(*base[row[0]].tolist()) if len(row) else None
+
+    def _compare_snapshots(self) -> None:
+        explanation = self._explanation
+        for offset in sorted(self._snapshots):
+            view = self._view(offset)
+            if view is None:
+                continue
+            explanation.snapshot_counts[view.status] = explanation.snapshot_counts.get(view.status, 0) + 1
+            if view.status != "equal" and len(explanation.snapshots) < DIFFERING_LISTED_MAX:
+                explanation.snapshots.append(view)
+
+    def _view(self, offset: int) -> SnapshotView | None:
+        """What the snapshot says; None where neither it nor the log knows the producer."""
+        try:
+            entries = read_snapshot_file(self._explanation.source.directory, offset)
+        except (FormatError, ReadFailedError):
+            return SnapshotView(offset, "unreadable")
+        if entries is None:
+            return None
+        # Of two entries of one producer a broker takes the last.
+        rows = np.flatnonzero(entries["producer_id"] == self._question.producer_id)
+        found = ProducerEntry(*entries[rows[-1]].tolist()) if len(rows) else None
+        if offset not in self._states:
+            return None if found is None else SnapshotView(offset, "not_compared")
+        expected = self._states[offset][1]
+        if found == expected:
+            return None if found is None else SnapshotView(offset, "equal")
+        clock = self._clock
+        if all(each is None or is_expired(each, clock.as_of_ms, clock.expiration_ms) for each in (found, expected)):
+            return SnapshotView(offset, "equal_after_expiry")
+        if found is None or expected is None:
+            return SnapshotView(offset, "missing" if found is None else "extra")
+        fields = ((name, getattr(found, name), getattr(expected, name)) for name in ProducerEntry.__dataclass_fields__)
+        return SnapshotView(offset, "differs", tuple(each for each in fields if each[1] != each[2]))
+
+
+def _attempts(question: Question, trace: ProducerTrace) -> list[tuple[str, Attempt]]:
+    """The batches that are asked about: the one of the question, or those that tell most."""
+    entry = trace.entry
+    epoch = 0 if entry is None else max(entry.epoch, 0)
+    last = -1 if entry is None else entry.last_sequence
+    following = next_sequence(last)
+    of_last_data = trace.last_data is not None and trace.last_data.kind == BatchKind.TRANSACTIONAL
+    in_transaction = entry is not None and (entry.current_txn_first_offset >= 0 or of_last_data or entry.coordinator_epoch >= 0)
+    if question.sequence is not None or question.epoch is not None:
+        asked_epoch = epoch if question.epoch is None else question.epoch
+        sequence = question.sequence
+        if sequence is None:
+            sequence = following if asked_epoch == epoch else 0
+        # A retry is the same batch again, as long as it was.
+        same = next((each for each in trace.sequences if asked_epoch == epoch and each[0] == sequence), None)
+        return [("as asked", Attempt(asked_epoch, sequence, 1 if same is None else _records(*same), in_transaction))]
+    if entry is not None and entry.last_offset >= 0 and last == -1:
+        return [("the next one", Attempt(epoch, -1, 1, in_transaction))]
+    attempts = [("the next one", Attempt(epoch, following, 1, in_transaction))]
+    if trace.sequences:
+        newest, oldest = trace.sequences[-1], trace.sequences[0]
+        attempts.append(("the last one again", Attempt(epoch, newest[0], _records(*newest), in_transaction)))
+        if newest != oldest:
+            what = f"the one {len(trace.sequences) - 1} before it again"
+            attempts.append((what, Attempt(epoch, oldest[0], _records(*oldest), in_transaction)))
+    attempts.append(("one after a gap", Attempt(epoch, next_sequence(following), 1, in_transaction)))
+    if epoch < EPOCH_MAX:
+        attempts.append(("the first of a new epoch", Attempt(epoch + 1, 0, 1, in_transaction)))
+    if epoch > 0:
+        attempts.append(("the first of an older epoch", Attempt(epoch - 1, 0, 1, in_transaction)))
+    return attempts
+
+
+def _records(first: int, last: int) -> int:
+    """Count of records between two sequences, both included, which may wrap."""
+    return (last - first) % 2**31 + 1

@@ -1,0 +1,165 @@
+"""What a broker answers to a data batch of a client, from what it holds of the producer in memory.
+
+A leader asks in this order: is it one of the last five batches over again, is its epoch too old, does its sequence follow, and does it stay
+within its transaction. Versions differ in names and in how much they take from a producer of which nothing, or no batch, is known.
+
+Source: ``UnifiedLog.analyzeAndValidateProducerState``, ``ProducerStateEntry.findDuplicateBatch``, ``ProducerAppendInfo`` of 2.4 to 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from formats.producer_snapshot import ProducerEntry
+from snaprebuild.replay.producer_state import last_sequence_of
+
+__all__ = [
+    "BATCHES_IN_MEMORY",
+    "VERSIONS",
+    "Answer",
+    "Attempt",
+    "BrokerAnswer",
+    "ProducerMemory",
+    "answer_to",
+    "next_sequence",
+]
+
+BATCHES_IN_MEMORY = 5
+"""``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``; a snapshot holds the newest one only."""
+
+VERSIONS = ((2, 4), (4, 4))
+"""First and last version whose answers are known."""
+
+Version = tuple[int, int]
+
+_ACCEPTS_UNKNOWN: Version = (2, 5)
+"""KIP-360: before it a producer without state had to begin with sequence 0."""
+_INVALID_PRODUCER_EPOCH: Version = (2, 7)
+"""KIP-588: before it the exception for an older epoch was fatal to the client."""
+_EPOCH_BUMP: Version = (4, 1)
+"""From here on a transactional producer of version 2 (KIP-890) without state has to begin with sequence 0."""
+
+_SEQUENCE_MAX = 2**31 - 1
+
+
+class Answer(Enum):
+    """What becomes of a batch."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    """Not written again, and acknowledged with the offset of the first time."""
+    OUT_OF_ORDER_SEQUENCE = "OutOfOrderSequenceException"
+    INVALID_PRODUCER_EPOCH = "InvalidProducerEpochException"
+    PRODUCER_FENCED = "ProducerFencedException"
+    UNKNOWN_PRODUCER_ID = "UnknownProducerIdException"
+    INVALID_TXN_STATE = "InvalidTxnStateException"
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerMemory:
+    """What a broker holds of a producer.
+
+    Attributes:
+        epoch: int16, -1 for none.
+        batches: first and last sequence of its newest data batches in this epoch, oldest first, at most ``BATCHES_IN_MEMORY``.
+        txn_first_offset: of its open transaction, or None.
+    """
+
+    epoch: int
+    batches: tuple[tuple[int, int], ...] = ()
+    txn_first_offset: int | None = None
+
+    @classmethod
+    def loaded(cls, entry: ProducerEntry) -> ProducerMemory:
+        """What a broker holds that loaded the entry from a snapshot: one batch at most (``loadProducerEntry``)."""
+        first = entry.last_sequence - entry.offset_delta
+        batch = (first if first >= 0 else first + 2**31, entry.last_sequence)
+        txn_first_offset = entry.current_txn_first_offset
+        return cls(entry.epoch, (batch,) if entry.last_offset >= 0 else (), None if txn_first_offset < 0 else txn_first_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A data batch that a client sends.
+
+    Attributes:
+        epoch: of the producer.
+        base_sequence: of its first record; -1 for what a group coordinator writes, whose sequence nobody asks about.
+        records: count.
+        is_transactional: in a transaction, which its coordinator confirms.
+        bumps_epochs: a transactional producer of version 2 (KIP-890).
+    """
+
+    epoch: int
+    base_sequence: int
+    records: int = 1
+    is_transactional: bool = False
+    bumps_epochs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAnswer:
+    """The answer and why, in one phrase."""
+
+    answer: Answer
+    reason: str
+
+
+def next_sequence(last_sequence: int) -> int:
+    """The sequence behind one: 0 behind none and behind 2^31 - 1."""
+    return 0 if last_sequence in (-1, _SEQUENCE_MAX) else last_sequence + 1
+
+
+def answer_to(memory: ProducerMemory | None, attempt: Attempt, version: Version) -> BrokerAnswer:
+    """What a leader of a version answers.
+
+    Args:
+        memory: None where it does not know the producer.
+        attempt: the batch.
+        version: major and minor, within ``VERSIONS``.
+    """
+    if memory is None:
+        memory = ProducerMemory(-1)
+    sequences = (attempt.base_sequence, last_sequence_of(attempt.base_sequence, attempt.records - 1))
+    has_sequence = attempt.base_sequence != -1
+    if has_sequence and attempt.epoch == memory.epoch and sequences in memory.batches:
+        return BrokerAnswer(Answer.DUPLICATE, "has this very batch in memory: acknowledged, not written again")
+    if attempt.epoch < memory.epoch:
+        fenced = Answer.INVALID_PRODUCER_EPOCH if version >= _INVALID_PRODUCER_EPOCH else Answer.PRODUCER_FENCED
+        return BrokerAnswer(fenced, f"epoch {attempt.epoch} is older than {memory.epoch}")
+    fault = _sequence_fault(memory, attempt, version) if has_sequence else None
+    if fault is not None:
+        return fault
+    if memory.txn_first_offset is not None and not attempt.is_transactional:
+        return BrokerAnswer(Answer.INVALID_TXN_STATE, f"its transaction is open from {memory.txn_first_offset}")
+    return BrokerAnswer(Answer.ACCEPTED, _why_accepted(memory, attempt))
+
+
+def _sequence_fault(memory: ProducerMemory, attempt: Attempt, version: Version) -> BrokerAnswer | None:
+    """``ProducerAppendInfo.checkSequence``."""
+    sequence = attempt.base_sequence
+    is_first = sequence == 0
+    if attempt.bumps_epochs and version >= _EPOCH_BUMP and memory.txn_first_offset is None and not memory.batches and not is_first:
+        return BrokerAnswer(Answer.OUT_OF_ORDER_SEQUENCE, "knows no batch of it: a producer of version 2 has to begin with 0")
+    if attempt.epoch != memory.epoch:
+        if is_first or (memory.epoch == -1 and version >= _ACCEPTS_UNKNOWN):
+            return None
+        if memory.epoch == -1:
+            return BrokerAnswer(Answer.UNKNOWN_PRODUCER_ID, "does not know the producer, which has to begin with 0")
+        return BrokerAnswer(Answer.OUT_OF_ORDER_SEQUENCE, "a new epoch has to begin with 0")
+    last = memory.batches[-1][1] if memory.batches else -1
+    if sequence == last + 1 or (is_first and last == _SEQUENCE_MAX) or (memory.epoch == -1 and version >= _ACCEPTS_UNKNOWN):
+        return None
+    if last == -1 and version < _ACCEPTS_UNKNOWN:
+        return BrokerAnswer(Answer.UNKNOWN_PRODUCER_ID, "knows its epoch and no batch: it has to begin with 0")
+    expected = next_sequence(last)
+    return BrokerAnswer(Answer.OUT_OF_ORDER_SEQUENCE, f"expects {expected}")
+
+
+def _why_accepted(memory: ProducerMemory, attempt: Attempt) -> str:
+    if attempt.base_sequence == -1:
+        return "without a sequence, as a group coordinator writes: only the epoch counts"
+    if memory.epoch == -1:
+        return "does not know the producer: a retry is written again, and no older epoch is fenced"
+    return "a new epoch begins with 0" if attempt.epoch != memory.epoch else "the next in sequence"

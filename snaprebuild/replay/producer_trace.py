@@ -1,0 +1,205 @@
+"""Which batches of a log made one producer's entry what it is.
+
+Of millions of batches a handful decides: those that brought the epoch, the last marker, the batch that opened the transaction, and the
+newest data batches, of which a broker holds five in memory. ``deciding`` keeps these of a run of batches, whatever came before it, so that
+segments are read in parallel and in bounded memory; ``ProducerTrace`` goes through what was kept, in log order.
+
+Source: ``ProducerAppendInfo``, ``ProducerStateEntry``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+
+from formats.batch_headers import HeaderBlock
+from formats.control_record import ControlRecordType
+from formats.producer_snapshot import ProducerEntry
+from formats.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
+from snaprebuild.replay.broker_answer import BATCHES_IN_MEMORY, ProducerMemory
+from snaprebuild.replay.producer_state import last_sequence_of
+
+__all__ = ["ROW_DTYPE", "BatchKind", "ProducerTrace", "TracedBatch", "batches_of_producer", "deciding"]
+
+
+class BatchKind(IntEnum):
+    """What a batch is to its producer."""
+
+    DATA = 0
+    TRANSACTIONAL = 1
+    COMMIT = 2
+    ABORT = 3
+    EMPTY_CONTROL = 4
+    """A marker whose record was compacted away."""
+
+
+ROW_DTYPE = np.dtype(
+    [
+        ("segment", "i8"),
+        ("position_bytes", "i8"),
+        ("base_offset", "i8"),
+        ("last_offset_delta", "i4"),
+        ("base_sequence", "i4"),
+        ("epoch", "i2"),
+        ("timestamp", "i8"),
+        ("coordinator_epoch", "i4"),
+        ("kind", "u1"),
+    ]
+)
+"""A batch of the producer: base offset of its segment, where it begins there, and what it says. ``timestamp`` in ms, a marker's own."""
+
+
+def batches_of_producer(block: HeaderBlock, producer_id: int, segment: int) -> np.ndarray:
+    """The batches of one producer in a block, of ``ROW_DTYPE``, in log order.
+
+    Args:
+        block: headers, with the columns of ``EFFECT_COLUMNS``.
+        producer_id: int64, not negative.
+        segment: base offset of the segment.
+    """
+    at = np.flatnonzero(block.column("producer_id") == producer_id)
+    rows = np.zeros(len(at), dtype=ROW_DTYPE)
+    if not len(at):
+        return rows
+    rows["segment"] = segment
+    rows["position_bytes"] = block.position_bytes[at]
+    for name in ("base_offset", "last_offset_delta", "base_sequence"):
+        rows[name] = block.column(name)[at]
+    rows["epoch"] = block.column("producer_epoch")[at]
+    rows["timestamp"] = block.column("max_timestamp")[at]
+    rows["coordinator_epoch"] = -1
+    attributes = block.column("attributes")[at]
+    is_control = attributes & ATTRIBUTE_CONTROL != 0
+    data = np.where(attributes & ATTRIBUTE_TRANSACTIONAL != 0, BatchKind.TRANSACTIONAL, BatchKind.DATA)
+    rows["kind"] = np.where(is_control, BatchKind.EMPTY_CONTROL, data)
+    _, own, marker = np.intersect1d(at, block.control, assume_unique=True, return_indices=True)
+    is_commit = block.marker_type[marker] == ControlRecordType.COMMIT
+    rows["kind"][own] = np.where(is_commit, BatchKind.COMMIT, BatchKind.ABORT)
+    rows["timestamp"][own] = block.marker_timestamp[marker]
+    rows["coordinator_epoch"][own] = block.marker_coordinator_epoch[marker]
+    return rows
+
+
+def deciding(rows: np.ndarray) -> np.ndarray:
+    """Those batches that ``ProducerTrace`` needs of a run of batches of one producer, whatever it knew before: eleven at most.
+
+    Args:
+        rows: of ``ROW_DTYPE``, in log order; runs that were cut down already may be joined and cut down again.
+    """
+    acting = rows[rows["kind"] != BatchKind.EMPTY_CONTROL]
+    if not len(acting):
+        return rows[:1]  # it creates an entry of empty values
+    count = len(acting)
+    keep = {0, count - 1}
+    changes = np.flatnonzero(acting["epoch"][1:] != acting["epoch"][:-1]) + 1
+    if len(changes):
+        # With the one before it, which shows that the epoch changed here and not where what lies before begins.
+        keep |= {int(changes[-1]) - 1, int(changes[-1])}
+    is_data = acting["kind"] <= BatchKind.TRANSACTIONAL
+    keep.update(np.flatnonzero(is_data)[-BATCHES_IN_MEMORY:].tolist())
+    markers = np.flatnonzero(~is_data)
+    behind = 0
+    if len(markers):
+        behind = int(markers[-1]) + 1
+        keep.add(behind - 1)
+    opening = np.flatnonzero(acting["kind"][behind:] == BatchKind.TRANSACTIONAL)
+    if len(opening):
+        keep.add(behind + int(opening[0]))
+    kept: np.ndarray = acting[sorted(keep)]
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class TracedBatch:
+    """A batch of the producer, as a value; fields as in ``ROW_DTYPE``."""
+
+    segment: int
+    position_bytes: int
+    base_offset: int
+    last_offset_delta: int
+    base_sequence: int
+    epoch: int
+    timestamp: int
+    coordinator_epoch: int
+    kind: int
+
+    @property
+    def is_data(self) -> bool:
+        """It holds records of the client; else it is a marker, or nothing."""
+        return self.kind <= BatchKind.TRANSACTIONAL
+
+    @property
+    def sequences(self) -> tuple[int, int]:
+        """Of its first and last record."""
+        return self.base_sequence, last_sequence_of(self.base_sequence, self.last_offset_delta)
+
+
+@dataclass(slots=True)
+class ProducerTrace:
+    """The entry of one producer, and the batch that set each of its fields.
+
+    Attributes:
+        entry: what is known, or None for nothing.
+        set_by: by field of the entry the batch that brought it to its value, also where that is none: of the epoch the first batch that
+            had it, of an open transaction the one that opened it, of the others the last that wrote it. None where no batch did: the
+            entry at the beginning had it.
+        sequences: first and last one of the newest data batches of this epoch, oldest first, as many as a broker holds.
+        last_data: the last data batch, of any epoch.
+    """
+
+    entry: ProducerEntry | None = None
+    set_by: dict[str, TracedBatch] = field(default_factory=dict)
+    sequences: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=BATCHES_IN_MEMORY))
+    last_data: TracedBatch | None = None
+
+    @classmethod
+    def begun_with(cls, entry: ProducerEntry | None) -> ProducerTrace:
+        """A trace that begins with the entry of a snapshot, or with none."""
+        trace = cls(entry)
+        if entry is not None:
+            trace.sequences.extend(ProducerMemory.loaded(entry).batches)
+        return trace
+
+    @property
+    def memory(self) -> ProducerMemory | None:
+        """What the broker that wrote all this holds of the producer."""
+        if self.entry is None:
+            return None
+        first = self.entry.current_txn_first_offset
+        return ProducerMemory(self.entry.epoch, tuple(self.sequences), None if first < 0 else first)
+
+    def take(self, rows: np.ndarray, producer_id: int) -> None:
+        """Goes through batches of ``ROW_DTYPE`` in log order."""
+        for values in rows.tolist():
+            self._apply(TracedBatch(**dict(zip(ROW_DTYPE.names or (), values, strict=True))), producer_id)
+
+    def _apply(self, batch: TracedBatch, producer_id: int) -> None:
+        entry = self.entry or ProducerEntry(producer_id)
+        if batch.kind == BatchKind.EMPTY_CONTROL:
+            self.entry = entry
+            return
+        values = {name: getattr(entry, name) for name in ProducerEntry.__dataclass_fields__}
+        last = ("last_sequence", "last_offset", "offset_delta")
+        if batch.epoch != entry.epoch:
+            self.sequences.clear()
+            values |= {"epoch": batch.epoch, "last_sequence": -1, "last_offset": -1, "offset_delta": 0}
+            self.set_by |= dict.fromkeys(("epoch", *last), batch)
+        values["timestamp"] = batch.timestamp
+        self.set_by["timestamp"] = batch
+        if batch.is_data:
+            end = batch.base_offset + batch.last_offset_delta
+            values |= {"last_sequence": batch.sequences[1], "last_offset": end, "offset_delta": batch.last_offset_delta}
+            self.sequences.append(batch.sequences)
+            self.last_data = batch
+            self.set_by |= dict.fromkeys(last, batch)
+            if batch.kind == BatchKind.TRANSACTIONAL and entry.current_txn_first_offset < 0:
+                values["current_txn_first_offset"] = batch.base_offset
+                self.set_by["current_txn_first_offset"] = batch
+        else:
+            values |= {"coordinator_epoch": batch.coordinator_epoch, "current_txn_first_offset": -1}
+            self.set_by["coordinator_epoch"] = batch
+            self.set_by["current_txn_first_offset"] = batch
+        self.entry = ProducerEntry(**values)

@@ -1,0 +1,48 @@
+"""Kafka's own tool takes the commands that are printed: it goes on to the cluster, which is not there."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from kafka_classpath import KAFKA_VERSION, OTHER_VERSIONS, kafka_classpath
+from log_dirs import TRANSACTIONAL, batch, write_partition
+
+from snaprebuild.operations.evidence import Clock
+from snaprebuild.operations.source import open_source
+from snaprebuild.operations.transactions import abort_commands, transactions
+
+pytestmark = pytest.mark.kafka
+
+CLOSED_PORT = "127.0.0.1:1"
+
+
+def run_tool(version: str, command: str, config: Path) -> subprocess.CompletedProcess[str]:
+    """The command as it is printed, with an address that nobody listens on and short timeouts."""
+    script, option, address, *arguments = shlex.split(command)
+    assert (script, option, address) == ("kafka-transactions.sh", "--bootstrap-server", "HOST:PORT")
+    java = ["java", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", kafka_classpath(version)]
+    tool = ["org.apache.kafka.tools.TransactionsCommand", option, CLOSED_PORT, "--command-config", str(config)]
+    return subprocess.run([*java, *tool, *arguments], capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("version", [KAFKA_VERSION, *OTHER_VERSIONS])
+def test_the_tool_takes_the_commands(version: str, tmp_path: Path) -> None:
+    data = batch(5, producer_id=2**62, epoch=2**15 - 1, attributes=TRANSACTIONAL)
+    write_partition(tmp_path / "a.topic_with-dashes-11", {5: data})
+    (found,) = transactions(open_source([str(tmp_path)]), Clock(0, 1), 0).partitions
+    config = tmp_path / "client.properties"
+    config.write_text("default.api.timeout.ms=1500\nrequest.timeout.ms=1000\n")
+    new, old = abort_commands(found.source, found.open[0])
+    understood = {new: [], old: [f"producerId={2**62}", f"producerEpoch={2**15 - 1}", "coordinatorEpoch=0"]}
+    for command, words in understood.items():
+        done = run_tool(version, command, config)
+        said = done.stdout + done.stderr
+        assert done.returncode != 0
+        for word in ("Timed out waiting for a node", "a.topic_with-dashes-11", *words):
+            assert word in said
+        assert "usage:" not in said
+    misspelt = run_tool(version, old.replace("--producer-epoch", "--epoch"), config)
+    assert "usage:" in misspelt.stdout + misspelt.stderr, "a wrong option is told as such"

@@ -1,0 +1,272 @@
+"""``explain`` as a user runs it: every producer of the bundled directories, each kind of question, and damaged logs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from command import Run, in_json, snaprebuild
+from header_engines import read_reference
+from log_dirs import (
+    EMPTY_SNAPSHOT,
+    TRANSACTIONAL,
+    batch,
+    copy_of,
+    cut,
+    flip,
+    marker,
+    snapshot_bytes,
+    snapshot_name,
+    tree,
+    truth,
+    write_partition,
+)
+from manifests import FIXTURES, PartitionFixture, partition_fixtures
+
+from formats.batch_headers import BytesSegment
+from formats.producer_snapshot import ProducerEntry
+from formats.record_batch import BatchHeader
+
+AS_OF = "1795261244275"
+"""The greatest timestamp of kafka27-mixed: nothing that was written within the day before has expired."""
+
+WHOLE = [each for each in partition_fixtures() if each.fixture != "damaged"]
+
+
+def headers_of(fixture: PartitionFixture) -> dict[tuple[str, int], BatchHeader]:
+    """Every batch by segment name and position, as the grammar reads them one by one."""
+    found = {}
+    for segment in fixture.segments:
+        reading = read_reference(BytesSegment(segment.path.read_bytes()))
+        found |= {(segment.path.name, at): header for at, header in zip(reading.positions, reading.headers, strict=True)}
+    return found
+
+
+def asked(path: object, producer_id: int, *arguments: object) -> Run:
+    return in_json("explain", path, "--producer-id", producer_id, *arguments)
+
+
+@pytest.mark.parametrize("fixture", WHOLE, ids=str)
+def test_the_entry_is_kafkas_and_each_field_has_its_batch(fixture: PartitionFixture) -> None:
+    """Two producers of every partition at the log end, those with open transactions first, and one in the middle."""
+    before = tree(FIXTURES / fixture.fixture)
+    headers: dict[tuple[str, int], BatchHeader] = {}
+    for segment, count in ((fixture.segments[-1], 2), (fixture.segments[len(fixture.segments) // 2], 1)):
+        entries = sorted(segment.entries, key=lambda entry: (-entry.current_txn_first_offset, -entry.last_offset))
+        for entry in entries[:count]:
+            run = asked(fixture.directory, entry.producer_id, "--at", segment.snapshot_offset, "--as-of", "0")
+            assert run.exit_code in (0, 1), run.stderr
+            (found,) = run.document["partitions"]
+            assert found["offset"] == segment.snapshot_offset
+            if found["base_snapshot"] is None:
+                assert found["entry"] == asdict(entry)
+            headers = headers or headers_of(fixture)
+            check_batches(found, entry, headers)
+    assert tree(FIXTURES / fixture.fixture) == before
+
+
+def check_batches(found: dict[str, object], entry: ProducerEntry, headers: dict[tuple[str, int], BatchHeader]) -> None:
+    """The batch that is named says what the field holds."""
+    set_by = found["set_by"]
+    assert isinstance(set_by, dict)
+    if entry.epoch == -1:
+        assert set_by == {}, "an empty control batch sets nothing"
+        return
+    named = {name: headers[each["segment"], each["position_bytes"]] for name, each in set_by.items()}
+    for name, header in named.items():
+        assert header.base_offset == set_by[name]["base_offset"]
+        assert header.producer_id == entry.producer_id
+        assert header.is_control == (set_by[name]["kind"] in ("commit", "abort", "empty_control"))
+    assert named["epoch"].producer_epoch == entry.epoch
+    if entry.last_offset >= 0:
+        assert named["last_offset"].last_offset == entry.last_offset
+        assert named["last_sequence"] == named["offset_delta"] == named["last_offset"]
+        assert named["last_offset"].last_offset_delta == entry.offset_delta
+    if not named["timestamp"].is_control:
+        assert named["timestamp"].max_timestamp == entry.timestamp
+    if entry.current_txn_first_offset >= 0:
+        assert named["current_txn_first_offset"].base_offset == entry.current_txn_first_offset
+        assert named["current_txn_first_offset"].is_transactional
+    if "coordinator_epoch" in named:
+        assert named["coordinator_epoch"].is_control
+
+
+def answers(run: Run) -> dict[str, tuple[str, str]]:
+    (found,) = run.document["partitions"]
+    return {each["batch"]: (each["running"]["answer"], each["restarted"]["answer"]) for each in found["answers"]}
+
+
+MIXED = "fixtures/kafka27-mixed/logs/mixed-0"
+
+
+def test_the_answers_before_and_after_a_start() -> None:
+    run = asked(MIXED, 33, "--as-of", AS_OF)
+    assert run.exit_code == 0
+    assert run.partition("mixed-0")["in_memory"] == [[2, 2], [3, 3], [4, 4], [5, 5], [6, 6]]
+    assert answers(run) == {
+        "the next one": ("accepted", "accepted"),
+        "the last one again": ("duplicate", "duplicate"),
+        "the one 4 before it again": ("duplicate", "OutOfOrderSequenceException"),
+        "one after a gap": ("OutOfOrderSequenceException", "OutOfOrderSequenceException"),
+        "the first of a new epoch": ("accepted", "accepted"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--sequence", 15), ("accepted", "accepted")),
+        (("--sequence", 11), ("duplicate", "duplicate")),
+        (("--sequence", 0), ("duplicate", "OutOfOrderSequenceException")),
+        (("--sequence", 99), ("OutOfOrderSequenceException", "OutOfOrderSequenceException")),
+        (("--epoch", 1), ("accepted", "accepted")),
+        (("--epoch", 1, "--sequence", 4), ("OutOfOrderSequenceException", "OutOfOrderSequenceException")),
+        (("--epoch", 0), ("accepted", "accepted")),
+    ],
+)
+def test_a_batch_that_is_asked_about(arguments: tuple[object, ...], expected: tuple[str, str]) -> None:
+    """Producer 1 wrote sequences 0 to 10 and 11 to 14, in epoch 0."""
+    assert answers(asked(MIXED, 1, "--as-of", AS_OF, *arguments)) == {"as asked": expected}
+
+
+def test_an_expired_producer_is_forgotten() -> None:
+    run = asked(MIXED, 1, "--as-of", "2200-01-01", "--broker-version", "4.0")
+    found = run.partition("mixed-0")
+    assert found["is_expired"]
+    (entry,) = (each for each in truth("kafka27-mixed", "mixed-0")[8231] if each.producer_id == 1)
+    assert found["expires_at_ms"] == entry.timestamp + 86_400_000
+    assert set(answers(run).values()) == {("accepted", "accepted")}
+    old = asked(MIXED, 1, "--as-of", "2200-01-01", "--broker-version", "2.4.1", "--sequence", 15)
+    assert answers(old) == {"as asked": ("UnknownProducerIdException", "UnknownProducerIdException")}
+    assert not asked(MIXED, 1, "--as-of", "2200-01-01", "--expiration-ms", 2**62).partition("mixed-0")["is_expired"]
+
+
+def test_an_open_transaction_never_expires() -> None:
+    found = asked(MIXED, 33, "--as-of", "2200-01-01").partition("mixed-0")
+    assert (found["expires_at_ms"], found["is_expired"]) == (None, False)
+
+
+def test_all_partitions_that_know_the_producer() -> None:
+    """Those in whose truth it stands, and no other; with more than three of them the tables stay short."""
+    knowing = {
+        each.partition
+        for each in partition_fixtures()
+        if each.fixture == "kafka27-mixed" and any(entry.producer_id == 33 for entry in each.segments[-1].entries)
+    }
+    run = asked("fixtures/kafka27-mixed", 33, "--as-of", AS_OF)
+    assert {each["topic_partition"] for each in run.document["partitions"]} == knowing
+    assert run.document["partitions_read"] == 4
+    table = snaprebuild("explain", "fixtures", "--producer-id", 1, "--as-of", AS_OF)
+    assert "show batches and answers" in table.stdout
+    assert "while it runs" not in table.stdout
+
+
+def test_a_producer_that_nobody_knows() -> None:
+    run = asked("fixtures/kafka27-mixed", 777)
+    assert (run.exit_code, run.document["partitions"]) == (1, [])
+    assert run.codes == {"unknown-producer": 1}
+    alone = asked(MIXED, 777)
+    assert alone.partition("mixed-0")["entry"] is None
+    assert answers(alone)["one after a gap"] == ("accepted", "accepted")
+    assert answers(alone)["one after a gap, in transaction version 2"] == ("OutOfOrderSequenceException",) * 2
+
+
+@pytest.mark.parametrize(("at", "said"), [(0, "begins at 0"), (8232, "ends at 8231"), (2**63 - 1, "ends at 8231")])
+def test_an_offset_that_is_not_in_the_log(at: int, said: str) -> None:
+    run = asked(MIXED, 1, "--at", at)
+    assert run.exit_code == 1
+    assert said in run.messages("offset-not-in-log")
+
+
+def test_an_offset_inside_a_segment() -> None:
+    """Producer 1 wrote 144 to 154 and 444 to 447: between them only the first is known, also inside the second batch."""
+    for at in (155, 300, 444, 446):
+        found = asked(MIXED, 1, "--at", at).partition("mixed-0")
+        assert (found["offset"], found["entry"]["last_offset"]) == (at, 154)
+    assert asked(MIXED, 1, "--at", 448).partition("mixed-0")["entry"]["last_offset"] == 447
+
+
+def test_what_snapshots_say_differently(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    right = truth("kafka27-mixed", "mixed-0")
+    wrong = [
+        ProducerEntry(**{**asdict(each), "last_sequence": 3} if each.producer_id == 1 else asdict(each)) for each in right[7637]
+    ]
+    (logs / "mixed-0" / snapshot_name(7637)).write_bytes(snapshot_bytes(wrong))
+    (logs / "mixed-0" / snapshot_name(8231)).write_bytes(EMPTY_SNAPSHOT)
+    (logs / "mixed-0" / snapshot_name(583)).write_bytes(b"torn")
+    run = asked(logs / "mixed-0", 1, "--as-of", AS_OF)
+    snapshots = run.partition("mixed-0")["snapshots"]
+    assert snapshots["counts"] == {"unreadable": 1, "equal": 1, "differs": 1, "missing": 1}
+    assert snapshots["differing"] == [
+        {"offset": 583, "status": "unreadable", "fields": []},
+        {"offset": 7637, "status": "differs", "fields": [{"field": "last_sequence", "found": 3, "expected": 14}]},
+        {"offset": 8231, "status": "missing", "fields": []},
+    ]
+    expired = asked(logs / "mixed-0", 1, "--as-of", "2200-01-01").partition("mixed-0")["snapshots"]["counts"]
+    assert expired == {"unreadable": 1, "equal": 1, "equal_after_expiry": 2}
+
+
+def test_a_snapshot_knows_what_the_log_does_not(tmp_path: Path) -> None:
+    """The batches were deleted: the snapshot at the first offset brought the entry, and a later one confirms it."""
+    entry = ProducerEntry(7, 2, 9, 99, 4, 5000, 3, -1)
+    directory = write_partition(tmp_path / "t-0", {100: batch(100), 101: batch(101)})
+    for offset in (100, 101):
+        (directory / snapshot_name(offset)).write_bytes(snapshot_bytes([entry]))
+    found = asked(directory, 7, "--as-of", "0").partition("t-0")
+    assert (found["entry"], found["set_by"], found["base_snapshot"]) == (asdict(entry), {}, 100)
+    assert found["in_memory"] == [[5, 9]]
+    table = snaprebuild("explain", directory, "--producer-id", 7, "--as-of", "0")
+    assert f"{100:020d}.snapshot" in table.stdout
+
+
+def test_a_marker_that_dropped_the_batch_is_named(tmp_path: Path) -> None:
+    data = batch(0, producer_id=7, epoch=4, attributes=TRANSACTIONAL, timestamp=10)
+    directory = write_partition(tmp_path / "t-0", {0: data + marker(1, 7, epoch=5, coordinator_epoch=6, timestamp=20)})
+    found = asked(directory, 7, "--as-of", "0").partition("t-0")
+    assert found["entry"] == asdict(ProducerEntry(7, 5, -1, -1, 0, 20, 6, -1))
+    by_marker = {"segment": f"{0:020d}.log", "position_bytes": len(data), "base_offset": 1, "kind": "commit"}
+    assert all(each == by_marker for each in found["set_by"].values())
+    assert len(found["set_by"]) == 7
+
+
+def test_damaged_logs(tmp_path: Path) -> None:
+    run = asked("fixtures/damaged/logs/bad-crc-0", 1)
+    assert run.exit_code == 4
+    assert "bad-checksum" in run.codes
+    logs = copy_of("kafka27-mixed", tmp_path)
+    segment = sorted((logs / "mixed-0").glob("*.log"))[3]
+    cut(segment, -7)
+    run = asked(logs / "mixed-0", 1, "--as-of", AS_OF)
+    assert (run.exit_code, run.codes) == (4, {"damaged-segment": 1})
+    assert run.partition("mixed-0")["offset"] == int(segment.stem)
+    flip(segment, 16, 0x7F)
+    assert asked(logs / "mixed-0", 1).exit_code == 4
+    segment.unlink()
+    segment.mkdir()
+    run = asked(logs / "mixed-0", 1)
+    assert (run.exit_code, run.codes["storage-failed"]) == (5, 1)
+
+
+@pytest.mark.parametrize("fixture", sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json")))
+def test_every_bundled_directory_is_read(fixture: str) -> None:
+    run = asked(f"fixtures/{fixture}", 0)
+    assert run.exit_code in ((4,) if fixture == "damaged" else (0, 1)), run.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--producer-id", "-1"), "expected a number from 0 to 9223372036854775807"),
+        (("--broker-version", "2.3"), "--broker-version: expected a version from 2.4 to 4.4; found '2.3'"),
+        (("--broker-version", "new"), "found 'new'"),
+        (("--epoch", "32768"), "expected a number from 0 to 32767"),
+        ((), "Missing option '--producer-id'"),
+    ],
+)
+def test_wrong_options(arguments: tuple[str, ...], said: str) -> None:
+    given = arguments if not arguments or arguments[0] == "--producer-id" else ("--producer-id", "1", *arguments)
+    run = snaprebuild("explain", MIXED, *given)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert said in run.stderr

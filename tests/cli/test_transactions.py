@@ -1,0 +1,148 @@
+"""``transactions`` as a user runs it: the open ones are those that Kafka's classes left open, the closed ones those of the fold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from command import in_json, snaprebuild
+from log_dirs import TRANSACTIONAL, batch, copy_of, cut, tree, write_partition
+from manifests import FIXTURES, PartitionFixture, partition_fixtures
+
+from formats.batch_headers import BytesSegment, HeaderReader
+from snaprebuild.replay.producer_state import Marker, ProducerState
+from snaprebuild.replay.segment_batches import producer_batches
+
+BUNDLED = sorted({path.parent.parent.parent.name for path in FIXTURES.glob("*/logs/*/*.log")})
+
+
+def fixtures_of(name: str) -> list[PartitionFixture]:
+    return [each for each in partition_fixtures() if each.fixture == name]
+
+
+def fold(fixture: PartitionFixture) -> Counter[str]:
+    """What the markers closed, batch by batch."""
+    state, counts = ProducerState(), Counter[str]()
+    for segment in fixture.segments:
+        for block in HeaderReader(BytesSegment(segment.path.read_bytes())):
+            for each in producer_batches(block):
+                counts["markers"] += isinstance(each, Marker)
+                for completed in state.append([each]):
+                    counts["aborted" if completed.is_aborted else "committed"] += 1
+    return counts
+
+
+@pytest.mark.parametrize("fixture", [name for name in BUNDLED if name not in ("damaged", "follower-lost-state")])
+def test_what_is_open_is_what_kafka_left_open(fixture: str) -> None:
+    before = tree(FIXTURES / fixture)
+    run = in_json("transactions", f"fixtures/{fixture}", "--as-of", "2200-01-01")
+    has_open = False
+    for each in fixtures_of(fixture):
+        found = run.partition(each.partition)
+        last = each.segments[-1]
+        is_open = {entry.current_txn_first_offset: entry for entry in last.entries if entry.current_txn_first_offset >= 0}
+        has_open |= bool(is_open)
+        assert [one["first_offset"] for one in found["open"]] == sorted(is_open)
+        for one in found["open"]:
+            entry = is_open[one["first_offset"]]
+            names = ("producer_id", "epoch", "coordinator_epoch")
+            assert [one[name] for name in names] == [getattr(entry, name) for name in names]
+            assert one["last_ms"] == entry.timestamp
+            assert one["is_late"]
+        assert found["log_end_offset"] == (last.snapshot_offset if last.next_offset > 0 else None)
+        assert found["last_stable_offset"] == (min(is_open) if is_open else found["log_end_offset"])
+        counts = fold(each)
+        told = found["counts"]
+        assert (told["committed"], told["aborted"]) == (counts["committed"], counts["aborted"])
+        assert sum(told[name] for name in ("committed", "aborted", "empty", "unknown")) == counts["markers"]
+    assert run.exit_code == int(has_open), run.stderr
+    assert tree(FIXTURES / fixture) == before
+
+
+def test_damaged_logs_and_those_of_a_follower(tmp_path: Path) -> None:
+    run = in_json("transactions", "fixtures/damaged")
+    assert run.exit_code == 4
+    assert "bad-checksum" in run.codes
+    assert in_json("transactions", "fixtures/follower-lost-state").exit_code == 0
+    logs = copy_of("kafka27-mixed", tmp_path)
+    segment = sorted((logs / "mixed-0").glob("*.log"))[3]
+    cut(segment, -7)
+    run = in_json("transactions", logs / "mixed-0")
+    assert (run.exit_code, run.codes["damaged-segment"]) == (4, 1)
+    assert run.partition("mixed-0")["log_end_offset"] == int(segment.stem)
+    segment.unlink()
+    segment.mkdir()
+    assert in_json("transactions", logs / "mixed-0").exit_code == 5
+
+
+MIXED = "fixtures/kafka27-mixed/logs/mixed-0"
+LAST_MS = 1_795_259_503_210
+"""When producer 33 wrote its last batch: its transaction is open from 6913."""
+
+
+@pytest.mark.parametrize(
+    ("as_of_ms", "arguments", "late"),
+    [
+        (LAST_MS + 1_200_000, (), 0),
+        (LAST_MS + 1_200_001, (), 1),
+        (LAST_MS + 360_000, ("--max-timeout-ms", 60_000), 0),
+        (LAST_MS + 360_001, ("--max-timeout-ms", 60_000), 1),
+        (LAST_MS + 5, ("--late-ms", 5), 0),
+        (LAST_MS + 6, ("--late-ms", 5), 1),
+    ],
+)
+def test_when_a_transaction_is_late(as_of_ms: int, arguments: tuple[object, ...], late: int) -> None:
+    run = in_json("transactions", MIXED, "--as-of", as_of_ms, *arguments)
+    assert run.exit_code == late
+    assert run.partition("mixed-0")["counts"]["late"] == late
+    assert run.document["totals"]["partitions_with_late"] == late
+    assert [each["abort"] is not None for each in run.partition("mixed-0")["open"]] == [bool(late), False]
+
+
+def test_the_limit_of_the_brokers_configuration(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={logs}\ntransaction.max.timeout.ms=60000\n")
+    run = in_json("transactions", "--server-properties", properties, "--as-of", LAST_MS)
+    assert (run.exit_code, run.document["late_ms"]) == (0, 360_000)
+    assert in_json("transactions", "--server-properties", properties, "--late-ms", 7).document["late_ms"] == 7
+    properties.write_text(f"log.dirs={logs}\ntransaction.max.timeout.ms=soon\n")
+    run = snaprebuild("transactions", "--server-properties", properties)
+    assert run.exit_code == 2
+    assert "transaction.max.timeout.ms: expected a number from 1" in run.stderr
+
+
+def test_the_commands_are_printed_whole() -> None:
+    run = snaprebuild("transactions", MIXED, "--as-of", "2200-01-01")
+    command = "kafka-transactions.sh --bootstrap-server HOST:PORT abort --topic mixed --partition 0"
+    lines = run.stdout.splitlines()
+    for first, producer in ((6913, 33), (8226, 34)):
+        assert f"  {command} --start-offset {first}" in lines
+        assert f"  # {command} --producer-id {producer} --producer-epoch 0 --coordinator-epoch 0" in lines
+    assert "they were not run" in run.stdout
+    assert "2 open transactions have no batch for more than 1200 s, the oldest from offset 6913" in run.stderr
+    assert "kafka-transactions" not in snaprebuild("transactions", MIXED, "--as-of", LAST_MS).stdout
+
+
+def test_a_transaction_that_may_have_begun_earlier_is_marked(tmp_path: Path) -> None:
+    data = batch(100, producer_id=7, epoch=1, sequence=5, attributes=TRANSACTIONAL)
+    directory = write_partition(tmp_path / "t-0", {100: data})
+    run = in_json("transactions", directory, "--as-of", 0)
+    assert run.partition("t-0")["open"][0]["may_have_begun_before"]
+    assert run.codes == {"transactions-before-log-start": 1}
+    assert "may have begun below the first segment" in snaprebuild("transactions", directory, "--as-of", 0).stdout
+
+
+def test_many_late_ones_end_in_a_count(tmp_path: Path) -> None:
+    data = b"".join(batch(at, producer_id=at, attributes=TRANSACTIONAL) for at in range(130))
+    run = snaprebuild("transactions", write_partition(tmp_path / "t-0", {0: data}))
+    assert run.stdout.count(" --start-offset ") == 20
+    assert "and 80 more (--output json)" in run.stdout
+    assert "and 30 more" in run.stdout
+
+
+def test_two_ways_to_say_late() -> None:
+    run = snaprebuild("transactions", MIXED, "--late-ms", 1, "--max-timeout-ms", 1)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert "name one of them" in run.stderr

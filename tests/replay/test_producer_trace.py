@@ -1,0 +1,183 @@
+"""The trace of one producer against the specification fold, and a naive search for the batches that set its fields."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated_broker import Client, SimulatedBroker
+from strategies import GeneratedLog, LogBatch, cuts_of, logs
+
+from formats.batch_headers import BytesSegment
+from formats.producer_snapshot import ProducerEntry
+from snaprebuild.replay.broker_answer import BATCHES_IN_MEMORY
+from snaprebuild.replay.producer_state import (
+    DataBatch,
+    InvalidTransactionStateError,
+    Marker,
+    ProducerBatch,
+    ProducerState,
+    last_sequence_of,
+)
+from snaprebuild.replay.producer_trace import ProducerTrace, deciding
+from snaprebuild.replay.segment_summary import summarise_pieces
+
+EXAMPLES = max(settings.get_profile(settings.get_current_profile_name()).max_examples, 200)
+LAST = ("last_sequence", "last_offset", "offset_delta")
+
+
+def base_offset_of(batch: LogBatch) -> int:
+    return batch.header.base_offset
+
+
+def states_after_each(
+    batches: list[LogBatch], producer_id: int
+) -> list[tuple[ProducerEntry | None, ProducerEntry | None, LogBatch]]:
+    """The entry before and after each batch of a producer, by the fold; up to the first batch on which Kafka throws."""
+    state, found = ProducerState(), []
+    for batch in batches:
+        if batch.meaning is None:
+            continue
+        before = state.entries.get(producer_id)
+        try:
+            list(state.append([batch.meaning]))
+        except InvalidTransactionStateError:
+            break
+        if batch.meaning.producer_id == producer_id:
+            found.append((before, state.entries.get(producer_id), batch))
+    return found
+
+
+def naive_set_by(steps: list[tuple[ProducerEntry | None, ProducerEntry | None, LogBatch]]) -> dict[str, int]:
+    """Base offset of the batch that set each field, told from how the entry changed and what the batch is."""
+    set_by: dict[str, int] = {}
+    for before, after, batch in steps:
+        assert after is not None
+        old, meaning = before or ProducerEntry(after.producer_id), batch.meaning
+        at = base_offset_of(batch)
+        if isinstance(meaning, DataBatch | Marker):
+            set_by["timestamp"] = at
+        if after.epoch != old.epoch:
+            set_by |= dict.fromkeys(("epoch", *LAST), at)
+        if isinstance(meaning, DataBatch):
+            set_by |= dict.fromkeys(LAST, at)
+        if isinstance(meaning, Marker):
+            set_by |= dict.fromkeys(("coordinator_epoch", "current_txn_first_offset"), at)
+        elif after.current_txn_first_offset != old.current_txn_first_offset:
+            set_by["current_txn_first_offset"] = at
+    return set_by
+
+
+def naive_sequences(meanings: list[ProducerBatch]) -> list[tuple[int, int]]:
+    """Of the newest batches of the last epoch, as many as a broker keeps: every change of epoch forgets them."""
+    found: list[tuple[int, int]] = []
+    epoch = -1
+    for meaning in meanings:
+        if isinstance(meaning, DataBatch | Marker) and meaning.epoch != epoch:
+            found, epoch = [], meaning.epoch
+        if isinstance(meaning, DataBatch):
+            found.append((meaning.base_sequence, last_sequence_of(meaning.base_sequence, meaning.last_offset_delta)))
+    return found[-BATCHES_IN_MEMORY:]
+
+
+def trace_of(segments: list[GeneratedLog], producer_id: int, block_bytes: int) -> ProducerTrace:
+    """As it is read: each segment by itself, block by block."""
+    trace = ProducerTrace()
+    for segment in segments:
+        base = base_offset_of(segment.batches[0]) if segment.batches else 0
+        source = BytesSegment(segment.data)
+        (piece,) = summarise_pieces(source, base, (), is_last=True, block_bytes=block_bytes, traced_producer=producer_id)
+        assert len(piece.traced) <= 11
+        trace.take(piece.traced, producer_id)
+    return trace
+
+
+def check(log: GeneratedLog, cuts: list[int], producer_id: int, block_bytes: int, reached: Counter[str]) -> None:
+    steps = states_after_each(list(log.batches), producer_id)
+    concerned = sum(b.meaning is not None and b.meaning.producer_id == producer_id for b in log.batches)
+    if len(steps) < concerned:
+        reached["Kafka throws"] += 1
+        return
+    trace = trace_of(log.segments(cuts), producer_id, block_bytes)
+    assert trace.entry == (steps[-1][1] if steps else None)
+    assert {name: batch.base_offset for name, batch in trace.set_by.items()} == naive_set_by(steps)
+    meanings = [batch.meaning for _, _, batch in steps if batch.meaning is not None]
+    assert list(trace.sequences) == naive_sequences(meanings)
+    positions = {
+        base_offset_of(b): (at, b) for part in log.segments(cuts) for b, at in zip(part.batches, part.positions, strict=True)
+    }
+    starts = [base_offset_of(part.batches[0]) for part in log.segments(cuts) if part.batches]
+    for batch in trace.set_by.values():
+        assert batch.position_bytes == positions[batch.base_offset][0]
+        assert batch.segment == max(start for start in starts if start <= batch.base_offset)
+        assert batch.is_data == (not positions[batch.base_offset][1].header.is_control)
+    reached["more batches than are kept"] += len(meanings) > 11
+    reached["several epochs"] += len({m.epoch for m in meanings if isinstance(m, DataBatch | Marker)}) > 1
+    reached["open"] += trace.entry is not None and trace.entry.current_txn_first_offset >= 0
+    reached["a batch lost"] += trace.entry is not None and trace.entry.last_offset < 0
+    reached["five in memory"] += len(trace.sequences) == BATCHES_IN_MEMORY
+
+
+def test_the_trace_is_the_fold_wherever_the_log_is_cut() -> None:
+    reached: Counter[str] = Counter()
+
+    @settings(max_examples=EXAMPLES)
+    @given(st.data())
+    def run(data: st.DataObject) -> None:
+        log = data.draw(logs(max_batches=24, is_dense=True))
+        check(log, data.draw(cuts_of(log)), 7, data.draw(st.sampled_from((1, 200, 1 << 20))), reached)
+
+    run()
+    for what in ("several epochs", "open", "a batch lost"):
+        assert reached[what] >= EXAMPLES * 0.05, reached
+
+
+def test_the_trace_of_long_logs_of_real_clients() -> None:
+    reached: Counter[str] = Counter()
+    for seed in range(40):
+        broker = SimulatedBroker(seed, 20, is_steady=True)
+        log = GeneratedLog(tuple(batch for segment in broker.segments for batch in segment.batches))
+        cuts = [sum(len(segment.batches) for segment in broker.segments[:at]) for at in range(1, 20, 3)]
+        for producer_id in broker.whole.entries:
+            check(log, cuts, producer_id, 300, reached)
+    for what in ("more batches than are kept", "several epochs", "open", "five in memory"):
+        assert reached[what] >= 10, reached
+
+
+def test_what_is_kept_may_be_joined_and_cut_down_again() -> None:
+    for seed in range(20):
+        broker = SimulatedBroker(seed, 12, is_steady=True)
+        for producer_id in list(broker.whole.entries)[:3]:
+            parts = []
+            for segment in broker.segments:
+                source = BytesSegment(segment.data)
+                (piece,) = summarise_pieces(source, segment.base_offset, (), is_last=True, traced_producer=producer_id)
+                parts.append(piece.traced)
+            whole = ProducerTrace()
+            whole.take(np.concatenate(parts), producer_id)
+            joined = parts[0]
+            for _, part in pairwise(parts):
+                joined = deciding(np.concatenate((joined, part)))
+            once = ProducerTrace()
+            once.take(joined, producer_id)
+            assert (once.entry, once.set_by, once.sequences) == (whole.entry, whole.set_by, whole.sequences)
+
+
+def test_a_trace_goes_on_from_a_snapshot() -> None:
+    """The batch of the snapshot is in memory, and what no batch sets stands as it stood."""
+    entry = ProducerEntry(7, 0, 1, 99, 3, 5000, 2, 90)
+    trace = ProducerTrace.begun_with(entry)
+    assert list(trace.sequences) == [(2**31 - 2, 1)]
+    assert trace.memory is not None
+    assert asdict(trace.memory) == {"epoch": 0, "batches": ((2**31 - 2, 1),), "txn_first_offset": 90}
+    client = Client(7, is_transactional=True, sequence=2)
+    log = GeneratedLog((client.data(100, 1, 6000),))
+    (piece,) = summarise_pieces(BytesSegment(log.data), 100, (), is_last=True, traced_producer=7)
+    trace.take(piece.traced, 7)
+    assert trace.entry == ProducerEntry(7, 0, 2, 100, 0, 6000, 2, 90)
+    assert set(trace.set_by) == {*LAST, "timestamp"}
+    assert list(trace.sequences) == [(2**31 - 2, 1), (2, 2)]
