@@ -48,7 +48,8 @@ ExpirationCompared = Annotated[
         metavar="MS",
         click_type=WholeNumber(1, INT64_MAX),
         help="A producer.id.expiration.ms in milliseconds, compared with 1 h, 6 h, 1 day and 7 days. Default: that of "
-        "--server-properties, else 86400000 (one day).",
+        "--server-properties, else 86400000 (one day). Risk: a broker forgets producers that pause for longer, and takes their "
+        "retries for new records.",
     ),
 ]
 CrcCompared = Annotated[
@@ -56,8 +57,8 @@ CrcCompared = Annotated[
     typer.Option(
         "--crc",
         show_default=False,
-        help="check: compute the checksum of every batch. skip: read headers only; a damaged batch counts as it stands. "
-        "Default: skip.",
+        help="check: compute the checksum of every batch. skip: read headers only. Risk: a damaged batch counts as it "
+        "stands. Default: skip.",
     ),
 ]
 
