@@ -23,11 +23,11 @@ from formats.file_names import (
     REPLICATION_OFFSET_CHECKPOINT,
 )
 from formats.producer_snapshot import ENTRY_BYTES, HEADER_BYTES, VERSION
-from formats.record_batch import LOG_OVERHEAD_BYTES, parse_batch_header
+from formats.record_batch import check_batch, parse_batch_header
 
 __all__ = ["HEAD_BYTES", "DumpedKind", "KindOfName", "kind_of_content", "kind_of_name"]
 
-HEAD_BYTES = 4096
+HEAD_BYTES = 1 << 16
 """First bytes of a file that ``kind_of_content`` wants to see."""
 
 INT64_MAX = 2**63 - 1
@@ -125,15 +125,18 @@ def kind_of_content(head: bytes, size_bytes: int) -> DumpedKind | None:
         and size_bytes == HEADER_BYTES + entries * ENTRY_BYTES
     ):
         return DumpedKind.SNAPSHOT
+    return DumpedKind.LOG if _begins_with_a_batch(head, size_bytes) else None
+
+
+def _begins_with_a_batch(head: bytes, size_bytes: int) -> bool:
+    """A whole batch with its right checksum; of one that is larger than the head only the header, which then must be of magic 2."""
     try:
         header = parse_batch_header(head)
+        if header.base_offset < 0 or header.size_bytes > size_bytes:
+            return False
+        if header.size_bytes > len(head):
+            return header.magic == 2 and header.last_offset_delta >= 0 and header.record_count >= 0 and header.attributes < 1 << 7
+        check_batch(head)
     except FormatError:
-        return None
-    # What follows the first batch begins with a batch, too, where it can be seen.
-    following = head[LOG_OVERHEAD_BYTES + header.length :]
-    if len(following) >= LOG_OVERHEAD_BYTES + 5:
-        try:
-            parse_batch_header(following)
-        except FormatError:
-            return None
-    return DumpedKind.LOG if header.base_offset >= 0 and header.size_bytes <= size_bytes else None
+        return False
+    return True

@@ -159,7 +159,7 @@ def test_the_project_speaks_of_itself_alone() -> None:
 
 def test_every_finding_is_documented() -> None:
     source = "\n".join(path.read_text() for _, path in MODULES)
-    codes = set(re.findall(r"""(?:Finding|_finding|_say)\(\s*["']([a-z-]+)["']""", source))
+    codes = set(re.findall(r"""(?:Finding|_finding|_say|\.tell)\(\s*["']([a-z-]+)["']""", source))
     codes |= {f"{klass}-boundary" for klass in ("unproven", "unsound")} | {
         f"{form}-directory" for form in ("delete", "stray", "future")
     }

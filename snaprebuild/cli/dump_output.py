@@ -95,12 +95,11 @@ def _json_column(name: str, column: Column) -> Column:
     first = column[0]
     if isinstance(first, str):
         return [_json_text(value) for value in column]
-    if isinstance(first, bool) or first is None or None in column:
-        return [_JSON_WORDS.get(value, value) if value is None or isinstance(value, bool) else value for value in column]
+    if isinstance(first, bool) or None in column:
+        return ["null" if value is None else "true" if value is True else "false" if value is False else value for value in column]
     return column
 
 
-_JSON_WORDS = {None: "null", True: "true", False: "false"}
 _json_text = json.JSONEncoder().encode
 
 
@@ -225,9 +224,13 @@ def _text_column(name: str, column: Column) -> Column:
         return [f"[{','.join(map(printable, value))}]" for value in column]
     if isinstance(column[0], bool):
         return ["true" if value else "false" for value in column]
-    if isinstance(column[0], str):
-        return [printable(value) for value in column]
-    return column
+    if None in column:
+        return ["none" if value is None else value for value in column]
+    return [printable(value) for value in column] if name in _FREE_TEXT else column
+
+
+_FREE_TEXT = ("topic", "cluster_id", "voted_directory_id")
+"""Columns that hold whatever somebody wrote."""
 
 
 def _optional_long(value: int | None) -> str:
@@ -242,7 +245,9 @@ def _mismatches(items: Items, found: str, what: str) -> list[str]:
 
 def _payload_texts(items: Items) -> list[str]:
     texts = []
-    for key, value, headers in zip(*(items.columns[name] for name in ("key", "value", "header_values")), strict=True):
+    no_headers: Column = [None] * len(items)
+    headers_of = items.columns.get("header_values", no_headers)
+    for key, value, headers in zip(items.columns["key"], items.columns["value"], headers_of, strict=True):
         parts = [] if key is None else [f" key: {_payload_text(key)}"]
         if value is not None:
             parts.append(f" payload: {_payload_text(value)}")

@@ -83,8 +83,10 @@ def _tell_tail(dump: Dump, tail: Tail) -> None:
     if tail.kind is TailKind.ZERO_FILLED:
         dump.preallocated_bytes = dump.size_bytes - tail.position_bytes
         dump.tell("zero-filled-tail", Severity.NOTE, tail.error)
+    elif tail.kind is TailKind.TORN:
+        dump.tell("torn-tail", Severity.DAMAGED, tail.error)
     else:
-        dump.tell("torn-tail" if tail.kind is TailKind.TORN else "damaged-segment", Severity.DAMAGED, tail.error)
+        dump.tell("damaged-segment", Severity.DAMAGED, tail.error)
 
 
 def _block_items(dump: Dump, request: DumpRequest, source: SegmentFile, block: HeaderBlock) -> Iterator[Items]:
@@ -194,7 +196,11 @@ def _shown_records(
         yield _control_items(dump, header, records, position)
         return
     form = ItemForm.RECORD if header.magic == 2 else ItemForm.LEGACY_RECORD
-    yield Items(form, _record_columns(header, records) | _payload_columns(request, records))
+    columns = _record_columns(header, records) | _payload_columns(request, records)
+    if header.magic == 2:
+        values = [[each.value for each in record.headers] for record in records]
+        columns["header_values"] = values if request.payload else [None] * len(records)
+    yield Items(form, columns)
 
 
 def _record_columns(header: BatchHeader, records: list[LogRecord]) -> dict[str, list[Any]]:
@@ -216,15 +222,11 @@ def _record_columns(header: BatchHeader, records: list[LogRecord]) -> dict[str, 
 
 
 def _payload_columns(request: DumpRequest, records: list[LogRecord]) -> dict[str, list[Any]]:
-    """Keys, values and header values as their bytes; None for every record where they are not wanted."""
+    """Keys and values as their bytes; None for every record where they are not wanted."""
     if not request.payload:
         nothing: list[Any] = [None] * len(records)
-        return {"key": nothing, "value": nothing, "header_values": nothing}
-    return {
-        "key": [record.key for record in records],
-        "value": [record.value for record in records],
-        "header_values": [[each.value for each in record.headers] for record in records],
-    }
+        return {"key": nothing, "value": nothing}
+    return {"key": [record.key for record in records], "value": [record.value for record in records]}
 
 
 def _control_items(dump: Dump, header: BatchHeader, records: list[LogRecord], position: int) -> Items:

@@ -36,7 +36,7 @@ runpy.run_module("snaprebuild", run_name="__main__", alter_sys=True)
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--version"], ["--help"], *([verb, "--help"] for verb in ("scan", *VERBS))],
+    [["--version"], ["--help"], *([verb, "--help"] for verb in ("scan", "dump", *VERBS))],
     ids=" ".join,
 )
 def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:
@@ -79,7 +79,7 @@ def test_the_contract_is_printed() -> None:
         "A snapshot takes effect when the broker next loads the log",
     ):
         assert words in done.stdout
-    for verb in ("scan", *VERBS):
+    for verb in ("scan", "dump", *VERBS):
         assert verb in done.stdout
 
 

@@ -1,0 +1,423 @@
+"""``dump`` as a user runs it: every bundled file of every kind, and each kind of damage with its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import COMMAND, Run, snaprebuild
+from documents import check_lines
+from jsonschema import Draft202012Validator
+from log_dirs import EMPTY_SNAPSHOT, batch, batch_positions, cut, flip, marker, record, snapshot_name, tree, truth
+from manifests import FIXTURES, REPOSITORY, partition_fixtures
+
+from formats.file_kind import DumpedKind
+from formats.producer_snapshot import ProducerEntry
+from formats.transaction_index import AbortedTransaction, write_transaction_index
+from snaprebuild.cli.dump import Kind
+from snaprebuild.replay.difference import ENTRY_FIELDS
+
+MIXED = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
+LOG = MIXED / "00000000000000000000.log"
+ENDINGS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint", ".deleted", "checkpoint", "quorum-state")
+KAFKA_FILES = sorted(
+    path
+    for path in FIXTURES.rglob("*")
+    if path.is_file()
+    and (path.name.endswith(ENDINGS) or path.name in ("partition.metadata", "meta.properties", ".kafka_cleanshutdown"))
+)
+FIXTURE_NAMES = sorted({path.relative_to(FIXTURES).parts[0] for path in KAFKA_FILES})
+
+
+def in_lines(*arguments: object) -> tuple[Run, list[dict[str, Any]]]:
+    """Runs ``dump --output json``: every line follows the schema, and the last one says the exit code of the process."""
+    run = snaprebuild("dump", *arguments, "--output", "json")
+    lines = check_lines(run.stdout)
+    assert lines[-1]["exit_code"] == run.exit_code
+    return run, lines
+
+
+def of(lines: list[dict[str, Any]], item: str) -> list[dict[str, Any]]:
+    return [line for line in lines if line["item"] == item]
+
+
+def one_finding(*arguments: object) -> dict[str, Any]:
+    _, lines = in_lines(*arguments)
+    (finding,) = of(lines, "finding")
+    return finding
+
+
+# --- healthy files ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fixture", FIXTURE_NAMES)
+def test_every_bundled_file_is_read(fixture: str) -> None:
+    files = [path for path in KAFKA_FILES if path.is_relative_to(FIXTURES / fixture)]
+    before = tree(FIXTURES / fixture)
+    run, lines = in_lines(*files, "--deep", "--payload")
+    assert run.exit_code == (4 if fixture == "damaged" else 0), run.stderr
+    assert tree(FIXTURES / fixture) == before
+    begun = of(lines, "file")
+    assert [line["file"] for line in begun] == list(map(str, files))
+    assert {line["told_by"] for line in begun} == {"name"}
+    assert len(of(lines, "file_end")) == len(files)
+    codes = Counter(line["code"] for line in of(lines, "finding"))
+    assert codes == ({"bad-checksum": 1, "torn-tail": 1} if fixture == "damaged" else {})
+    records = of(lines, "record") + of(lines, "control_record")
+    assert sum(line["record_count"] for line in of(lines, "batch")) == len(records)
+    # The same in text, with the same count of items.
+    text = snaprebuild("dump", *files, "--deep", "--payload")
+    assert text.exit_code == run.exit_code
+    items = [line for line in lines if line["item"] not in ("file", "file_end", "finding", "end")]
+    told = ("Dumping ", "Log starting offset: ", "Snapshot end offset: ", "KRaft bootstrap snapshot", "Found ")
+    assert sum(not line.startswith(told) for line in text.stdout.splitlines()) == len(items)
+
+
+def test_every_kind_is_among_the_bundled_files() -> None:
+    _, lines = in_lines(*KAFKA_FILES)
+    assert {line["kind"] for line in of(lines, "file")} == {kind.value for kind in DumpedKind}
+    schema = json.loads((REPOSITORY / "docs" / "schema" / "dump.schema.json").read_text())
+    forms = {each["$ref"].removeprefix("#/$defs/") for each in schema["oneOf"]}
+    assert {line["item"] for line in lines} | {"record", "legacy_record"} == forms
+    assert all(Draft202012Validator(schema).is_valid(line) for line in lines[:: max(1, len(lines) // 200)])
+
+
+def test_segments_have_the_batches_that_kafka_counts() -> None:
+    for partition in partition_fixtures():
+        if partition.fixture == "damaged":
+            continue
+        segments = partition.manifest["segments"]
+        _, lines = in_lines(*(partition.directory / segment["segment"] for segment in segments))
+        counts: list[int] = []
+        last: list[int] = []
+        for line in lines:
+            if line["item"] == "file":
+                counts.append(0)
+                last.append(line["offset"] - 1)
+            elif line["item"] in ("batch", "legacy_batch"):
+                counts[-1] += 1
+                last[-1] = line.get("last_offset", line.get("offset"))
+        assert counts == [segment["batches"] for segment in segments]
+        ends = [segment["next_offset"] for segment in segments if segment["batches"]]
+        assert [offset + 1 for offset, count in zip(last, counts, strict=True) if count] == ends
+
+
+def test_snapshots_have_the_entries_of_the_manifest() -> None:
+    _, lines = in_lines(MIXED / snapshot_name(8231))
+    found = [ProducerEntry(*(line[name] for name in ("producer_id", *ENTRY_FIELDS))) for line in of(lines, "producer")]
+    assert len(found) == 35
+    assert frozenset(found) == truth("kafka27-mixed", "mixed-0")[8231]
+
+
+def test_the_names_of_kinds_are_those_of_the_library() -> None:
+    assert [kind.value for kind in Kind] == [kind.value for kind in DumpedKind]
+
+
+@pytest.mark.parametrize("mark", ["deleted", "swap", "cleaned"])
+def test_marks_behind_a_name(mark: str, tmp_path: Path) -> None:
+    for ending in ("log", "index", "timeindex", "txnindex"):
+        shutil.copy(LOG.with_suffix(f".{ending}"), tmp_path / f"{LOG.stem}.{ending}.{mark}")
+    _, lines = in_lines(*sorted(tmp_path.iterdir()))
+    assert [line["kind"] for line in of(lines, "file")] == ["offset-index", "log", "time-index", "transaction-index"]
+    # The index finds the log with the same mark.
+    assert {line["agrees"] for line in of(lines, "offset_index_entry") + of(lines, "aborted_transaction")} == {True}
+
+
+def test_a_temporary_snapshot(tmp_path: Path) -> None:
+    path = tmp_path / f"{snapshot_name(8231)}.tmp"
+    shutil.copy(MIXED / snapshot_name(8231), path)
+    assert in_lines(path)[0].exit_code == 0
+    cut(path, 1000)
+    finding = one_finding(path)
+    assert (finding["code"], finding["position"], finding["found"]) == ("damaged-file", 1000, "1000 bytes")
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        (LOG, "log"),
+        (MIXED / snapshot_name(8231), "snapshot"),
+        (MIXED / "leader-epoch-checkpoint", "leader-epoch-checkpoint"),
+        (MIXED.parent / "recovery-point-offset-checkpoint", "offset-checkpoint"),
+        (MIXED.parent / "meta.properties", "meta-properties"),
+        (next(FIXTURES.rglob("partition.metadata")), "partition-metadata"),
+        (next(FIXTURES.rglob("quorum-state")), "quorum-state"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_content_tells_where_the_name_does_not(source: Path, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "unnamed"
+    shutil.copy(source, path)
+    run, lines = in_lines(path)
+    assert run.exit_code == 0, run.stderr
+    assert (lines[0]["kind"], lines[0]["told_by"]) == (kind, "content")
+    assert lines[1] | {"file": ""} == in_lines(source)[1][1] | {"file": ""}
+
+
+def test_an_index_needs_a_name_or_the_option(tmp_path: Path) -> None:
+    path = tmp_path / "unnamed"
+    shutil.copy(LOG.with_suffix(".index"), path)
+    run = snaprebuild("dump", LOG, path)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert "--as names the kind" in run.stderr
+    _, lines = in_lines(path, "--as", "offset-index")
+    assert lines[0]["told_by"] == "option"
+    entries = of(lines, "offset_index_entry")
+    assert entries[0]["agrees"] is None
+    assert [line["position"] for line in entries] == [
+        line["position"] for line in of(in_lines(LOG.with_suffix(".index"))[1], "offset_index_entry")
+    ]
+
+
+def test_a_range_of_offsets_selects_what_is_shown() -> None:
+    _, everything = in_lines(LOG, "--deep")
+    _, some = in_lines(LOG, "--deep", "--offsets", "100:120")
+    batches = of(some, "batch")
+    assert batches == [line for line in of(everything, "batch") if line["last_offset"] >= 100 and line["base_offset"] <= 120]
+    offsets = [line["offset"] for line in of(some, "record") + of(some, "control_record")]
+    assert sorted(offsets) == list(range(100, 121))
+    _, entries = in_lines(LOG.with_suffix(".index"))
+    _, some = in_lines(LOG.with_suffix(".index"), "--offsets", "100:200")
+    wanted = [line for line in of(entries, "offset_index_entry") if 100 <= line["offset"] <= 200]
+    assert of(some, "offset_index_entry") == wanted
+    assert 3 < len(wanted) < len(entries) - 10
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    with subprocess.Popen(
+        [*COMMAND, "dump", "--deep", *map(str, MIXED.glob("*.log"))], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=REPOSITORY
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b"Dumping ")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 0
+
+
+def test_payloads(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(batch(0, records=[record(value) for value in (b"text", b"\xff\xfe", b"two\nlines")]))
+    _, lines = in_lines(path, "--payload")
+    assert [line["value"] for line in of(lines, "record")] == [{"text": "text"}, {"base64": "//4="}, {"text": "two\nlines"}]
+    shown = snaprebuild("dump", path, "--payload").stdout.splitlines()[3:]
+    assert [line.split(" payload: ")[1] for line in shown] == ["text", "base64://4=", "base64:dHdvCmxpbmVz"]
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return Path(shutil.copy(LOG, tmp_path / LOG.name))
+
+
+def test_a_torn_batch(log: Path) -> None:
+    last = batch_positions(log)[-1]
+    cut(log, last + 30)
+    finding = one_finding(log)
+    assert finding["code"] == "torn-tail"
+    assert (finding["position"], finding["expected"], finding["found"]) == (last, "a whole batch", "30 bytes")
+    run = snaprebuild("dump", log)
+    assert run.exit_code == 4
+    assert run.stdout.endswith(f"Found 30 invalid bytes at the end of {log.name}\n")
+
+
+def test_a_wrong_checksum(log: Path) -> None:
+    third, fifth = (batch_positions(log)[row] for row in (2, 4))
+    flip(log, third + 70)
+    flip(log, fifth + 70)
+    run, lines = in_lines(log)
+    (finding,) = of(lines, "finding")
+    assert (run.exit_code, finding["code"], finding["position"]) == (4, "bad-checksum", third)
+    assert "1 more" in finding["message"]
+    assert [line["position"] for line in of(lines, "batch") if not line["is_valid"]] == [third, fifth]
+    # What is read of it is told, too.
+    _, deep = in_lines(log, "--deep")
+    assert {line["code"] for line in of(deep, "finding")} <= {"bad-checksum", "unreadable-records"}
+
+
+def test_a_magic_that_no_broker_writes(log: Path) -> None:
+    third = batch_positions(log)[2]
+    data = bytearray(log.read_bytes())
+    data[third + 16] = 9
+    log.write_bytes(data)
+    finding = one_finding(log)
+    assert (finding["code"], finding["position"], finding["found"]) == ("damaged-segment", third + 16, "9")
+    assert finding["expected"] == "0, 1 or 2"
+
+
+def test_disorder(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000010.log"
+    first, second = batch(10, count=2), batch(11)
+    path.write_bytes(first + second)
+    finding = one_finding(path)
+    assert (finding["code"], finding["position"]) == ("disordered-offsets", len(first))
+    assert (finding["expected"], finding["found"]) == ("more than 11", "11")
+    path.write_bytes(batch(9))
+    assert (one_finding(path)["code"], one_finding(path)["expected"]) == ("disordered-offsets", "more than 9")
+
+
+def test_zeros_behind_the_last_batch_are_a_note(log: Path) -> None:
+    size = log.stat().st_size
+    log.write_bytes(log.read_bytes() + bytes(5000))
+    run, lines = in_lines(log)
+    assert run.exit_code == 0
+    (finding,), (end,) = of(lines, "finding"), of(lines, "file_end")
+    assert (finding["code"], finding["severity"]) == ("zero-filled-tail", "note")
+    assert (end["tail"], end["valid_bytes"], end["preallocated_bytes"]) == ("zero_filled", size, 5000)
+
+
+def test_records_that_do_not_decompress(tmp_path: Path, log: Path) -> None:
+    _, lines = in_lines(log)
+    compressed = next(line for line in of(lines, "batch") if line["codec"] == "zstd")
+    for at in range(61, 70):
+        flip(log, compressed["position"] + at, 0xFF)
+    _, deep = in_lines(log, "--deep")
+    codes = {line["code"]: line for line in of(deep, "finding")}
+    assert set(codes) == {"bad-checksum", "unreadable-records"}
+    assert codes["unreadable-records"]["position"] == compressed["position"] + 61
+    # The batches behind it are shown with their records.
+    assert max(line["offset"] for line in of(deep, "record")) > compressed["last_offset"]
+
+
+def test_a_marker_on_which_a_broker_throws(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    good = marker(0, 7, commit=True)
+    path.write_bytes(good + batch(1))
+    run, lines = in_lines(path)
+    assert run.exit_code == 0
+    (control,) = of(lines, "control_record")
+    assert (control["type"], control["content"]) == ("COMMIT", {"version": 0, "coordinator_epoch": 0, "rest": ""})
+    flip(path, len(good) - 7, 0xFF)  # the version in its value becomes negative
+    _, lines = in_lines(path)
+    assert {line["code"] for line in of(lines, "finding")} == {"bad-checksum", "unreadable-control-record"}
+    assert len(of(lines, "batch")) == 2
+
+
+def test_an_impossible_snapshot(tmp_path: Path) -> None:
+    path = tmp_path / snapshot_name(100)
+    shutil.copy(MIXED / snapshot_name(8231), path)
+    finding = one_finding(path)
+    assert (finding["code"], finding["severity"]) == ("impossible-entries", "damaged")
+    path.write_bytes(EMPTY_SNAPSHOT)
+    assert in_lines(path)[0].exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "name", sorted({path.name for path in KAFKA_FILES if not path.name[0].isdigit()} - {".kafka_cleanshutdown"})
+)
+def test_small_files_that_do_not_parse(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"version: x\n")
+    run, lines = in_lines(path)
+    assert run.exit_code == 4
+    assert {line["severity"] for line in of(lines, "finding")} == {"damaged"}
+    assert "expected" in run.stderr
+
+
+def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
+    run, lines = in_lines(tmp_path / "absent.log", tmp_path, LOG)
+    assert run.exit_code == 5
+    assert [line["code"] for line in of(lines, "finding")] == ["storage-failed"] * 2
+    assert len(of(lines, "batch")) > 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [([], "no FILE"), ([""], "a PATH is empty"), ([LOG, "--offsets", "9:1"], "nothing lies"), ([LOG, "--as", "table"], "--as")],
+)
+def test_usage(arguments: list[object], told: str) -> None:
+    run = snaprebuild("dump", *arguments)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert told in run.stderr
+
+
+# --- indexes beside their logs ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def segment(tmp_path: Path) -> Path:
+    for ending in ("log", "index", "timeindex", "txnindex"):
+        shutil.copy(LOG.with_suffix(f".{ending}"), tmp_path)
+    return tmp_path / LOG.name
+
+
+def test_healthy_indexes_agree_with_their_logs(segment: Path) -> None:
+    """Kafka's own tool complains of the time index, whose offsets lie inside of batches."""
+    for ending, form in (("index", "offset_index_entry"), ("timeindex", "time_index_entry"), ("txnindex", "aborted_transaction")):
+        run, lines = in_lines(segment.with_suffix(f".{ending}"))
+        assert run.exit_code == 0
+        assert {line["agrees"] for line in of(lines, form)} == {True}
+
+
+def test_a_position_in_the_middle_of_a_batch(segment: Path) -> None:
+    index = segment.with_suffix(".index")
+    flip(index, 8 * 3 + 7)
+    run, lines = in_lines(index)
+    (finding,) = of(lines, "finding")
+    assert (run.exit_code, finding["code"], finding["position"]) == (1, "index-mismatch", 24)
+    assert [line["agrees"] for line in of(lines, "offset_index_entry")].index(False) == 3
+    assert of(lines, "offset_index_entry")[3]["log_offset"] is None
+
+
+def test_a_timestamp_that_the_batch_does_not_have(segment: Path) -> None:
+    index = segment.with_suffix(".timeindex")
+    _, before = in_lines(index)
+    flip(index, 7)  # the first timestamp, by a millisecond
+    run, lines = in_lines(index)
+    (finding,) = of(lines, "finding")
+    assert (run.exit_code, finding["code"]) == (1, "index-mismatch")
+    first = of(before, "time_index_entry")[0]["timestamp"]
+    assert finding["found"] == str(first)
+    assert "log timestamp: " in snaprebuild("dump", index).stdout
+
+
+def test_an_aborted_transaction_without_its_marker(segment: Path) -> None:
+    _, lines = in_lines(segment.with_suffix(".txnindex"))
+    entries = [
+        AbortedTransaction(0, line["producer_id"], line["first_offset"], line["last_offset"], line["last_stable_offset"])
+        for line in of(lines, "aborted_transaction")
+    ]
+    wrong = AbortedTransaction(
+        0, entries[1].producer_id, entries[1].first_offset, entries[1].last_offset + 1, entries[1].last_stable_offset
+    )
+    segment.with_suffix(".txnindex").write_bytes(write_transaction_index([entries[0], wrong, *entries[2:]]))
+    run, lines = in_lines(segment.with_suffix(".txnindex"))
+    assert run.exit_code == 1
+    assert [line["agrees"] for line in of(lines, "aborted_transaction")] == [True, False, *[True] * (len(entries) - 2)]
+
+
+def test_entries_behind_damage_are_not_judged(segment: Path) -> None:
+    data = bytearray(segment.read_bytes())
+    middle = batch_positions(segment)[len(batch_positions(segment)) // 2]
+    data[middle + 16] = 9
+    segment.write_bytes(data)
+    run, lines = in_lines(segment.with_suffix(".index"))
+    assert run.exit_code == 0
+    (finding,) = of(lines, "finding")
+    assert (finding["code"], finding["severity"]) == ("index-not-compared", "note")
+    judged = [line["agrees"] for line in of(lines, "offset_index_entry")]
+    assert judged == [True if line["position"] < middle else None for line in of(lines, "offset_index_entry")]
+    assert {True, None} == set(judged)
+
+
+def test_an_index_that_outlived_the_tail_of_its_log(segment: Path) -> None:
+    cut(segment, batch_positions(segment)[-20])
+    run, lines = in_lines(segment.with_suffix(".index"))
+    assert run.exit_code == 1
+    end = segment.stat().st_size
+    assert all(line["agrees"] is (line["position"] < end) for line in of(lines, "offset_index_entry"))
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "00000000000000000000.log")
+    run = snaprebuild("dump", tmp_path / "00000000000000000000.log")
+    assert run.exit_code == 5
+    assert "no regular file" in run.stderr

@@ -1,0 +1,230 @@
+"""The fast reader of records gives what the grammar gives, for what brokers wrote and for what nobody would write."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import cramjam
+import pytest
+from fixture_files import FIXTURES, fixture_files
+from header_engines import segment
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import header_of, message_of, payloads, records
+
+from formats import compression
+from formats.batch_headers import reference_headers
+from formats.compression import CODECS, decompress
+from formats.errors import BadLengthError, BadValueError, FormatError, LimitExceededError, TruncatedError
+from formats.record_batch import BatchHeader, Record, build_record_batch, parse_batch_header, parse_record
+from formats.records import LogRecord, incremented_sequence, read_records
+
+LOGS = fixture_files("*.log", "*.checkpoint")
+LOG_APPEND_TIME = 0x08
+
+
+def by_grammar(header: BatchHeader, batch: bytes) -> list[LogRecord]:
+    """The records of a batch of magic 2."""
+    data = decompress(header.codec, batch[61:], bytes_max=1 << 24)
+    found, at = [], 0
+    while at < len(data):
+        record, size = parse_record(data[at:])
+        sequence = -1 if header.base_sequence < 0 else (header.base_sequence + record.offset_delta) % 2**31
+        timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + record.timestamp_delta
+        found.append(
+            LogRecord(header.base_offset + record.offset_delta, timestamp, record.key, record.value, sequence, record.headers)
+        )
+        at += size
+    assert len(found) == header.record_count
+    return found
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: str(path.relative_to(FIXTURES)))
+def test_every_bundled_batch(path: Path) -> None:
+    data = path.read_bytes()
+    headers, positions, _ = reference_headers(segment(data))
+    for header, position in zip(headers, positions, strict=True):
+        batch = data[position : position + header.size_bytes]
+        found = list(read_records(header, batch, position=position))
+        if header.magic == 2:
+            # The grammar takes its time: the first and each tenth.
+            if position % 10 == 0 or position == 0:
+                assert found == by_grammar(header, batch)
+            assert len(found) == header.record_count
+        else:
+            assert [each.offset for each in found] == list(range(header.last_offset - len(found) + 1, header.last_offset + 1))
+            assert all(each.is_valid for each in found)
+            assert max(each.timestamp for each in found) == header.max_timestamp
+
+
+@given(
+    st.lists(records.map(lambda each: replace(each, offset_delta=each.offset_delta & 0x7FFFFFFF)), max_size=5),
+    st.sampled_from([-1, 0, 2**31 - 3]),
+    st.booleans(),
+)
+def test_any_records(made: list[Record], base_sequence: int, appended: bool) -> None:
+    attributes = LOG_APPEND_TIME if appended else 0
+    header = header_of(100, attributes=attributes, base_sequence=base_sequence, record_count=len(made))
+    batch = build_record_batch(header, made)
+    header = parse_batch_header(batch)
+    assert list(read_records(header, batch)) == by_grammar(header, batch)
+
+
+@given(payloads, st.integers(-1, 4))
+def test_any_bytes(payload: bytes, count: int) -> None:
+    """The same records or an error, as from the grammar."""
+    header = parse_batch_header(build_record_batch(header_of(0, record_count=count), payload))
+    try:
+        expected = by_grammar(header, bytes(61) + payload)
+    except (FormatError, AssertionError):
+        with pytest.raises(FormatError):
+            list(read_records(header, bytes(61) + payload))
+    else:
+        assert list(read_records(header, bytes(61) + payload)) == expected
+
+
+@given(st.lists(records, min_size=1, max_size=3), st.data())
+def test_a_batch_that_is_cut(made: list[Record], data: st.DataObject) -> None:
+    batch = build_record_batch(header_of(0, record_count=len(made)), made)
+    header = parse_batch_header(batch)
+    end = data.draw(st.integers(61, len(batch) - 1))
+    with pytest.raises((TruncatedError, BadLengthError)):
+        list(read_records(header, batch[:end]))
+
+
+def test_what_came_before_a_fault_is_handed_out() -> None:
+    good = Record(0, 0, b"k", b"v")
+    batch = build_record_batch(header_of(7, record_count=2), [good, replace(good, offset_delta=1)])
+    reader = read_records(parse_batch_header(batch), batch[:-1], position=1000)
+    assert next(reader).offset == 7
+    with pytest.raises(TruncatedError) as caught:
+        next(reader)
+    assert caught.value.position == 1000 + 61 + 9
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [(1, "records of a batch that counts 1"), (3, "expected 3 records, found 2"), (-1, "count")]
+)
+def test_a_count_that_is_not_that_of_the_records(count: int, told: str) -> None:
+    good = Record(0, 0, None, b"v")
+    batch = build_record_batch(header_of(0, record_count=count), [good, good])
+    with pytest.raises(FormatError, match=told):
+        list(read_records(parse_batch_header(batch), batch))
+
+
+@pytest.mark.parametrize(
+    ("sequence", "increment", "following"), [(0, 5, 5), (2**31 - 1, 0, 2**31 - 1), (2**31 - 1, 1, 0), (2**31 - 2, 9, 7)]
+)
+def test_sequences_wrap(sequence: int, increment: int, following: int) -> None:
+    assert incremented_sequence(sequence, increment) == following
+
+
+# --- messages of magic 0 and 1 ---------------------------------------------------------------------------------------------
+
+
+def message(magic: int, offset: int, value: bytes, *, attributes: int = 0, timestamp: int = 5) -> bytes:
+    """By hand: offset, size, crc, magic, attributes, timestamp, null key, value."""
+    body = (
+        bytes((magic, attributes)) + (struct.pack(">q", timestamp) if magic else b"") + struct.pack(">ii", -1, len(value)) + value
+    )
+    return struct.pack(">qiI", offset, 4 + len(body), zlib.crc32(body)) + body
+
+
+@pytest.mark.parametrize(
+    ("magic", "offsets", "expected"), [(0, (40, 41, 42), [40, 41, 42]), (1, (0, 1, 2), [40, 41, 42]), (1, (0, 1, 5), [37, 38, 42])]
+)
+@pytest.mark.parametrize("appended", [False, True])
+def test_a_wrapper(magic: int, offsets: tuple[int, ...], expected: list[int], appended: bool) -> None:
+    inside = b"".join(message(magic, offset, b"%d" % offset, timestamp=offset) for offset in offsets)
+    attributes = 1 | (LOG_APPEND_TIME if appended else 0)
+    wrapper = message(magic, 42, bytes(cramjam.gzip.compress(inside)), attributes=attributes, timestamp=99)
+    found = list(read_records(parse_batch_header(wrapper), wrapper))
+    assert [each.offset for each in found] == expected
+    assert [each.value for each in found] == [b"%d" % offset for offset in offsets]
+    if appended:
+        assert {each.timestamp for each in found} == {99 if magic else -1}
+    else:
+        assert [each.timestamp for each in found] == [offset if magic else -1 for offset in offsets]
+
+
+@pytest.mark.parametrize(
+    ("inside", "told"),
+    [
+        (b"", "expected at least one message"),
+        (message(1, 0, b"x")[:11], "expected 12 bytes, found 11"),
+        (message(1, 0, b"x")[:-1], "message in a wrapper"),
+        (message(0, 0, b"x"), "magic of a message in a wrapper: expected 1, found 0"),
+        (bytes(30), "size of a message in a wrapper"),
+    ],
+)
+def test_a_wrapper_of_nonsense(inside: bytes, told: str) -> None:
+    wrapper = message(1, 42, bytes(cramjam.gzip.compress(inside)), attributes=1)
+    with pytest.raises(FormatError, match=told):
+        list(read_records(parse_batch_header(wrapper), wrapper))
+
+
+@given(st.integers(0, 1), payloads, st.sampled_from([0, 1, 2, 3]))
+def test_any_message(magic: int, payload: bytes, codec: int) -> None:
+    made = message_of(magic, 7, payload, attributes=codec).data
+    try:
+        found = list(read_records(parse_batch_header(made), made))
+    except FormatError:
+        assert codec or len(payload) < 8
+    else:
+        assert all(isinstance(each.offset, int) for each in found)
+
+
+# --- compression -----------------------------------------------------------------------------------------------------------
+
+
+def packed(codec: str, data: bytes) -> bytes:
+    if codec == "snappy":  # snappy-java: a header, then blocks of 32 KiB
+        blocks = (bytes(cramjam.snappy.compress_raw(data[at : at + 32768])) for at in range(0, len(data), 32768))
+        return b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(each)) + each for each in blocks)
+    return bytes(getattr(cramjam, codec).compress(data))
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+@pytest.mark.parametrize("size", [0, 1, 65536, 65537, 1_000_000])
+def test_room_grows_to_what_comes_out(codec: str, size: int) -> None:
+    data = b"ab" * (size // 2) + b"c" * (size % 2)
+    assert decompress(CODECS.index(codec), packed(codec, data), bytes_max=1_000_000) == data
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_more_than_the_limit_is_refused(codec: str) -> None:
+    with pytest.raises(LimitExceededError, match="expected at most 999999 bytes"):
+        decompress(CODECS.index(codec), packed(codec, bytes(1_000_000)), bytes_max=999_999)
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_data_that_is_cut(codec: str) -> None:
+    with pytest.raises(FormatError):
+        decompress(CODECS.index(codec), packed(codec, bytes(range(256)) * 50)[:-9], bytes_max=1 << 20)
+
+
+def test_an_unknown_codec() -> None:
+    with pytest.raises(BadValueError, match=r"expected 0\.\.4, found 5"):
+        decompress(5, b"", bytes_max=1)
+
+
+@pytest.mark.parametrize(("data", "checksum"), [(b"", 0x02CC5D05), (b"a", 0x550D7456), (b"abc", 0x32D153FF)])
+def test_published_values_of_xxhash(data: bytes, checksum: int) -> None:
+    assert compression._xxh32_of_few(data) == checksum
+
+
+def test_the_checksum_of_the_header_that_a_library_writes() -> None:
+    frame = bytes(cramjam.lz4.compress(b"x"))
+    end = 14 if frame[4] & 0x08 else 6
+    assert compression._xxh32_of_few(frame[4:end]) >> 8 & 0xFF == frame[end]
+
+
+def test_lz4_of_magic_0_has_a_wrong_header_checksum_that_is_known() -> None:
+    frame = bytearray(cramjam.lz4.compress(b"hello"))
+    frame[14 if frame[4] & 0x08 else 6] ^= 0xFF
+    assert decompress(3, bytes(frame), bytes_max=100, magic=0) == b"hello"
+    with pytest.raises(FormatError):
+        decompress(3, bytes(frame), bytes_max=100, magic=1)
