@@ -22,6 +22,7 @@ from formats.batch_headers import BytesSegment, HeaderReader, Tail, TailKind
 from formats.checksum import crc32, crc32c
 from formats.errors import TruncatedError
 from snaprebuild.replay.block_effect import effect_of_block
+from snaprebuild.replay.producer_state import ProducerState
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose
 from snaprebuild.replay.segment_summary import BAD_CRC_LISTED_MAX, SegmentSummary, summarise_pieces, summarise_segment
 from snaprebuild.replay.transactions import needed_closes
@@ -88,7 +89,10 @@ def test_facts_of_generated_logs(log: GeneratedLog, block_bytes: int, shift: int
     base = (log.batches[0].header.base_offset if log.batches else 0) + shift
     source = BytesSegment(log.data)
     summary = summarise_segment(source, base, block_bytes=block_bytes)
-    assert facts_of(summary) == naive(read_reference(source), base)
+    reading = read_reference(source)
+    assert facts_of(summary) == naive(reading, base)
+    kinds = Counter(marker.is_commit for marker in reading.markers)
+    assert (summary.commit_markers, summary.abort_markers) == (kinds[True], kinds[False])
     assert (summary.base_offset, summary.size_bytes, summary.bad_crc_count) == (base, len(log.data), 0)
     assert summary.tail.kind is TailKind.CLEAN
     assert summary.bytes_read >= len(log.data)
@@ -103,6 +107,12 @@ def test_effect_is_that_of_its_blocks_however_they_are_joined(seed: int, block_b
     summary = summarise_segment(BytesSegment(log.data), 0, hint=hint, block_bytes=block_bytes)
     assert same_effect(summary.effect, whole.with_closes(needed_closes(whole.closes)))
     assert facts_of(summary) == naive(read_reference(BytesSegment(log.data)), 0)
+    # Those that are left out and those that are listed are all that the fold sees committed.
+    completed = list(ProducerState().append(log.meanings))
+    closes = summary.effect.closes.without_orphans()
+    listed = int(np.count_nonzero(~closes.is_aborted))
+    assert summary.commits_left_out + listed == sum(not each.is_aborted for each in completed)
+    assert len(closes) - listed == sum(each.is_aborted for each in completed)
 
 
 def cut_by_hand(log: GeneratedLog, cuts: Sequence[int], *, is_last: bool) -> list[tuple[int | None, list[LogBatch]]]:
@@ -147,7 +157,8 @@ def piece_by_piece(log: GeneratedLog, base: int, cuts: Sequence[int], block_byte
     whole = summarise_segment(source, base, block_bytes=block_bytes)
     joined = functools.reduce(compose, (piece.effect for piece in pieces))
     assert same_effect(joined.with_closes(needed_closes(joined.closes)), whole.effect)
-    assert sum(piece.bytes_read for piece in pieces) == whole.bytes_read
+    for name in ("bytes_read", "commit_markers", "abort_markers"):
+        assert sum(getattr(piece, name) for piece in pieces) == getattr(whole, name)
     return seen
 
 
