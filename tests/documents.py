@@ -9,7 +9,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from manifests import REPOSITORY
 
-VERBS = ("plan", "rebuild", "verify")
+VERBS = ("plan", "rebuild", "verify", "undo")
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from snaprebuild import __version__
 from snaprebuild.cli.rebuild import plan, rebuild
 from snaprebuild.cli.scan import scan
 from snaprebuild.cli.table import printable
+from snaprebuild.cli.undo import undo
 from snaprebuild.cli.verify import verify
 from snaprebuild.errors import SnaprebuildError
 
@@ -47,6 +48,7 @@ EXAMPLES = {
     "plan": ("plan /var/lib/kafka --save plan.json",),
     "rebuild": ("rebuild --plan plan.json", "rebuild /var/lib/kafka --topic 'orders*' --out /tmp/rebuilt"),
     "verify": ("verify /var/lib/kafka --output json",),
+    "undo": ("undo receipt.jsonl --dry-run",),
 }
 """What a help ends with: commands that do something useful as they stand."""
 
@@ -93,6 +95,7 @@ _add("scan", scan, "Reads only: what is missing, and what blocks the upload.")
 _add("plan", plan, "Reads only: what rebuild would write, and why.")
 _add("rebuild", rebuild, "WRITES the snapshots that are missing.")
 _add("verify", verify, "Reads only: compares every snapshot with a replay.")
+_add("undo", undo, "REMOVES what a rebuild wrote, by its receipt.")
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from formats.producer_snapshot import read_entries
 from snaprebuild.errors import AlreadyExistsError, BusyError, WriteFailedError
 from snaprebuild.operations.findings import Severity
 from snaprebuild.operations.rebuild_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
+from snaprebuild.operations.receipt import Receipt
 from snaprebuild.operations.replay_partition import Clock
 from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, create_snapshot, remove_other_name, tell_class
 from snaprebuild.replay.window import same_when_loaded
@@ -26,16 +27,18 @@ BUSY_STEP_SECONDS = 0.05
 class OutWriter(SnapshotWriter):
     """Writes the snapshots of one partition to its directory below ``--out``, which is made when the first one is there."""
 
-    def __init__(self, result: PartitionResult, clock: Clock, *, dry_run: bool) -> None:
+    def __init__(self, result: PartitionResult, clock: Clock, receipt: Receipt | None, *, dry_run: bool) -> None:
         """Takes what decides.
 
         Args:
             result: of the partition; findings go there.
             clock: expiry, for comparing with what is there.
+            receipt: gets what is written; None leaves none.
             dry_run: write nothing.
         """
         self._result = result
         self._clock = clock
+        self._receipt = receipt
         self._dry_run = dry_run
 
     def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
@@ -45,7 +48,7 @@ class OutWriter(SnapshotWriter):
         if is_equal is None:
             if self._dry_run:
                 return rebuilt.result(WOULD_WRITE)
-            if _is_created(rebuilt):
+            if self._is_created(rebuilt):
                 return rebuilt.result(WRITTEN)
             is_equal = self._is_equal_there(rebuilt)  # another run was faster
         elif not self._dry_run:
@@ -68,22 +71,21 @@ class OutWriter(SnapshotWriter):
             return False
         return same_when_loaded(found, rebuilt.entries, self._clock.as_of_ms, self._clock.expiration_ms)
 
-
-def _is_created(rebuilt: RebuiltSnapshot) -> bool:
-    """Creates a file; False where its name is taken. One that another run writes now is waited for: most likely it is the same."""
-    try:
-        os.makedirs(rebuilt.target, exist_ok=True)
-    except OSError as error:
-        raise WriteFailedError(f"cannot be created: {error.strerror}", path=rebuilt.target, errno=error.errno) from error
-    deadline = time.monotonic() + BUSY_SECONDS_MAX
-    while True:
+    def _is_created(self, rebuilt: RebuiltSnapshot) -> bool:
+        """Creates a file; False where its name is taken. One that another run writes now is waited for: most likely it is the same."""
         try:
-            create_snapshot(rebuilt, None)
-        except AlreadyExistsError:
-            return False
-        except BusyError:
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(BUSY_STEP_SECONDS)
-        else:
-            return True
+            os.makedirs(rebuilt.target, exist_ok=True)
+        except OSError as error:
+            raise WriteFailedError(f"cannot be created: {error.strerror}", path=rebuilt.target, errno=error.errno) from error
+        deadline = time.monotonic() + BUSY_SECONDS_MAX
+        while True:
+            try:
+                create_snapshot(rebuilt, None, self._result.plan, self._receipt)
+            except AlreadyExistsError:
+                return False
+            except BusyError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(BUSY_STEP_SECONDS)
+            else:
+                return True
