@@ -189,7 +189,7 @@ class _Undoing:
             return FAILED, error.message
         try:
             if not self._is_removed(self._name, self._file.made):
-                return LEFT, self._why_left(self._file.made)
+                return self._not_ours(self._file.made)
         except FileNotFoundError:
             return ABSENT, "is not there: undone before, or removed by a broker"
         except RefusedError:
@@ -214,14 +214,16 @@ class _Undoing:
         self._verify()
         return remove_file(self._fd, name, lambda fd: fingerprint_of(fd, path) == made)
 
-    def _why_left(self, made: Fingerprint) -> str:
+    def _not_ours(self, made: Fingerprint) -> tuple[str, str]:
         try:
             found = fingerprint_at(self._path(self._name))
         except ReadFailedError as error:
-            return error.message
+            return LEFT, error.message
+        if self._file.set_aside is not None and found == self._file.set_aside[1]:
+            return ABSENT, "what was set aside stands there again"
         if found.sha256 == made.sha256:
-            return "has the same bytes and another modification time: somebody else wrote it, and it stays"
-        return "was changed or replaced since it was written, and stays"
+            return LEFT, "has the same bytes and another modification time: somebody else wrote it, and it stays"
+        return LEFT, "was changed or replaced since it was written, and stays"
 
     def _put_back(self, aside: str, old: Fingerprint, action: str) -> tuple[str, str | None]:
         try:
