@@ -55,6 +55,7 @@ class ReadTask:
         check_crc: compute checksums.
         is_last: of its partition: a live broker may append to it.
         cuts: offsets inside it at which it is cut in pieces, ascending.
+        deadline: nothing is read once ``time.monotonic()`` is past it, which all processes of a machine share; None for none.
     """
 
     path: str
@@ -64,6 +65,7 @@ class ReadTask:
     check_crc: bool
     is_last: bool = False
     cuts: tuple[int, ...] = ()
+    deadline: float | None = None
 
 
 class Work:
@@ -99,10 +101,10 @@ def read_segment(task: ReadTask) -> Pieces:
         Its summary, or those of its pieces.
 
     Raises:
-        RefusedError: it is not the file that was listed.
+        RefusedError: it is not the file that was listed, or the deadline has passed.
         SnaprebuildError: it cannot be read.
     """
-    with SegmentFile(task.path) as source:
+    with SegmentFile(task.path, task.deadline) as source:
         found = source.identity
         unchanged = found.inode == task.identity.inode and (
             found.size_bytes >= task.identity.size_bytes if task.is_last else found.size_bytes == task.identity.size_bytes

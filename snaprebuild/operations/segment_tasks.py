@@ -12,7 +12,9 @@ from snaprebuild.storage.partition_dir import PartitionDir
 __all__ = ["read_tasks"]
 
 
-def read_tasks(directory: PartitionDir, indices: Iterable[int], *, check_crc: bool, cuts: Sequence[int] = ()) -> list[ReadTask]:
+def read_tasks(
+    directory: PartitionDir, indices: Iterable[int], *, check_crc: bool, cuts: Sequence[int] = (), deadline: float | None = None
+) -> list[ReadTask]:
     """One task for each of the segments, in the order given.
 
     Args:
@@ -20,6 +22,7 @@ def read_tasks(directory: PartitionDir, indices: Iterable[int], *, check_crc: bo
         indices: of the segments.
         check_crc: compute checksums.
         cuts: offsets at which the state is wanted, ascending, none twice: a segment is cut at those that lie inside it.
+        deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
     """
     segments = directory.segments
     tasks = []
@@ -36,6 +39,7 @@ def read_tasks(directory: PartitionDir, indices: Iterable[int], *, check_crc: bo
                 identity=segment.log.identity,
                 check_crc=check_crc,
                 is_last=is_last,
+                deadline=deadline,
                 cuts=tuple(cuts[first:] if is_last else cuts[first : bisect_left(cuts, segments[index + 1].base_offset)]),
             )
         )

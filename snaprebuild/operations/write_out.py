@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
 from formats.errors import FormatError
 from formats.producer_snapshot import read_entries
@@ -16,7 +17,7 @@ from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWrit
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.storage.log_dir import read_small_file
 
-__all__ = ["OutWriter"]
+__all__ = ["OutWriter", "create_in_turn"]
 
 BUSY_SECONDS_MAX = 30.0
 """How long a file is waited for that another run writes into the same ``--out``: a large one on a slow device takes seconds."""
@@ -48,7 +49,7 @@ class OutWriter(SnapshotWriter):
         if is_equal is None:
             if self._dry_run:
                 return rebuilt.result(WOULD_WRITE)
-            if self._is_created(rebuilt):
+            if create_in_turn(rebuilt.target, lambda: create_snapshot(rebuilt, None, self._result.plan, self._receipt)):
                 return rebuilt.result(WRITTEN)
             is_equal = self._is_equal_there(rebuilt)  # another run was faster
         elif not self._dry_run:
@@ -71,21 +72,33 @@ class OutWriter(SnapshotWriter):
             return False
         return same_when_loaded(found, rebuilt.entries, self._clock.as_of_ms, self._clock.expiration_ms)
 
-    def _is_created(self, rebuilt: RebuiltSnapshot) -> bool:
-        """Creates a file; False where its name is taken. One that another run writes now is waited for: most likely it is the same."""
+
+def create_in_turn(target: str, create: Callable[[], None]) -> bool:
+    """Creates a file, and its directory. One that another run writes now is waited for: most likely it is the same.
+
+    Args:
+        target: directory of the file.
+        create: creates it, as ``create_file`` does.
+
+    Returns:
+        False where its name is taken.
+
+    Raises:
+        StorageError: as ``create``, or the directory cannot be created.
+    """
+    try:
+        os.makedirs(target, exist_ok=True)
+    except OSError as error:
+        raise WriteFailedError(f"cannot be created: {error.strerror}", path=target, errno=error.errno) from error
+    deadline = time.monotonic() + BUSY_SECONDS_MAX
+    while True:
         try:
-            os.makedirs(rebuilt.target, exist_ok=True)
-        except OSError as error:
-            raise WriteFailedError(f"cannot be created: {error.strerror}", path=rebuilt.target, errno=error.errno) from error
-        deadline = time.monotonic() + BUSY_SECONDS_MAX
-        while True:
-            try:
-                create_snapshot(rebuilt, None, self._result.plan, self._receipt)
-            except AlreadyExistsError:
-                return False
-            except BusyError:
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(BUSY_STEP_SECONDS)
-            else:
-                return True
+            create()
+        except AlreadyExistsError:
+            return False
+        except BusyError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(BUSY_STEP_SECONDS)
+        else:
+            return True
