@@ -47,7 +47,7 @@ EXAMPLES = {
     "scan": ("scan /var/lib/kafka",),
     "plan": ("plan /var/lib/kafka --save plan.json",),
     "rebuild": ("rebuild --plan plan.json", "rebuild /var/lib/kafka --topic 'orders*' --out /tmp/rebuilt"),
-    "verify": ("verify /var/lib/kafka --output json",),
+    "verify": ("verify /var/lib/kafka --output json", "verify --receipt receipt.jsonl"),
     "undo": ("undo receipt.jsonl --dry-run",),
 }
 """What a help ends with: commands that do something useful as they stand."""

@@ -98,7 +98,8 @@ def _print(result: UndoResult) -> None:
         asides = Counter(undone.aside_action for undone in files if undone.aside_action is not None)
         topic_partition = files[0].written.partition.topic_partition
         rows.append((topic_partition, offsets, _counts(undone.action for undone in files), _text(asides) or "-", shown(directory)))
-    title = "Dry run: nothing was changed" if result.is_dry_run else "Undone"
+    is_changed = any(undone.action == "removed" or undone.aside_action == "put_back" for undone in result.files)
+    title = "Dry run: nothing was changed" if result.is_dry_run else "Undone" if is_changed else "Nothing was changed"
     if rows:
         print_table(title, ("partition", "offsets", "snapshots", "set aside", "directory"), rows)
     left = [undone for undone in result.files if undone.action in ("left", "failed") or undone.aside_action in ("left", "failed")]
