@@ -1,7 +1,63 @@
 """Producer-snapshot recovery for Apache Kafka log directories.
 
-``snaprebuild.replay`` is what a log says about its producers, ``snaprebuild.storage`` is bytes at rest,
-``snaprebuild.operations`` has one module for each verb, ``snaprebuild.cli`` prints them.
+What stands in ``__all__`` is the library: ``ensure_snapshot`` with its values and errors (docs/api.md). Each name is loaded when it is
+first asked for. Everything else is the inside of the command: ``snaprebuild.replay`` is what a log says about its producers,
+``snaprebuild.storage`` is bytes at rest, ``snaprebuild.operations`` has one module for each verb, ``snaprebuild.cli`` prints them.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from snaprebuild.errors import (
+        OutcomeUnknownError,
+        ReadFailedError,
+        RefusedError,
+        SnaprebuildError,
+        SnapshotRefusedError,
+        StorageError,
+        UsageError,
+        WriteFailedError,
+    )
+    from snaprebuild.hooks import EnsuredSnapshot, Origin, ensure_snapshot
+    from snaprebuild.operations.replay_partition import ReplayFrom
+    from snaprebuild.replay.classes import SnapshotClass
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "EnsuredSnapshot",
+    "Origin",
+    "OutcomeUnknownError",
+    "ReadFailedError",
+    "RefusedError",
+    "ReplayFrom",
+    "SnaprebuildError",
+    "SnapshotClass",
+    "SnapshotRefusedError",
+    "StorageError",
+    "UsageError",
+    "WriteFailedError",
+    "__version__",
+    "ensure_snapshot",
+]
+
+_MODULES = {
+    "EnsuredSnapshot": "snaprebuild.hooks",
+    "Origin": "snaprebuild.hooks",
+    "ReplayFrom": "snaprebuild.operations.replay_partition",
+    "SnapshotClass": "snaprebuild.replay.classes",
+    "ensure_snapshot": "snaprebuild.hooks",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES.get(name, "snaprebuild.errors")), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

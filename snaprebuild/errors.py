@@ -5,7 +5,8 @@
     SnaprebuildError              root: message, path, exit_code
     ├── UsageError            2   the request itself makes no sense
     ├── RefusedError          3   unsafe source, live broker, stale plan, owner that cannot be kept
-    │   └── LockUnknownError  3   whether a broker runs here cannot be told
+    │   ├── LockUnknownError  3   whether a broker runs here cannot be told
+    │   └── SnapshotRefusedError  3   an uploader gets no snapshot
     └── StorageError          5   root of what the storage did
         ├── ReadFailedError       a file or directory cannot be read
         ├── WriteFailedError      nothing took effect
@@ -30,6 +31,7 @@ __all__ = [
     "ReadFailedError",
     "RefusedError",
     "SnaprebuildError",
+    "SnapshotRefusedError",
     "StorageError",
     "UsageError",
     "WriteFailedError",
@@ -75,6 +77,30 @@ class RefusedError(SnaprebuildError):
 
 class LockUnknownError(RefusedError):
     """Whether a broker holds the log directory cannot be told: its lock file or its file system does not answer."""
+
+
+class SnapshotRefusedError(RefusedError):
+    """No snapshot can be given that may be relied on, or not within the limits (``snaprebuild.ensure_snapshot``).
+
+    Attributes:
+        bytes_read: of segments, until then.
+        snapshot_class: name of the class that it would have had; None where it was not rebuilt.
+        reasons: why that class.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        bytes_read: int = 0,
+        snapshot_class: str | None = None,
+        reasons: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message, path=path)
+        self.bytes_read = bytes_read
+        self.snapshot_class = snapshot_class
+        self.reasons = reasons
 
 
 class StorageError(SnaprebuildError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
@@ -30,6 +31,20 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("CI" if os.enviro
 def repository() -> Path:
     """The checkout."""
     return REPOSITORY
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_home() -> Generator[Path, None, None]:
+    """Receipts of runs in place go here, and not to the home of whoever tests; some tests run the command as another user."""
+    with tempfile.TemporaryDirectory(prefix="state-") as directory:
+        Path(directory).chmod(0o1777)
+        before = os.environ.get("XDG_STATE_HOME")
+        os.environ["XDG_STATE_HOME"] = directory
+        yield Path(directory)
+        if before is None:
+            del os.environ["XDG_STATE_HOME"]
+        else:
+            os.environ["XDG_STATE_HOME"] = before
 
 
 @pytest.fixture(params=HEADER_ENGINES.values(), ids=HEADER_ENGINES)

@@ -101,6 +101,12 @@ def tree(root: Path) -> dict[str, tuple[object, ...]]:
     return found
 
 
+def files_below(root: Path) -> set[str]:
+    """Paths of all files but receipts, relative."""
+    paths = (path for path in root.rglob("*") if not path.is_dir() and not path.name.startswith("snaprebuild-receipt-"))
+    return {str(path.relative_to(root)) for path in paths}
+
+
 def changes(
     before: Mapping[str, tuple[object, ...]], after: Mapping[str, tuple[object, ...]]
 ) -> tuple[set[str], set[str], set[str]]:

@@ -15,6 +15,7 @@ EXIT_CODES = {
     "UsageError": 2,
     "RefusedError": 3,
     "LockUnknownError": 3,
+    "SnapshotRefusedError": 3,
     "StorageError": 5,
     "WriteFailedError": 5,
     "AlreadyExistsError": 5,

@@ -23,6 +23,7 @@ from snaprebuild.cli.scan import scan
 from snaprebuild.cli.stats import stats
 from snaprebuild.cli.table import printable
 from snaprebuild.cli.transactions import transactions
+from snaprebuild.cli.undo import undo
 from snaprebuild.cli.verify import verify
 from snaprebuild.errors import SnaprebuildError
 
@@ -51,7 +52,8 @@ EXAMPLES = {
     "scan": ("scan /var/lib/kafka",),
     "plan": ("plan /var/lib/kafka --save plan.json",),
     "rebuild": ("rebuild --plan plan.json", "rebuild /var/lib/kafka --topic 'orders*' --out /tmp/rebuilt"),
-    "verify": ("verify /var/lib/kafka --output json",),
+    "verify": ("verify /var/lib/kafka --output json", "verify --receipt receipt.jsonl"),
+    "undo": ("undo receipt.jsonl --dry-run",),
     "stats": ("stats /var/lib/kafka --top 20", "stats /var/lib/kafka --expiration-ms 21600000"),
     "dump": (
         "dump /var/lib/kafka/orders-0/00000000000000000000.log --deep",
@@ -111,6 +113,7 @@ _add("dump", dump, "Reads only: what stands in files of a log directory.")
 _add("diff", diff, "Reads only: in which producers two snapshots differ.")
 _add("explain", explain, "Reads only: one producer's state, and why.")
 _add("transactions", transactions, "Reads only: open, late and empty transactions.")
+_add("undo", undo, "REMOVES what a rebuild wrote, by its receipt.")
 
 
 def main() -> None:

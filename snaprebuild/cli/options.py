@@ -26,6 +26,7 @@ __all__ = [
     "OutputOption",
     "Partition",
     "Paths",
+    "ReceiptFile",
     "Report",
     "ServerProperties",
     "Topic",
@@ -147,6 +148,15 @@ Report = Annotated[
     str | None,
     typer.Option(
         "--report", metavar="FILE", help="Write the JSON document to FILE, too; an older report there is replaced. Default: none."
+    ),
+]
+ReceiptFile = Annotated[
+    str | None,
+    typer.Option(
+        "--receipt",
+        metavar="FILE",
+        help="Receipt of what is written, for `undo` and `verify --receipt`; never replaced. Default: a new file in --out, else in "
+        "$XDG_STATE_HOME/snaprebuild (~/.local/state/snaprebuild).",
     ),
 ]
 Jobs = Annotated[

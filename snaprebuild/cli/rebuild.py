@@ -22,6 +22,7 @@ from snaprebuild.cli.options import (
     OutputOption,
     Partition,
     Paths,
+    ReceiptFile,
     Report,
     ServerProperties,
     Topic,
@@ -241,6 +242,7 @@ def rebuild(
     asked: Asked,
     plan: SavedPlan = None,
     dry_run: DryRun = False,
+    receipt: ReceiptFile = None,
     jobs: Jobs = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
@@ -254,20 +256,27 @@ def rebuild(
     """
     from snaprebuild.cli.progress import progress_of
     from snaprebuild.cli.rebuild_output import print_rebuild, rebuild_document
-    from snaprebuild.cli.result import begin, leave
+    from snaprebuild.cli.result import begin, leave, shown
     from snaprebuild.operations.plan import make_plan
     from snaprebuild.operations.rebuild import rebuild as carry_out
+    from snaprebuild.operations.receipt import Receipt, default_receipt_path
     from snaprebuild.operations.saved_plan import load_plan
 
     check_paths(None, plan=plan)
-    begin(verbose, {"--report": report}, plan)
+    begin(verbose, {"--report": report, "--receipt": receipt}, plan)
     if plan is not None and asked != Asked():
         raise UsageError(
-            "--plan carries what was asked for when it was made: only --dry-run, --jobs and options of the output go with it"
+            "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs and options of the output go with it"
         )
     made = make_plan(asked.request()) if plan is None else load_plan(plan)
-    with progress_of(made) as progress:
-        result = carry_out(made, jobs=jobs, dry_run=dry_run, progress=progress)
+    kept = None if dry_run else Receipt(default_receipt_path(made.request.out) if receipt is None else receipt, made)
+    try:
+        with progress_of(made) as progress:
+            result = carry_out(made, jobs=jobs, dry_run=dry_run, receipt=kept, progress=progress)
+    except BaseException:
+        if kept is not None and kept.is_there:
+            typer.echo(f"receipt of what was written: {shown(kept.path)}", err=True)
+        raise
     leave(
         lambda: rebuild_document(result),
         result.findings,

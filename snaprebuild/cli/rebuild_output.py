@@ -116,6 +116,7 @@ def rebuild_document(result: RebuildResult) -> dict[str, object]:
         "as_of_ms": plan.clock.as_of_ms,
         "expiration_ms": plan.clock.expiration_ms,
         "dry_run": result.is_dry_run,
+        "receipt": result.receipt,
         "takes_effect": "when a broker next loads the log, at its start",
         "partitions": [_partition_result(partition) for partition in result.partitions],
         "differences_not_listed": result.differences_not_listed,
@@ -191,6 +192,8 @@ def print_rebuild(result: RebuildResult) -> None:
     aside = sum(boundary.set_aside is not None for partition in result.partitions for boundary in partition.boundaries)
     if aside:
         print_text(f"{counted(aside, 'wrong snapshot')} set aside beside the new one, as <offset>.snapshot.set-aside.<number>")
+    if result.receipt is not None:
+        print_text(f"receipt: {shown(result.receipt)} (`snaprebuild undo` takes back what it lists)")
     if totals["written"] and result.plan.request.out is None:
         print_text("The snapshots take effect when the broker next starts.")
 

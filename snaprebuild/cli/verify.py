@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -23,10 +23,12 @@ from snaprebuild.cli.options import (
     Topic,
     Verbose,
     as_of_ms,
+    check_paths,
     open_selected,
     selection_of,
 )
 from snaprebuild.cli.rebuild import Crc, CrcOption
+from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.operations.verify import PartitionVerdict, VerifyResult
@@ -46,6 +48,15 @@ def verify(
     partition: Partition = None,
     offsets: Offset = None,
     jobs: Jobs = None,
+    receipt: Annotated[
+        str | None,
+        typer.Option(
+            "--receipt",
+            metavar="FILE",
+            help="Tell instead what became of the files that a rebuild wrote, by its receipt: kept, removed or replaced, and why. "
+            "Takes no PATH and replays nothing. Default: none.",
+        ),
+    ] = None,
     details: Annotated[bool, typer.Option("--details", help="List every snapshot. Default: those that are not equal.")] = False,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
@@ -62,7 +73,12 @@ def verify(
     from snaprebuild.operations.verify import verify as judge
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 
-    begin(verbose, {"--report": report})
+    check_paths(paths, receipt=receipt)
+    begin(verbose, {"--report": report}, receipt)
+    if receipt is not None:
+        if paths or server_properties is not None or topic or partition or offsets is not None:
+            raise UsageError("--receipt names the files by itself: no PATH, --server-properties or selection goes with it")
+        _tell_receipt(receipt, details=details, as_json=output is OutputFormat.JSON, report=report, verbose=verbose)
     selection = selection_of(topic, partition, offsets)
     source = open_selected(paths, server_properties, selection)
     clock = Clock(as_of_ms(as_of), expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS)
@@ -76,6 +92,24 @@ def verify(
         result.findings,
         as_json=output is OutputFormat.JSON,
         show=lambda: _print(result, details=details),
+        report=report,
+        notes=verbose > 0,
+        everything=verbose > 0,
+    )
+
+
+def _tell_receipt(path: str, *, details: bool, as_json: bool, report: str | None, verbose: int) -> NoReturn:
+    from snaprebuild.cli.receipt_output import print_receipt, receipt_document
+    from snaprebuild.cli.result import leave
+    from snaprebuild.operations.receipt import load_receipt
+    from snaprebuild.operations.verify_receipt import verify_receipt
+
+    result = verify_receipt(load_receipt(path))
+    leave(
+        lambda: receipt_document(result),
+        result.findings,
+        as_json=as_json,
+        show=lambda: print_receipt(result, details=details),
         report=report,
         notes=verbose > 0,
         everything=verbose > 0,

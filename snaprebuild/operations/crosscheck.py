@@ -66,8 +66,10 @@ class CrossCheck:
             found = read_snapshot_file(self.source.directory, state.offset)
         except FormatError as error:
             return Comparison(SnapshotStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
-        if found is None:
-            return None
+        return None if found is None else self.judge(state, found)
+
+    def judge(self, state: BoundaryState, found: np.ndarray) -> Comparison:
+        """Entries of a snapshot at this boundary or cut beside the replay."""
         knowledge = self._knowledge(state)
         batch_offset = state.segment.cut_batch_offset
         if batch_offset is not None and knowledge.doubt is None:

@@ -15,14 +15,19 @@ from snaprebuild.storage.segment_file import SegmentFile, read_last_timestamp_hi
 __all__ = ["known_log_end", "largest_timestamp_hint", "log_end_offset", "window_index"]
 
 
-def log_end_offset(directory: PartitionDir) -> int:
+def log_end_offset(directory: PartitionDir, deadline: float | None = None) -> int:
     """End of the last whole batch: the last segment is read from the last position that its index names, if that proves right.
+
+    Args:
+        directory: the listing.
+        deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
 
     Raises:
         ReadFailedError: it cannot be read.
+        RefusedError: the deadline has passed.
     """
     segment = directory.segments[-1]
-    with SegmentFile(directory.file_path(segment.log.name)) as source:
+    with SegmentFile(directory.file_path(segment.log.name), deadline) as source:
         hint = None
         if segment.offset_index is not None:
             hint = read_positions_hint(directory.file_path(offset_index_file_name(segment.base_offset)), source.size_bytes)

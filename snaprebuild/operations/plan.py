@@ -41,8 +41,10 @@ __all__ = [
     "PartitionPlan",
     "Plan",
     "Request",
+    "check_output",
     "make_plan",
     "not_due_in_place",
+    "stop_index",
 ]
 
 NO_BROKER_FILES = "no broker's files lie around it, so that nothing tells what a broker would do here: write with --out"
@@ -202,7 +204,7 @@ def make_plan(request: Request, *, measure_rate: bool = False) -> Plan:
     clock = Clock(request.as_of_ms, expiration)
     targets = _targets(request.out, source.partitions)
     if request.out is not None:
-        _check_output(request.out, targets.values(), source.partitions)
+        check_output(request.out, targets.values(), source.partitions)
     retention_ms, retention_source = _retention(request.server_properties)
     findings = [*source.findings, *live_broker_notes(source)]
     plans = []
@@ -232,8 +234,13 @@ def _nothing(partition: PartitionSource, target: str, fault: str | None, log_end
     return PartitionPlan(partition, target, (), (), log_end, 0, 0, "nothing to do", 0, 0, 0, None, fault)
 
 
-def _check_output(out: str, targets: Iterable[str], partitions: Iterable[PartitionSource]) -> None:
-    """A directory that a broker does not know keeps it from starting, so nothing foreign is put where one may run."""
+def check_output(out: str, targets: Iterable[str], partitions: Iterable[PartitionSource]) -> None:
+    """A directory that a broker does not know keeps it from starting, so nothing foreign is put where one may run.
+
+    Raises:
+        UsageError: ``out`` is no directory.
+        RefusedError: it lies in a directory of a broker.
+    """
     above = out
     while not os.path.lexists(above):
         above = os.path.dirname(above)
@@ -373,6 +380,12 @@ def _stop_index(directory: PartitionDir, request: Request, boundaries: list[tupl
     spares = window > 0 and boundaries[0][0] > bases[min(window, len(bases) - 1)]
     if is_log_end or (mode is ReplayFrom.AUTO and request.offset_to is None and not spares):
         return len(bases)
+    return stop_index(directory, mode, offset)
+
+
+def stop_index(directory: PartitionDir, mode: ReplayFrom, offset: int) -> int:
+    """The first segment that is not needed for the boundary at ``offset`` and what may prove it; ``offset`` is not the log end."""
+    bases = [segment.base_offset for segment in directory.segments]
     stop = next((index for index, base in enumerate(bases) if index and base >= offset), len(bases))
     if bases[0] == 0 and mode is ReplayFrom.LOG_START:
         return stop

@@ -14,9 +14,10 @@ from formats.errors import FormatError
 from formats.file_names import parse_file_name
 from snaprebuild.errors import AlreadyExistsError, ReadFailedError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences, bad_checksum_finding, disorder_finding
-from snaprebuild.operations.findings import Severity, finding_of_error
+from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.operations.rebuild_result import LEFT_OUT, BoundaryResult, PartitionResult, RebuildResult
+from snaprebuild.operations.receipt import Receipt
 from snaprebuild.operations.replay_partition import BoundaryState, PartitionReplay, ReplayFrom
 from snaprebuild.operations.schedule import ReadTask, Work, run
 from snaprebuild.operations.segment_tasks import read_tasks
@@ -43,21 +44,36 @@ Progress = Callable[[PartitionResult, int], None]
 """Called with the partition and the bytes of a segment that was taken."""
 
 
-def rebuild(plan: Plan, *, jobs: int | None = None, dry_run: bool = False, progress: Progress | None = None) -> RebuildResult:
+def rebuild(
+    plan: Plan,
+    *,
+    jobs: int | None = None,
+    dry_run: bool = False,
+    receipt: Receipt | None = None,
+    progress: Progress | None = None,
+) -> RebuildResult:
     """Carries out ``plan``. A failure in one partition does not stop the others.
 
     Args:
         plan: from ``make_plan`` or ``load_plan``.
         jobs: worker processes, None for as many as processors.
         dry_run: replay and judge, write nothing.
+        receipt: gets what is written; None leaves none.
         progress: told of every segment.
+
+    Raises:
+        RefusedError: the receipt would lie among the files of a broker, or its name is taken.
+        WriteFailedError: the receipt cannot be written where it is wanted. Nothing was read or written.
     """
+    receipt = None if dry_run or not any(partition.boundaries for partition in plan.partitions) else receipt
+    if receipt is not None:
+        receipt.check_place()
     results = [PartitionResult(partition) for partition in plan.partitions]
     in_place = plan.request.out is None
     # The writers end before the locks are let go, also when an interrupt ends the run: nothing is written without the lock.
     with contextlib.ExitStack() as held, ThreadPoolExecutor(WRITERS, thread_name_prefix="writer") as writers:
         locks = _Locks(held, needed=in_place and not dry_run)
-        context = _Context(plan, writers, dry_run, progress, _told_corrupt(plan), ListedDifferences())
+        context = _Context(plan, writers, dry_run, receipt, progress, _told_corrupt(plan), ListedDifferences())
         works = []
         for place, result in enumerate(results):
             second_names = _second_names(result.plan) if in_place and not dry_run else []
@@ -78,7 +94,18 @@ def rebuild(plan: Plan, *, jobs: int | None = None, dry_run: bool = False, progr
             run(works, jobs)
         finally:
             writers.shutdown(cancel_futures=True)
-    return RebuildResult(plan, tuple(results), dry_run)
+    return RebuildResult(plan, tuple(results), dry_run, *_ended(receipt))
+
+
+def _ended(receipt: Receipt | None) -> tuple[str | None, tuple[Finding, ...]]:
+    """The path of the receipt, if there was anything to write, and what went wrong with its last line."""
+    if receipt is None or not receipt.is_there:
+        return None, ()
+    try:
+        receipt.close()
+    except WriteFailedError as error:
+        return receipt.path, (finding_of_error(error, receipt.path),)
+    return receipt.path, ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +115,7 @@ class _Context:
     plan: Plan
     writers: ThreadPoolExecutor
     dry_run: bool
+    receipt: Receipt | None
     progress: Progress | None
     told_corrupt: set[tuple[str, int | None]]
     """Path and offset of the snapshots that the plan has already told to be corrupt."""
@@ -160,8 +188,8 @@ def _refuse(result: PartitionResult, error: SnaprebuildError) -> None:
 
 def _writer_of(result: PartitionResult, context: _Context, lock: HeldLock | None) -> SnapshotWriter:
     if context.plan.request.out is None:
-        return InPlaceWriter(result, context.plan.request, lock, dry_run=context.dry_run)
-    return OutWriter(result, context.plan.clock, dry_run=context.dry_run)
+        return InPlaceWriter(result, context.plan.request, lock, context.receipt, dry_run=context.dry_run)
+    return OutWriter(result, context.plan.clock, context.receipt, dry_run=context.dry_run)
 
 
 class _RebuildWork(Work):

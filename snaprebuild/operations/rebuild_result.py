@@ -69,16 +69,27 @@ class PartitionResult:
 
 @dataclass(frozen=True, slots=True)
 class RebuildResult:
-    """What became of a plan."""
+    """What became of a plan.
+
+    Attributes:
+        plan: what was carried out.
+        partitions: one result for each.
+        is_dry_run: nothing was written.
+        receipt: path of the file that tells what was written; None where nothing was, or nobody asked.
+        receipt_findings: what went wrong with its end.
+    """
 
     plan: Plan
     partitions: tuple[PartitionResult, ...]
     is_dry_run: bool
+    receipt: str | None = None
+    receipt_findings: tuple[Finding, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Those of the plan and of every partition."""
-        return (*self.plan.findings, *(finding for partition in self.partitions for finding in partition.findings))
+        """Those of the plan, of every partition, and of the receipt."""
+        of_partitions = (finding for partition in self.partitions for finding in partition.findings)
+        return (*self.plan.findings, *of_partitions, *self.receipt_findings)
 
     @property
     def differences_not_listed(self) -> int:

@@ -57,6 +57,7 @@ class ReadTask:
         cuts: offsets inside it at which it is cut in pieces, ascending.
         with_statistics: count its batches by kind and by producer, too.
         traced_producer: id of the producer whose deciding batches are wanted, too, or None.
+        deadline: nothing is read once ``time.monotonic()`` is past it, which all processes of a machine share; None for none.
     """
 
     path: str
@@ -68,6 +69,7 @@ class ReadTask:
     cuts: tuple[int, ...] = ()
     with_statistics: bool = False
     traced_producer: int | None = None
+    deadline: float | None = None
 
 
 class Work:
@@ -103,10 +105,10 @@ def read_segment(task: ReadTask) -> Pieces:
         Its summary, or those of its pieces.
 
     Raises:
-        RefusedError: it is not the file that was listed.
+        RefusedError: it is not the file that was listed, or the deadline has passed.
         SnaprebuildError: it cannot be read.
     """
-    with SegmentFile(task.path) as source:
+    with SegmentFile(task.path, task.deadline) as source:
         found = source.identity
         unchanged = found.inode == task.identity.inode and (
             found.size_bytes >= task.identity.size_bytes if task.is_last else found.size_bytes == task.identity.size_bytes

@@ -20,6 +20,7 @@ def read_tasks(
     cuts: Sequence[int] = (),
     with_statistics: bool = False,
     traced_producer: int | None = None,
+    deadline: float | None = None,
 ) -> list[ReadTask]:
     """One task for each of the segments, in the order given.
 
@@ -30,6 +31,7 @@ def read_tasks(
         cuts: offsets at which the state is wanted, ascending, none twice: a segment is cut at those that lie inside it.
         with_statistics: count batches by kind and by producer, too.
         traced_producer: id of the producer whose deciding batches are wanted, too.
+        deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
     """
     segments = directory.segments
     tasks = []
@@ -46,6 +48,7 @@ def read_tasks(
                 identity=segment.log.identity,
                 check_crc=check_crc,
                 is_last=is_last,
+                deadline=deadline,
                 cuts=tuple(cuts[first:] if is_last else cuts[first : bisect_left(cuts, segments[index + 1].base_offset)]),
                 with_statistics=with_statistics,
                 traced_producer=traced_producer,

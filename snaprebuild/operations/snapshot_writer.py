@@ -11,13 +11,15 @@ import numpy as np
 
 from formats.file_names import snapshot_file_name, snapshot_temporary_file_name
 from formats.producer_snapshot import write_entries
-from snaprebuild.errors import StorageError
+from snaprebuild.errors import SnaprebuildError, StorageError
 from snaprebuild.operations.findings import Finding, Severity
-from snaprebuild.operations.plan import BoundaryPlan
+from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan
 from snaprebuild.operations.rebuild_result import LEFT_OUT, BoundaryResult, PartitionResult
+from snaprebuild.operations.receipt import Receipt
 from snaprebuild.replay.classes import Judgement
 from snaprebuild.replay.difference import Comparison
 from snaprebuild.storage.atomic_file import Ownership, create_file, remove_second_name
+from snaprebuild.storage.fingerprint import Fingerprint
 
 __all__ = ["RebuiltSnapshot", "SnapshotWriter", "create_snapshot", "remove_other_name", "tell_class"]
 
@@ -93,21 +95,35 @@ def tell_class(result: PartitionResult, rebuilt: RebuiltSnapshot) -> None:
         result.say(code, Severity.FINDING, "; ".join(judgement.reasons[:3]), wanted.offset)
 
 
-def create_snapshot(rebuilt: RebuiltSnapshot, owner: Ownership | None) -> None:
-    """Writes the file.
+def create_snapshot(rebuilt: RebuiltSnapshot, owner: Ownership | None, partition: PartitionPlan, receipt: Receipt | None) -> None:
+    """Writes the file, which stands in the receipt before it has its name.
 
     Raises:
         AlreadyExistsError: the name is taken.
-        StorageError: as ``create_file``.
+        StorageError: as ``create_file``, or the receipt cannot be written.
     """
-    offset = rebuilt.wanted.offset
-    create_file(
-        rebuilt.target,
-        snapshot_file_name(offset),
-        write_entries(rebuilt.entries),
-        owner=owner,
-        temporary_name=snapshot_temporary_file_name(offset),
-    )
+    offset, data = rebuilt.wanted.offset, write_entries(rebuilt.entries)
+
+    def announce(status: os.stat_result) -> None:
+        if receipt is not None:
+            made = Fingerprint.of(data, status)
+            receipt.announce(partition, offset, rebuilt.judgement.snapshot_class.value, len(rebuilt.entries), made)
+
+    try:
+        create_file(
+            rebuilt.target,
+            snapshot_file_name(offset),
+            data,
+            owner=owner,
+            temporary_name=snapshot_temporary_file_name(offset),
+            before_name=announce,
+        )
+    except SnaprebuildError as error:
+        if receipt is not None:
+            receipt.settle(partition, offset, error)
+        raise
+    if receipt is not None:
+        receipt.settle(partition, offset)
 
 
 def remove_other_name(result: PartitionResult, offset: int) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import os
 
 from formats.file_names import snapshot_file_name
 from snaprebuild.errors import AlreadyExistsError, SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.operations.findings import Severity
 from snaprebuild.operations.plan import Request, not_due_in_place
 from snaprebuild.operations.rebuild_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
+from snaprebuild.operations.receipt import Receipt
 from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, create_snapshot, tell_class
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import SnapshotStatus
 from snaprebuild.storage.atomic_file import aside_name, set_aside
 from snaprebuild.storage.broker_lock import HeldLock
+from snaprebuild.storage.fingerprint import fingerprint_at
 
 __all__ = ["InPlaceWriter"]
 
@@ -25,19 +28,23 @@ ASIDE_NUMBERS_MAX = 100
 class InPlaceWriter(SnapshotWriter):
     """Writes the snapshots of one partition into its own directory."""
 
-    def __init__(self, result: PartitionResult, request: Request, lock: HeldLock | None, *, dry_run: bool) -> None:
+    def __init__(
+        self, result: PartitionResult, request: Request, lock: HeldLock | None, receipt: Receipt | None, *, dry_run: bool
+    ) -> None:
         """Takes what decides.
 
         Args:
             result: of the partition; findings go there.
             request: what was asked for.
             lock: on the log directory; None in a dry run, and where there is no broker's directory (nothing is written then).
+            receipt: gets what is written; None leaves none.
             dry_run: write nothing.
         """
         self._result = result
         self._directory = result.plan.source.directory
         self._request = request
         self._lock = lock
+        self._receipt = receipt
         self._dry_run = dry_run
 
     def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
@@ -66,7 +73,7 @@ class InPlaceWriter(SnapshotWriter):
         segments = self._directory.segments
         segment = segments[bisect.bisect_left(segments, wanted.offset, key=lambda each: each.base_offset) - 1]
         try:
-            create_snapshot(rebuilt, segment.log.ownership)
+            create_snapshot(rebuilt, segment.log.ownership, self._result.plan, self._receipt)
         except SnaprebuildError:
             if aside is not None:
                 self._put_back(wanted.offset, aside)
@@ -76,6 +83,11 @@ class InPlaceWriter(SnapshotWriter):
     def _set_aside(self, offset: int) -> str:
         for number in range(1, ASIDE_NUMBERS_MAX + 1):
             name = aside_name(offset, number)
+            if os.path.lexists(self._directory.file_path(name)):
+                continue
+            if self._receipt is not None:
+                found = fingerprint_at(self._directory.file_path(snapshot_file_name(offset)))
+                self._receipt.announce_set_aside(self._result.plan, offset, name, found)
             with contextlib.suppress(AlreadyExistsError):
                 set_aside(self._directory.path, snapshot_file_name(offset), name)
                 return name

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
 from formats.errors import FormatError
 from formats.producer_snapshot import read_entries
 from snaprebuild.errors import AlreadyExistsError, BusyError, WriteFailedError
 from snaprebuild.operations.findings import Severity
 from snaprebuild.operations.rebuild_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
+from snaprebuild.operations.receipt import Receipt
 from snaprebuild.operations.replay_partition import Clock
 from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, create_snapshot, remove_other_name, tell_class
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.storage.log_dir import read_small_file
 
-__all__ = ["OutWriter"]
+__all__ = ["OutWriter", "create_in_turn"]
 
 BUSY_SECONDS_MAX = 30.0
 """How long a file is waited for that another run writes into the same ``--out``: a large one on a slow device takes seconds."""
@@ -26,16 +28,18 @@ BUSY_STEP_SECONDS = 0.05
 class OutWriter(SnapshotWriter):
     """Writes the snapshots of one partition to its directory below ``--out``, which is made when the first one is there."""
 
-    def __init__(self, result: PartitionResult, clock: Clock, *, dry_run: bool) -> None:
+    def __init__(self, result: PartitionResult, clock: Clock, receipt: Receipt | None, *, dry_run: bool) -> None:
         """Takes what decides.
 
         Args:
             result: of the partition; findings go there.
             clock: expiry, for comparing with what is there.
+            receipt: gets what is written; None leaves none.
             dry_run: write nothing.
         """
         self._result = result
         self._clock = clock
+        self._receipt = receipt
         self._dry_run = dry_run
 
     def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
@@ -45,7 +49,7 @@ class OutWriter(SnapshotWriter):
         if is_equal is None:
             if self._dry_run:
                 return rebuilt.result(WOULD_WRITE)
-            if _is_created(rebuilt):
+            if create_in_turn(rebuilt.target, lambda: create_snapshot(rebuilt, None, self._result.plan, self._receipt)):
                 return rebuilt.result(WRITTEN)
             is_equal = self._is_equal_there(rebuilt)  # another run was faster
         elif not self._dry_run:
@@ -69,16 +73,27 @@ class OutWriter(SnapshotWriter):
         return same_when_loaded(found, rebuilt.entries, self._clock.as_of_ms, self._clock.expiration_ms)
 
 
-def _is_created(rebuilt: RebuiltSnapshot) -> bool:
-    """Creates a file; False where its name is taken. One that another run writes now is waited for: most likely it is the same."""
+def create_in_turn(target: str, create: Callable[[], None]) -> bool:
+    """Creates a file, and its directory. One that another run writes now is waited for: most likely it is the same.
+
+    Args:
+        target: directory of the file.
+        create: creates it, as ``create_file`` does.
+
+    Returns:
+        False where its name is taken.
+
+    Raises:
+        StorageError: as ``create``, or the directory cannot be created.
+    """
     try:
-        os.makedirs(rebuilt.target, exist_ok=True)
+        os.makedirs(target, exist_ok=True)
     except OSError as error:
-        raise WriteFailedError(f"cannot be created: {error.strerror}", path=rebuilt.target, errno=error.errno) from error
+        raise WriteFailedError(f"cannot be created: {error.strerror}", path=target, errno=error.errno) from error
     deadline = time.monotonic() + BUSY_SECONDS_MAX
     while True:
         try:
-            create_snapshot(rebuilt, None)
+            create()
         except AlreadyExistsError:
             return False
         except BusyError:

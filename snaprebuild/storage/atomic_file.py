@@ -31,7 +31,7 @@ from typing import Self
 from snaprebuild.errors import AlreadyExistsError, BusyError, OutcomeUnknownError, RefusedError, StorageError, WriteFailedError
 from snaprebuild.storage.file_calls import OS, FileCalls
 
-__all__ = ["OS", "FileCalls", "Ownership", "aside_name", "create_file", "remove_second_name", "set_aside"]
+__all__ = ["OS", "FileCalls", "Ownership", "aside_name", "create_file", "remove_file", "remove_second_name", "set_aside"]
 
 _READ_BLOCK_BYTES = 1 << 20
 
@@ -112,6 +112,7 @@ def create_file(
     *,
     owner: Ownership | None,
     temporary_name: str,
+    before_name: Callable[[os.stat_result], None] | None = None,
     calls: FileCalls = OS,
 ) -> None:
     """Creates a file that appears whole or not at all and survives a power failure once this returns.
@@ -122,6 +123,7 @@ def create_file(
         data: all of its bytes.
         owner: owner, group and mode that it must have, those of the segment. None leaves them to the process (0644).
         temporary_name: name to write under, ``<20 digits>.snapshot.tmp``. What a killed run left there is removed.
+        before_name: told of the whole file, synced and read back, before it gets its name. What it raises leaves nothing behind.
         calls: the system calls.
 
     Raises:
@@ -143,6 +145,8 @@ def create_file(
                 _take_ownership(place, temporary_name, fd, owner)
                 _write(place, temporary_name, fd, data)
                 _read_back(place, temporary_name, fd, data)
+                if before_name is not None:
+                    before_name(_status_of(place, temporary_name, fd))
                 is_linked = _give_name(place, temporary_name, name, fd)
             except BaseException as error:
                 is_removed = _remove_own(place, temporary_name, fd)
@@ -190,6 +194,46 @@ def remove_second_name(directory: int | str | os.PathLike[str], name: str, tempo
         except OSError as error:
             raise place.failed(temporary_name, "remove the temporary name of a whole file", error) from error
         if failure := _sync_directory(place, name, "exists, and a power failure may bring its temporary name back"):
+            raise failure
+    return True
+
+
+def remove_file(
+    directory: int | str | os.PathLike[str], name: str, is_meant: Callable[[int], bool], *, calls: FileCalls = OS
+) -> bool:
+    """Removes a regular file that no live run holds, if it is the one that is meant. A link is not followed.
+
+    Args:
+        directory: path of the directory, or a descriptor of it that is open for reading.
+        name: the file's name inside the directory.
+        is_meant: looks at the open file, whose name leads to it for certain at that moment.
+        calls: the system calls.
+
+    Returns:
+        Whether it was meant; its name is gone then, and the directory synced.
+
+    Raises:
+        FileNotFoundError: there is no such name.
+        BusyError: another run writes the file now.
+        WriteFailedError: it cannot be removed, or is no regular file.
+        ReadFailedError: from ``is_meant``.
+        OutcomeUnknownError: it was removed, and a power failure may bring it back.
+    """
+    _check_names(name)
+    with _opened(directory, calls) as place:
+        try:
+            # Asked before opening: to open a device or a pipe may have effects of its own.
+            if not stat.S_ISREG(calls.stat(name, dir_fd=place.fd).st_mode):
+                raise WriteFailedError("is no regular file and is not removed", path=place.path(name))
+            if not _is_unlinked(place, name, is_meant):
+                return False
+        except FileNotFoundError:
+            raise
+        except BlockingIOError as error:
+            raise _written_by_another_run(place, name) from error
+        except OSError as error:
+            raise place.failed(name, "remove the file", error) from error
+        if failure := _sync_directory(place, name, "was removed, and a power failure may bring it back", there="."):
             raise failure
     return True
 
@@ -444,6 +488,13 @@ def _first_difference(calls: FileCalls, fd: int, data: memoryview) -> int | None
     return None if position == len(data) else position
 
 
+def _status_of(place: _Place, temporary_name: str, fd: int) -> os.stat_result:
+    try:
+        return place.calls.fstat(fd)
+    except OSError as error:
+        raise place.failed(temporary_name, "look at what was written", error) from error
+
+
 def _give_name(place: _Place, temporary_name: str, name: str, fd: int) -> bool:
     """Gives the written file its real name. Returns whether it may still have the temporary one too."""
     is_linked = True
@@ -494,14 +545,17 @@ def _finish(place: _Place, temporary_name: str | None, name: str) -> None:
         raise failure
 
 
-def _sync_directory(place: _Place, name: str, risk: str) -> OutcomeUnknownError | None:
-    """Makes the directory's entries survive a power failure, or returns the error to raise."""
+def _sync_directory(place: _Place, name: str, risk: str, *, there: str | None = None) -> OutcomeUnknownError | None:
+    """Makes the directory's entries survive a power failure, or returns the error to raise.
+
+    ``there`` is a name that is in the directory now, ``name`` itself unless that was removed.
+    """
     try:
         place.calls.fsync(place.fd)
     except OSError as error:
         # Reading the entry back proves nothing about the device, unless the file system does not know the question at all.
         with contextlib.suppress(OSError):
-            if error.errno in _NO_DIRECTORY_SYNC and place.exists(name):
+            if error.errno in _NO_DIRECTORY_SYNC and place.exists(there or name):
                 return None
         failure = place.unknown(name, f"{risk}: the directory cannot be synced", error)
         failure.__cause__ = error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from types import TracebackType
 from typing import Self
 
@@ -11,7 +12,7 @@ import numpy as np
 from formats import limits
 from formats.offset_index import positions_hint
 from formats.time_index import TIME_INDEX_ENTRY_BYTES, last_timestamp_hint
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.storage.log_dir import read_small_file
 from snaprebuild.storage.partition_dir import FileIdentity
 from snaprebuild.storage.regular_file import open_regular_file
@@ -30,8 +31,15 @@ class SegmentFile:
         ReadFailedError: the file cannot be opened or is no regular file.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, deadline: float | None = None) -> None:
+        """Opens it.
+
+        Args:
+            path: of the file.
+            deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
+        """
         self._path = path
+        self._deadline = deadline
         self._fd, status = open_regular_file(path)
         self.identity = FileIdentity.of(status)
         """Size, modification time and inode when it was opened."""
@@ -51,7 +59,10 @@ class SegmentFile:
 
         Raises:
             ReadFailedError: the device or file system fails.
+            RefusedError: the deadline has passed.
         """
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            raise RefusedError("the deadline has passed", path=self._path)
         done = 0
         try:
             while done < len(buffer):

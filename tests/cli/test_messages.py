@@ -164,7 +164,7 @@ def test_nasty_values_of_every_option(
             assert "\x1b" not in printed.err
             assert printed.err.count("\n") == 1
             tried += 1
-    assert tried >= 5 * len(NASTY)
+    assert tried >= 2 * len(NASTY)
     assert os.listdir(tmp_path) == []
 
 
@@ -198,7 +198,7 @@ def test_the_help_calls_the_command_by_its_name(verb: str | None) -> None:
     assert run.stdout.startswith("Usage: snaprebuild " + (f"{verb} " if verb else "["))
     assert "python" not in run.stdout
     assert max(map(len, run.stdout.splitlines())) <= 80
-    if verb is not None:
+    if verb not in (None, "undo"):
         assert "PATH is a partition directory, a log directory, or any directory above them" in " ".join(run.stdout.split())
 
 

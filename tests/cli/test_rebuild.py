@@ -14,6 +14,7 @@ from log_dirs import (
     changes,
     copy_of,
     entries_in,
+    files_below,
     remove_snapshots,
     snapshot_bytes,
     snapshot_name,
@@ -55,10 +56,6 @@ def out_of(fixture: str, out: Path) -> dict[str, dict[int, Entries]]:
         for each in partition_fixtures()
         if each.fixture == fixture
     }
-
-
-def files_below(root: Path) -> set[str]:
-    return {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
 
 
 # --- every bundled directory -------------------------------------------------------------------------------------------------

@@ -36,10 +36,6 @@ from formats.producer_snapshot import ProducerEntry
 LINE = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
 
 
-def files_below(root: Path) -> set[str]:
-    return {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
-
-
 # --- damage ------------------------------------------------------------------------------------------------------------------
 
 
@@ -147,7 +143,11 @@ def as_nobody(tmp_path: Path, *arguments: object) -> Run:
         if parent.is_relative_to(Path(tempfile.gettempdir()) / "pytest-of-root"):
             parent.chmod(0o755)
     command = [sys.executable, "-c", AS_NOBODY, str(REPOSITORY), *map(str, arguments)]
-    done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False, timeout=60)
+    state_home = tmp_path / "state"
+    state_home.mkdir(exist_ok=True)
+    state_home.chmod(0o777)
+    environment = {**os.environ, "XDG_STATE_HOME": str(state_home)}
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False, timeout=60, env=environment)
     assert "Traceback" not in done.stderr, done.stderr
     return Run(done.returncode, done.stdout, done.stderr)
 

@@ -15,6 +15,7 @@ from log_dirs import (
     batch,
     changes,
     copy_of,
+    files_below,
     make_log_dir,
     snapshot_name,
     tree,
@@ -23,10 +24,6 @@ from log_dirs import (
 from manifests import REPOSITORY
 
 LINE = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
-
-
-def files_below(root: Path) -> set[str]:
-    return {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
 
 
 @pytest.mark.parametrize(

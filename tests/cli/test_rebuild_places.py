@@ -13,6 +13,7 @@ from log_dirs import (
     batch,
     changes,
     copy_of,
+    files_below,
     make_log_dir,
     remove_snapshots,
     snapshot_bytes,
@@ -27,10 +28,6 @@ from manifests import FIXTURES, partition_fixtures
 from formats.producer_snapshot import ProducerEntry
 
 LINE = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
-
-
-def files_below(root: Path) -> set[str]:
-    return {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
 
 
 # --- live brokers ------------------------------------------------------------------------------------------------------------

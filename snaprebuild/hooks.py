@@ -1,0 +1,322 @@
+"""The door for uploaders and backup tools: the snapshot that belongs to a segment, or a refusal that says why.
+
+A segment goes to the tier together with the producer snapshot at its next base offset (``RemoteLogManager.copyLogSegment`` takes
+``producerStateManager.fetchSnapshot(nextSegmentOffset)``). ``ensure_snapshot`` gives its bytes: those on disk where the log proves them
+right, else those that a replay gives. It reads only, beside a live broker too, keeps no state between calls, configures no logging, and may
+be called from several threads at once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from formats.errors import FormatError
+from formats.file_names import snapshot_file_name, snapshot_temporary_file_name
+from formats.limits import SNAPSHOT_BYTES_MAX
+from formats.producer_snapshot import read_entries, write_entries
+from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, SnapshotRefusedError, UsageError
+from snaprebuild.operations.crosscheck import CrossCheck
+from snaprebuild.operations.log_facts import log_end_offset, window_index
+from snaprebuild.operations.plan import check_output, stop_index
+from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom
+from snaprebuild.operations.schedule import ReadTask, Work, run
+from snaprebuild.operations.segment_tasks import read_tasks
+from snaprebuild.operations.source import PartitionSource, check_segments_are_files, open_source
+from snaprebuild.operations.write_out import create_in_turn
+from snaprebuild.replay.classes import Judgement, SnapshotClass
+from snaprebuild.replay.difference import SnapshotStatus, impossible_entries
+from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.storage.atomic_file import create_file
+from snaprebuild.storage.log_dir import read_small_file
+
+__all__ = ["EnsuredSnapshot", "Origin", "ensure_snapshot"]
+
+
+class Origin(Enum):
+    """Where the bytes of a snapshot come from."""
+
+    ON_DISK = "on_disk"
+    """From the file in the partition directory, which the log proves right."""
+    REBUILT = "rebuilt"
+    """From a replay of the log: there is no such file, or it is wrong, or nothing proves it right."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnsuredSnapshot:
+    """A snapshot that belongs to a segment.
+
+    Attributes:
+        offset: the next base offset of the segment, which is the snapshot's own.
+        data: the whole file, as Kafka writes it.
+        path: of a file with these bytes: below ``out``, or the partition's own; None where there is none.
+        origin: where the bytes come from.
+        snapshot_class: what may be claimed of them (docs/evidence.md).
+        reasons: why that class, and what is the matter with a file on disk that was not taken.
+        entries: count of producers.
+        bytes_read: of segments, to tell.
+    """
+
+    offset: int
+    data: bytes = field(repr=False)
+    path: str | None
+    origin: Origin
+    snapshot_class: SnapshotClass
+    reasons: tuple[str, ...]
+    entries: int
+    bytes_read: int
+
+
+def ensure_snapshot(
+    partition_dir: str | os.PathLike[str],
+    next_base_offset: int,
+    *,
+    as_of_ms: int | None = None,
+    expiration_ms: int = DEFAULT_EXPIRATION_MS,
+    replay_from: ReplayFrom | str = ReplayFrom.AUTO,
+    check_crc: bool = True,
+    allow_unproven: bool = False,
+    allow_unsound: bool = False,
+    byte_budget: int | None = None,
+    deadline: float | None = None,
+    out: str | os.PathLike[str] | None = None,
+    jobs: int = 1,
+) -> EnsuredSnapshot:
+    """Gives the snapshot at the next base offset of a segment, proven by the log, or refuses.
+
+    Args:
+        partition_dir: the partition's directory, ``<topic>-<partition>``. Nothing is written into it.
+        next_base_offset: base offset of the segment behind the one to upload, or the log end offset.
+        as_of_ms: moment at which producers expire, ms since 1970; None for now.
+        expiration_ms: ``producer.id.expiration.ms`` of the broker; less than it uses loses producers.
+        replay_from: ``auto``, ``window`` or ``log-start`` (docs/evidence.md).
+        check_crc: compute the checksum of every batch.
+        allow_unproven: take a result that is UNPROVEN.
+        allow_unsound: take one that is UNSOUND, too.
+        byte_budget: refuse before more bytes of segments than this would be read; None for no limit. Small files are not counted.
+        deadline: refuse once ``time.monotonic()`` is past this, asked before each block of 8 MiB; None for none.
+        out: directory that the file is written to as well, whole or not at all; it lies in no log directory. None writes nothing.
+        jobs: processes that read segments; 1 reads in this one.
+
+    Returns:
+        The snapshot.
+
+    Raises:
+        SnapshotRefusedError: no snapshot that may be relied on, a limit, or another file under its name in ``out``.
+        UsageError: an argument makes no sense: no such directory, no boundary of the log, a negative limit.
+        ReadFailedError: a file cannot be read.
+        WriteFailedError, OutcomeUnknownError: the file in ``out`` cannot be written.
+    """
+    request = _Request(
+        os.path.abspath(partition_dir),
+        next_base_offset,
+        Clock(int(time.time() * 1000) if as_of_ms is None else as_of_ms, expiration_ms),
+        _replay_from(replay_from),
+        check_crc,
+        byte_budget,
+        deadline,
+        None if out is None else os.path.abspath(out),
+    )
+    if expiration_ms < 1 or jobs < 1 or (byte_budget is not None and byte_budget < 0):
+        raise UsageError("expected an expiration and jobs of 1 or more, and a budget of 0 or more")
+    work: _EnsureWork | None = None
+    try:
+        work = _opened(request)
+        run([work], jobs)
+        if work.failure is not None:
+            raise work.failure
+        ensured = work.ensured(allow_unproven=allow_unproven, allow_unsound=allow_unsound)
+    except SnapshotRefusedError:
+        raise
+    except (RefusedError, FormatError) as error:
+        message, path = (error.message, error.path) if isinstance(error, RefusedError) else (str(error), request.directory)
+        raise SnapshotRefusedError(message, path=path, bytes_read=0 if work is None else work.bytes_read) from error
+    return ensured if request.out is None else _written(ensured, request.out)
+
+
+def _replay_from(value: ReplayFrom | str) -> ReplayFrom:
+    try:
+        return ReplayFrom(value)
+    except ValueError:
+        names = ", ".join(each.value for each in ReplayFrom)
+        raise UsageError(f"replay_from: expected one of {names}, found {value!r}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """The arguments of ``ensure_snapshot``, checked."""
+
+    directory: str
+    offset: int
+    clock: Clock
+    mode: ReplayFrom
+    check_crc: bool
+    byte_budget: int | None
+    deadline: float | None
+    out: str | None
+
+
+def _opened(request: _Request) -> _EnsureWork:
+    """The partition, and where its replay begins and ends."""
+    source = open_source([request.directory])
+    if not source.partitions or source.partitions[0].directory.path != request.directory:
+        why = "; ".join(finding.message for finding in source.findings) or "is no partition directory"
+        raise SnapshotRefusedError(why, path=request.directory)
+    partition = source.partitions[0]
+    directory = partition.directory
+    check_segments_are_files(directory)
+    if request.out is not None:
+        check_output(request.out, [request.out], [partition])
+    bases = [segment.base_offset for segment in directory.segments]
+    is_log_end = request.offset not in bases[1:]
+    if not bases or request.offset < 1 or (is_log_end and request.offset <= bases[-1]):
+        raise UsageError(f"{request.offset} is neither the base offset of a later segment nor the log end", path=directory.path)
+    # The end of the last segment is read only where it matters: without an index that is all of it.
+    if is_log_end:
+        _check_budget(request, directory.segments[-1].size_bytes)
+    end = log_end_offset(directory, request.deadline) if is_log_end else 0
+    if is_log_end and request.offset != end:
+        message = f"{request.offset} is neither the base offset of a later segment nor the log end, which is {end}"
+        raise UsageError(message, path=directory.path)
+    window = 0 if request.mode is ReplayFrom.LOG_START else window_index(partition, request.clock)
+    stop = len(bases) if is_log_end else stop_index(directory, request.mode, request.offset)
+    replay = PartitionReplay(directory, request.mode, request.clock, window, stop, request.offset, end)
+    if not is_log_end and bases[0] == 0 and replay.start()[0] == 0:
+        # From the beginning of the log on nothing has to be proven by what lies behind the boundary.
+        replay = PartitionReplay(directory, request.mode, request.clock, 0, bases.index(request.offset), request.offset, end)
+    return _EnsureWork(request, partition, replay)
+
+
+def _check_budget(request: _Request, wanted_bytes: int, bytes_read: int = 0) -> None:
+    if request.byte_budget is not None and wanted_bytes > request.byte_budget:
+        message = f"{wanted_bytes} bytes of segments would have to be read, and the budget is {request.byte_budget}"
+        raise SnapshotRefusedError(message, path=request.directory, bytes_read=bytes_read)
+
+
+class _EnsureWork(Work):
+    """The replay of one partition up to the one boundary that is wanted."""
+
+    def __init__(self, request: _Request, partition: PartitionSource, replay: PartitionReplay) -> None:
+        self.device = partition.directory.device
+        self.failure: SnaprebuildError | FormatError | None = None
+        self._request = request
+        self._partition = partition
+        self._replay = replay
+        self._cross = CrossCheck(partition, request.clock)
+        self._order: list[int] | None = None
+        self._taken = 0
+        self.bytes_read = 0
+        self._state: BoundaryState | None = None
+
+    def tasks(self) -> list[ReadTask]:
+        indices = self._replay.begin() if self._order is None else self._replay.more()
+        self._order, self._taken = indices, 0
+        directory = self._partition.directory
+        wanted = self.bytes_read + sum(directory.segments[index].size_bytes for index in indices)
+        _check_budget(self._request, wanted, self.bytes_read)
+        return read_tasks(directory, indices, check_crc=self._request.check_crc, deadline=self._request.deadline)
+
+    def take(self, summary: SegmentSummary) -> bool:
+        assert self._order is not None
+        self.bytes_read += summary.bytes_read
+        index = self._order[self._taken]
+        self._taken += 1
+        for state in self._replay.take(index, summary):
+            self._found(state)
+        return self._replay.damage is None and self._state is None
+
+    def fail(self, error: SnaprebuildError | FormatError) -> None:
+        self.failure = error
+
+    def finish(self) -> None:
+        if self._state is None:
+            for state in self._replay.finish():
+                self._found(state)
+
+    def _found(self, state: BoundaryState) -> None:
+        if state.offset == self._request.offset and not state.is_cut:
+            self._state = state
+
+    def refusal(self, reason: str, judgement: Judgement | None = None) -> SnapshotRefusedError:
+        """A refusal that tells what was read."""
+        return SnapshotRefusedError(
+            reason,
+            path=self._partition.directory.path,
+            bytes_read=self.bytes_read,
+            snapshot_class=None if judgement is None else judgement.snapshot_class.value,
+            reasons=() if judgement is None else judgement.reasons,
+        )
+
+    def ensured(self, *, allow_unproven: bool, allow_unsound: bool) -> EnsuredSnapshot:
+        """The snapshot on disk where it is proven right, else what the replay gave.
+
+        Raises:
+            SnapshotRefusedError: neither may be relied on.
+        """
+        state = self._state
+        if state is None:
+            damage = self._replay.damage
+            raise self.refusal(
+                "the log changed while it was read" if damage is None else f"{damage.reason}: no broker gets past it"
+            )
+        judgement = state.judgement
+        klass = judgement.snapshot_class
+        if (klass is SnapshotClass.UNSOUND and not allow_unsound) or (klass is SnapshotClass.UNPROVEN and not allow_unproven):
+            raise self.refusal(f"it would be {klass.value}: {judgement.reasons[0]}", judgement)
+        found = self._on_disk(state)
+        if isinstance(found, EnsuredSnapshot):
+            return found
+        impossible = impossible_entries(state.entries, state.offset)
+        if impossible is not None:
+            raise self.refusal(f"the log leads to a state that no snapshot can hold: {impossible}", judgement)
+        reasons = judgement.reasons if found is None else (*judgement.reasons, f"the file on disk is not taken: {found}")
+        data = write_entries(state.entries)
+        return EnsuredSnapshot(state.offset, data, None, Origin.REBUILT, klass, reasons, len(state.entries), self.bytes_read)
+
+    def _on_disk(self, state: BoundaryState) -> EnsuredSnapshot | str | None:
+        """The file on disk, if it is proven right; else why it is not taken, or None where there is none."""
+        path = self._partition.directory.file_path(snapshot_file_name(state.offset))
+        try:
+            data = read_small_file(path, bytes_max=SNAPSHOT_BYTES_MAX)
+            if data is None:
+                return None
+            entries = read_entries(data, file=path)
+        except FormatError as error:
+            return str(error)
+        except ReadFailedError as error:
+            if error.errno is not None:
+                raise
+            return error.message  # no regular file, or one of no sensible size
+        comparison = self._cross.judge(state, entries)
+        judgement = state.judgement
+        if comparison.status is SnapshotStatus.EQUAL_AFTER_EXPIRY:
+            judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (comparison.reason, *judgement.reasons))
+        elif comparison.status is not SnapshotStatus.EQUAL:
+            return f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}"
+        klass, reasons = judgement.snapshot_class, judgement.reasons
+        return EnsuredSnapshot(state.offset, data, path, Origin.ON_DISK, klass, reasons, len(entries), self.bytes_read)
+
+
+def _written(ensured: EnsuredSnapshot, out: str) -> EnsuredSnapshot:
+    """Writes the file to another directory; one with the same bytes may be there."""
+    name = snapshot_file_name(ensured.offset)
+    path, temporary = os.path.join(out, name), snapshot_temporary_file_name(ensured.offset)
+    if not create_in_turn(out, lambda: create_file(out, name, ensured.data, owner=None, temporary_name=temporary)):
+        try:
+            is_same = read_small_file(path, bytes_max=len(ensured.data)) == ensured.data
+        except ReadFailedError as error:
+            if error.errno is not None:
+                raise
+            is_same = False
+        if not is_same:
+            raise SnapshotRefusedError(
+                "another file of this name is there",
+                path=path,
+                bytes_read=ensured.bytes_read,
+                snapshot_class=ensured.snapshot_class.value,
+                reasons=ensured.reasons,
+            )
+    return replace(ensured, path=path)

@@ -1,0 +1,416 @@
+"""What a run wrote, as a file that is true at every moment: JSON lines, each on the device before what it announces is done.
+
+A header, then for each partition that is written to a line with its inputs, and for each file a line before it gets its name and one
+after. A run that is killed leaves a receipt that ends early, and maybe half a line; whoever reads it looks at the files themselves.
+``undo`` and ``verify --receipt`` do. Nothing is created before there is something to announce, so a run that writes nothing leaves none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import json
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+from formats.file_names import snapshot_file_name
+from formats.text_lines import shown
+from snaprebuild import __version__
+from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, SnaprebuildError, UsageError, WriteFailedError
+from snaprebuild.operations.plan import PartitionPlan, Plan
+from snaprebuild.replay.broker_start import LoadedLog
+from snaprebuild.storage.atomic_file import aside_name
+from snaprebuild.storage.fingerprint import Fingerprint
+from snaprebuild.storage.journal_file import JournalFile, check_journal_place
+from snaprebuild.storage.regular_file import open_regular_file
+
+__all__ = ["PartitionReceipt", "Receipt", "WrittenFile", "WrittenReceipt", "default_receipt_path", "load_receipt"]
+
+SCHEMA = "snaprebuild.receipt/1"
+
+LINE_BYTES_MAX = 256 << 20
+"""As of a saved plan: a partition of 2,000,000 segments is named in one line."""
+
+INT64_MAX = 2**63 - 1
+
+
+def default_receipt_path(out: str | None) -> str:
+    """Where a receipt goes if nobody says: into ``--out``, else into the state directory of the user, never among a broker's files.
+
+    A broker passes over plain files in its ``log.dirs`` (``LogManager.loadLogs`` takes directories only), so that neither place harms one.
+
+    Args:
+        out: the directory that the run writes to; None in place.
+
+    Raises:
+        UsageError: the user has no home, and no XDG_STATE_HOME says where else.
+    """
+    directory = out
+    if directory is None:
+        home = os.environ.get("XDG_STATE_HOME", "")
+        if not os.path.isabs(home):
+            home = os.path.join(os.path.expanduser("~"), ".local", "state")
+        if not os.path.isabs(home):
+            raise UsageError("there is no home directory for the receipt: say --receipt FILE")
+        directory = os.path.join(home, "snaprebuild")
+    now = datetime.datetime.now(datetime.UTC)
+    return os.path.join(directory, f"snaprebuild-receipt-{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}.jsonl")
+
+
+# ------------------------------------------------------------------------------------------------------------------ writing
+
+
+class Receipt:
+    """The receipt of a run that writes; several threads may add to it at once."""
+
+    def __init__(self, path: str, plan: Plan) -> None:
+        """Takes what the header says; creates nothing.
+
+        Args:
+            path: of the file, which must not exist.
+            plan: what is carried out.
+        """
+        self.path = os.path.abspath(path)
+        self._plan = plan
+        self._numbers = {partition.source.directory.path: number for number, partition in enumerate(plan.partitions)}
+        self._opening = threading.Lock()
+        self._told: set[int] = set()
+        self._files = 0
+        self._journal: JournalFile | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there was anything to announce, so that the file was created."""
+        return self._journal is not None
+
+    def check_place(self) -> None:
+        """Makes sure, as far as that can be told before, that the file can be created.
+
+        Raises:
+            RefusedError: it would lie among the files of a broker, or its name is taken.
+            WriteFailedError: its directory cannot be written to.
+        """
+        try:
+            # What goes to --out beside the snapshots can be written where those can, and need not be where nothing is.
+            check_journal_place(self.path, needs_directory=os.path.dirname(self.path) != self._plan.request.out)
+        except WriteFailedError as error:
+            message = f"{error.message}, so that no receipt of this run could stand there: --receipt FILE puts it elsewhere"
+            raise WriteFailedError(message, path=error.path, errno=error.errno) from error
+
+    def announce_set_aside(self, partition: PartitionPlan, offset: int, aside: str, found: Fingerprint) -> None:
+        """Called before a snapshot is moved to the name ``aside``.
+
+        Raises:
+            WriteFailedError, RefusedError: the receipt cannot be written, so that nothing may be.
+        """
+        self._announce("set_aside", partition, offset, set_aside=aside, **asdict(found))
+
+    def announce(self, partition: PartitionPlan, offset: int, snapshot_class: str, entries: int, made: Fingerprint) -> None:
+        """Called when a snapshot is whole, and before it gets its name.
+
+        Raises:
+            WriteFailedError, RefusedError: the receipt cannot be written, so that nothing may be.
+        """
+        self._announce("write", partition, offset, **{"class": snapshot_class}, entries=entries, **asdict(made))
+
+    def settle(self, partition: PartitionPlan, offset: int, error: SnaprebuildError | None = None) -> None:
+        """What became of the last file that was announced at an offset. Not waited for, and no failure: without it, the file tells."""
+        number = self._numbers[partition.source.directory.path]
+        if self._journal is None or number not in self._told or isinstance(error, OutcomeUnknownError):
+            return
+        outcome = "written" if error is None else "not_written"
+        self._files += error is None
+        with contextlib.suppress(WriteFailedError):  # the next announcement says so
+            self._journal.append(_line({"step": outcome, "partition": number, "offset": offset}), sync=False)
+
+    def close(self) -> None:
+        """Ends the receipt of a run that came to its end.
+
+        Raises:
+            WriteFailedError: it cannot be written.
+        """
+        if self._journal is not None:
+            self._journal.append(_line({"step": "end", "ended_ms": int(time.time() * 1000), "written": self._files}))
+            self._journal.close()
+
+    def _announce(self, step: str, partition: PartitionPlan, offset: int, **facts: object) -> None:
+        number = self._numbers[partition.source.directory.path]
+        journal = self._opened(number, partition)
+        name = snapshot_file_name(offset)
+        journal.append(_line({"step": step, "partition": number, "offset": offset, "name": name, **facts}))
+
+    def _opened(self, number: int, partition: PartitionPlan) -> JournalFile:
+        """The file, with the line of the partition, which gets to the device with the line of its first file."""
+        with self._opening:
+            if self._journal is None:
+                self._journal = JournalFile(self.path, _line(_header(self._plan)))
+            if number not in self._told:
+                self._journal.append(_line(_partition_line(number, partition)), sync=False)
+                self._told.add(number)
+            return self._journal
+
+
+def _line(fields: dict[str, Any]) -> str:
+    # Without blanks, unlike plans and reports: ``small_file.check_place`` must not take it for one and replace it.
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def _header(plan: Plan) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "snaprebuild": __version__,
+        "began_ms": int(time.time() * 1000),
+        "in_place": plan.request.out is None,
+        "request": asdict(plan.request),
+        "expiration_ms": plan.clock.expiration_ms,
+    }
+
+
+def _partition_line(number: int, plan: PartitionPlan) -> dict[str, Any]:
+    source, directory = plan.source, plan.source.directory
+    return {
+        "step": "partition",
+        "number": number,
+        "topic_partition": source.topic_partition,
+        "source": directory.path,
+        # Where it really is: a link on the way may lead elsewhere one day.
+        "target": os.path.realpath(plan.target),
+        "checkpointed_log_start": source.checkpointed_log_start,
+        "log_end_offset": plan.log_end_offset,
+        "clean_shutdown": source.log_dir.was_shut_down_cleanly,
+        "recovery_point": source.recovery_point,
+        "is_tiered": source.is_tiered,
+        "segments": [[each.base_offset, *asdict(each.log.identity).values()] for each in directory.segments],
+        "without_index": [each.base_offset for each in directory.segments if each.offset_index is None],
+        "snapshots": [[offset, *asdict(listed.identity).values()] for offset, listed in directory.snapshots],
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------------ reading
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReceipt:
+    """A partition that a run wrote to.
+
+    Attributes:
+        topic_partition: ``<topic>-<partition>``.
+        source: directory of its segments.
+        target: directory of the files, without links.
+        log: the partition as a broker would have found it before the run; None where its log end could not be read.
+    """
+
+    topic_partition: str
+    source: str
+    target: str
+    log: LoadedLog | None
+
+
+@dataclass(slots=True)
+class WrittenFile:
+    """A snapshot that a run announced.
+
+    Attributes:
+        partition: where.
+        offset: from its name.
+        made: the file; None where the run only came to set the old one aside.
+        snapshot_class: its class; None likewise.
+        is_settled: the run told what became of it; else it was killed, or could not tell.
+        set_aside: (name, file) of the snapshot that was moved away for it, or None.
+    """
+
+    partition: PartitionReceipt
+    offset: int
+    made: Fingerprint | None = None
+    snapshot_class: str | None = None
+    is_settled: bool = False
+    set_aside: tuple[str, Fingerprint] | None = None
+
+    @property
+    def path(self) -> str:
+        """Of the snapshot."""
+        return os.path.join(self.partition.target, snapshot_file_name(self.offset))
+
+
+@dataclass(slots=True)
+class WrittenReceipt:
+    """A receipt as it was read.
+
+    Attributes:
+        path: of it.
+        began_ms: when the run began to write, ms since 1970.
+        in_place: it wrote beside the segments.
+        ended: the run came to its end; else it was killed.
+        partitions: by number.
+        files: in the order of partitions and offsets.
+    """
+
+    path: str
+    began_ms: int
+    in_place: bool
+    ended: bool = False
+    partitions: dict[int, PartitionReceipt] = field(default_factory=dict)
+    files: list[WrittenFile] = field(default_factory=list)
+
+
+def load_receipt(path: str) -> WrittenReceipt:
+    """Reads a receipt. Half a line at its end is what a killed run leaves, and is passed over.
+
+    Raises:
+        UsageError: no such file, or no receipt; the line is named.
+        ReadFailedError: it cannot be read.
+    """
+    try:
+        fd, _ = open_regular_file(path)
+    except ReadFailedError as error:
+        if error.errno == errno.ENOENT:
+            raise UsageError("does not exist", path=path) from None
+        raise
+    reading = _Reading(path)
+    with os.fdopen(fd, "rb") as file:
+        number = 0
+        try:
+            while line := file.readline(LINE_BYTES_MAX):
+                number += 1
+                if not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX and number > 1:
+                    break
+                reading.take(number, line)
+        except OSError as error:
+            raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+    return reading.whole()
+
+
+class _Reading:
+    """Takes the lines of a receipt one by one. Nothing in them is trusted: names follow from offsets, and only from them."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._receipt: WrittenReceipt | None = None
+        self._files: dict[tuple[int, int], WrittenFile] = {}
+        self._number = 0
+
+    def take(self, number: int, line: bytes) -> None:
+        self._number = number
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        expected = f'the header of a receipt, {{"schema":"{SCHEMA}",...}}' if self._receipt is None else "a step"
+        if not isinstance(found, dict):
+            raise self._fault(expected, shown(line[:200].decode(errors="replace")))
+        try:
+            if self._receipt is None:
+                self._header(found)
+            else:
+                self._step(self._receipt, found)
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._fault(expected, shown(f"{type(error).__name__}: {error}")) from error
+
+    def whole(self) -> WrittenReceipt:
+        if self._receipt is None:
+            raise UsageError("is no receipt: it is empty", path=self._path)
+        announced = (self._files[key] for key in sorted(self._files))
+        self._receipt.files = [file for file in announced if file.made or file.set_aside]
+        return self._receipt
+
+    def _fault(self, expected: str, found: str) -> UsageError:
+        return UsageError(f"is no receipt: line {self._number}: expected {expected}, found {found}", path=self._path)
+
+    def _header(self, found: dict[str, Any]) -> None:
+        if found["schema"] != SCHEMA:
+            raise ValueError(f"schema {found['schema']}")
+        self._receipt = WrittenReceipt(self._path, _whole(found["began_ms"]), _is(bool, found["in_place"]))
+
+    def _step(self, receipt: WrittenReceipt, found: dict[str, Any]) -> None:
+        step = found["step"]
+        if step == "end":
+            receipt.ended = True
+        elif step == "partition":
+            receipt.partitions[_whole(found["number"])] = _partition_of(found)
+        else:
+            number, offset = _whole(found["partition"]), _whole(found["offset"])
+            file = self._files.setdefault((number, offset), WrittenFile(receipt.partitions[number], offset))
+            _take_step(file, step, found)
+
+
+def _take_step(file: WrittenFile, step: str, found: dict[str, Any]) -> None:
+    if step in ("written", "not_written"):
+        file.is_settled = True
+        if step == "not_written":
+            file.made = file.snapshot_class = None
+        return
+    if found["name"] != snapshot_file_name(file.offset):
+        raise ValueError(f"name {found['name']}")
+    fingerprint = _fingerprint_of(found)
+    if step == "write":
+        file.made, file.snapshot_class = fingerprint, _is(str, found["class"])
+    elif step == "set_aside":
+        file.set_aside = (_aside_of(file.offset, found["set_aside"]), fingerprint)
+    else:
+        raise ValueError(f"step {step}")
+
+
+def _aside_of(offset: int, name: object) -> str:
+    number = re.fullmatch(r".*\.([0-9]{1,9})", _is(str, name), re.DOTALL)
+    if number is None or aside_name(offset, int(number[1])) != name:
+        raise ValueError(f"set_aside {name}")
+    return str(name)
+
+
+def _fingerprint_of(found: dict[str, Any]) -> Fingerprint:
+    if re.fullmatch(r"[0-9a-f]{64}", found["sha256"]) is None:
+        raise ValueError(f"sha256 {found['sha256']}")
+    return Fingerprint(found["sha256"], _whole(found["size_bytes"]), _whole(found["mtime_ns"], least=-INT64_MAX))
+
+
+def _partition_of(found: dict[str, Any]) -> PartitionReceipt:
+    target, source = _is(str, found["target"]), _is(str, found["source"])
+    for path in (target, source):
+        if not os.path.isabs(path) or "\0" in path:
+            raise ValueError(f"path {path}")
+    log_end = found["log_end_offset"]
+    bases = tuple(_offsets(found["segments"]))
+    log = None
+    if log_end is not None and bases:
+        log = LoadedLog(
+            base_offsets=bases,
+            checkpointed_log_start=_whole(found["checkpointed_log_start"]),
+            log_end=_whole(log_end),
+            snapshots=dict.fromkeys(_offsets(found["snapshots"]), True),
+            is_clean=_is(bool, found["clean_shutdown"]),
+            recovery_point=_whole(found["recovery_point"]),
+            without_index=frozenset(_whole(each) for each in found["without_index"]),
+            is_tiered=_is(bool, found["is_tiered"]),
+        )
+    return PartitionReceipt(_is(str, found["topic_partition"]), source, target, log)
+
+
+def _offsets(rows: Any) -> Iterator[int]:
+    previous = -1
+    for row in rows:
+        if _whole(row[0]) <= previous:
+            raise ValueError(f"offset {row[0]} does not ascend")
+        previous = row[0]
+        yield previous
+
+
+def _whole(value: object, least: int = 0) -> int:
+    if type(value) is not int or not least <= value <= INT64_MAX:
+        raise ValueError(f"{value!r} is no number from {least} to {INT64_MAX}")
+    return value
+
+
+Kind = TypeVar("Kind")
+
+
+def _is(kind: type[Kind], value: object) -> Kind:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value

@@ -1,0 +1,157 @@
+"""What became of the files of a run, mostly after its broker has started: kept, removed or replaced, and why as far as that is known.
+
+A broker removes snapshots when it starts, and while it runs as its log start moves; ``replay.broker_start`` is the model of the start.
+What it cannot explain is a finding, for somebody else was at work. Nothing is replayed: a file that has the bytes it was written with is
+as good as it was then.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from formats.errors import FormatError
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.log_facts import log_end_offset
+from snaprebuild.operations.receipt import PartitionReceipt, WrittenFile, WrittenReceipt
+from snaprebuild.operations.source import PartitionSource, live_broker_notes, open_source
+from snaprebuild.replay.broker_start import SnapshotOrigin, broker_start
+from snaprebuild.storage.fingerprint import fingerprint_at
+
+__all__ = ["FileVerdict", "ReceiptVerdict", "verify_receipt"]
+
+KEPT, REMOVED, REPLACED, UNREADABLE = "kept", "removed", "replaced", "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class FileVerdict:
+    """What became of one file.
+
+    Attributes:
+        written: the file as the receipt has it.
+        status: ``kept``, ``removed``, ``replaced`` (other bytes) or ``unreadable``.
+        reason: why; None where it was kept untouched.
+        is_explained: it is what a broker does with such a file.
+    """
+
+    written: WrittenFile
+    status: str
+    reason: str | None
+    is_explained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptVerdict:
+    """What became of the files of a receipt.
+
+    Attributes:
+        receipt: as it was read.
+        files: one verdict for each snapshot that the run wrote, in the order of the receipt.
+        findings: what is not explained, and notes.
+    """
+
+    receipt: WrittenReceipt
+    files: list[FileVerdict] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def verify_receipt(receipt: WrittenReceipt) -> ReceiptVerdict:
+    """Looks at every file of a receipt.
+
+    Args:
+        receipt: from ``load_receipt``.
+    """
+    result = ReceiptVerdict(receipt)
+    written = [file for file in receipt.files if file.made is not None]
+    for _, group in groupby(written, key=lambda file: file.partition.target):
+        files = list(group)
+        partition = _Partition(files[0].partition, [file.offset for file in files], receipt.in_place, result.findings)
+        for file in files:
+            verdict = _verdict(file, partition)
+            result.files.append(verdict)
+            if verdict.status != KEPT:
+                result.findings.append(_finding(verdict))
+    return result
+
+
+def _verdict(file: WrittenFile, partition: _Partition) -> FileVerdict:
+    assert file.made is not None
+    try:
+        found = fingerprint_at(file.path)
+    except ReadFailedError as error:
+        if os.path.lexists(file.path):
+            return FileVerdict(file, UNREADABLE, error.message, is_explained=False)
+        if not file.is_settled:
+            return FileVerdict(file, REMOVED, "the run was killed: perhaps it never had its name", is_explained=True)
+        return FileVerdict(file, REMOVED, *partition.why_removed(file.offset))
+    if found.sha256 != file.made.sha256:
+        return FileVerdict(file, REPLACED, *partition.why_replaced(file.offset))
+    same = found.mtime_ns == file.made.mtime_ns
+    return FileVerdict(file, KEPT, None if same else "written again with the same bytes", is_explained=True)
+
+
+def _finding(verdict: FileVerdict) -> Finding:
+    path, offset, message = verdict.written.path, verdict.written.offset, f"{verdict.status}: {verdict.reason}"
+    if verdict.status == UNREADABLE:
+        return Finding("storage-failed", Severity.STORAGE, path, message, offset)
+    if verdict.is_explained:
+        return Finding("taken-by-broker", Severity.NOTE, path, message, offset)
+    return Finding("lost-snapshot", Severity.FINDING, path, message, offset)
+
+
+class _Partition:
+    """A partition that was written to, as it is now, and what its broker was bound to do when it started."""
+
+    def __init__(self, partition: PartitionReceipt, offsets: list[int], in_place: bool, findings: list[Finding]) -> None:
+        self._in_place = in_place
+        self._is_there = os.path.isdir(partition.target)
+        self._origins: dict[int, SnapshotOrigin] | None = None
+        self._log_end: int | None = None
+        self._source: PartitionSource | None = None
+        if not in_place:
+            return
+        if partition.log is not None:
+            log = replace(partition.log, snapshots={**partition.log.snapshots, **dict.fromkeys(offsets, True)})
+            self._origins = dict(broker_start(log).after)
+        if self._is_there:
+            self._look(partition.target, findings)
+
+    def _look(self, target: str, findings: list[Finding]) -> None:
+        try:
+            source = open_source([target])
+            self._source = source.partitions[0] if source.partitions else None
+            findings += [finding for finding in live_broker_notes(source) if finding not in findings]
+            if self._source is not None and self._source.directory.segments:
+                self._log_end = log_end_offset(self._source.directory)
+        except (UsageError, ReadFailedError, FormatError) as error:
+            findings.append(finding_of_error(error, target))
+
+    def why_removed(self, offset: int) -> tuple[str, bool]:
+        """Why a file is gone, and whether that is what a broker does."""
+        if not self._in_place:
+            return "nobody but a person removes files here", False
+        if not self._is_there:
+            return "its partition directory is gone", True
+        if self._source is None or not self._source.directory.segments:
+            return "the partition cannot be looked at", False
+        start = self._source.log_start_offset
+        if offset <= start:
+            return f"the log now starts at {start}: a broker deletes snapshots at or below that", True
+        if self._log_end is not None and offset > self._log_end:
+            return f"the log now ends at {self._log_end}: it was cut, and the snapshots above with it", True
+        if all(segment.base_offset != offset for segment in self._source.directory.segments) and offset != self._log_end:
+            return "no segment begins there: a broker removes such snapshots when it starts", True
+        if self._origins is not None and offset not in self._origins:
+            return "the start of the broker removes it, because an offset index was missing below: it is due again", False
+        return "it is still due, and a broker had no reason to remove it", False
+
+    def why_replaced(self, offset: int) -> tuple[str, bool]:
+        """Why a file has other bytes, and whether that is what a broker does."""
+        origin = None if self._origins is None else self._origins.get(offset)
+        if origin is SnapshotOrigin.REBUILT:
+            return "the start of the broker rebuilds it from its own replay; `verify PATH` judges it", True
+        if origin is SnapshotOrigin.EMPTY:
+            return "the start of the broker writes an empty one", False
+        return "a broker had no reason to write it; `verify PATH` judges what is there", False

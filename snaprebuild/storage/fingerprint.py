@@ -1,0 +1,67 @@
+"""What a small file was when it was written, so that it is known again: its bytes by their SHA-256, and its modification time.
+
+The time tells our file from another one with the same bytes. The inode is no part of it, because a copy that keeps times is still ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+
+from snaprebuild.errors import ReadFailedError
+from snaprebuild.storage.regular_file import open_regular_file
+
+__all__ = ["Fingerprint", "fingerprint_at", "fingerprint_of"]
+
+BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """A file's bytes and time.
+
+    Attributes:
+        sha256: of all bytes, 64 digits in lower case.
+        size_bytes: count of them.
+        mtime_ns: modification time, ns since 1970.
+    """
+
+    sha256: str
+    size_bytes: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, data: bytes, status: os.stat_result) -> Fingerprint:
+        """Of bytes that were just written, with what the file system says of their file."""
+        return cls(hashlib.sha256(data).hexdigest(), len(data), status.st_mtime_ns)
+
+
+def fingerprint_at(path: str) -> Fingerprint:
+    """The fingerprint of a regular file; a link is not followed.
+
+    Raises:
+        ReadFailedError: it is absent (``errno`` is ENOENT), is no regular file, or cannot be read.
+    """
+    fd, _ = open_regular_file(path)
+    try:
+        return fingerprint_of(fd, path)
+    finally:
+        os.close(fd)
+
+
+def fingerprint_of(fd: int, path: str) -> Fingerprint:
+    """The fingerprint of an open file; its position does not matter and is not moved.
+
+    Raises:
+        ReadFailedError: it cannot be read.
+    """
+    digest, size = hashlib.sha256(), 0
+    try:
+        status = os.fstat(fd)
+        while block := os.pread(fd, BLOCK_BYTES, size):
+            digest.update(block)
+            size += len(block)
+    except OSError as error:
+        raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+    return Fingerprint(digest.hexdigest(), size, status.st_mtime_ns)

@@ -1,0 +1,133 @@
+"""A file of lines that only grows, each of them on the device before its writer goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+
+from snaprebuild.errors import RefusedError, WriteFailedError
+from snaprebuild.storage.small_file import check_place
+
+__all__ = ["JournalFile", "check_journal_place"]
+
+
+def check_journal_place(path: str, *, needs_directory: bool = True) -> None:
+    """Makes sure that a new journal may be created here, and that its directory can be written to. Changes nothing.
+
+    Args:
+        path: of the file.
+        needs_directory: ask whether its directory can be written to.
+
+    Raises:
+        RefusedError: it lies among the files of a broker, or something of this name is there.
+        WriteFailedError: its directory cannot be written to, or cannot be made.
+    """
+    if os.path.lexists(path):
+        raise RefusedError("is there and is not replaced", path=path)
+    check_place(path)
+    if not needs_directory:
+        return
+    above = os.path.dirname(os.path.abspath(path))
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        raise WriteFailedError("is no directory", path=above, errno=errno.ENOTDIR)
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise WriteFailedError("may not be written to", path=above, errno=errno.EACCES)
+
+
+class JournalFile:
+    """A new file, open for appending. Several threads may append at once: one sync serves all lines that wait for it."""
+
+    def __init__(self, path: str, first_line: str) -> None:
+        """Creates the file, and the directories above it, with its first line; all of it is on the device then.
+
+        Raises:
+            RefusedError: as ``check_journal_place``.
+            WriteFailedError: it cannot be created or written.
+        """
+        self.path = path
+        self._writing, self._syncing = threading.Lock(), threading.Lock()
+        self._written = self._synced = 0
+        self._failure: WriteFailedError | None = None
+        directory = os.path.dirname(os.path.abspath(path))
+        try:
+            _make_directories(directory)
+            check_journal_place(path)
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise WriteFailedError(f"cannot be created: {error.strerror}", path=path, errno=error.errno) from error
+        try:
+            self.append(first_line)
+            _sync_path(directory)
+        except OSError as error:
+            os.close(self._fd)
+            raise self._failed(error) from error
+        except WriteFailedError:
+            os.close(self._fd)
+            raise
+
+    def append(self, line: str, *, sync: bool = True) -> None:
+        """Appends a line.
+
+        Args:
+            line: text without its end.
+            sync: return when it is on the device; else it gets there with the next line that is waited for.
+
+        Raises:
+            WriteFailedError: it cannot be written, or an earlier one could not: behind half a line nothing is written any more.
+        """
+        data = memoryview(line.encode() + b"\n")
+        try:
+            with self._writing:
+                if self._failure is not None:
+                    raise self._failure
+                size = len(data)
+                while data:
+                    data = data[os.write(self._fd, data) :]
+                self._written += size
+                wanted = self._written
+            if sync:
+                self._sync_up_to(wanted)
+        except OSError as error:
+            self._failure = self._failed(error)
+            raise self._failure from error
+
+    def _sync_up_to(self, wanted: int) -> None:
+        with self._syncing:
+            if self._synced >= wanted:
+                return  # the sync of another line came behind this one
+            covered = self._written
+            os.fsync(self._fd)
+            self._synced = covered
+
+    def _failed(self, error: OSError) -> WriteFailedError:
+        return WriteFailedError(f"cannot be written: {error.strerror}", path=self.path, errno=error.errno)
+
+    def close(self) -> None:
+        """Closes the file."""
+        os.close(self._fd)
+
+
+def _make_directories(directory: str) -> None:
+    """Makes what is missing of a path, durably: the name of a new directory stands in its parent."""
+    if os.path.isdir(directory):
+        return
+    parent = os.path.dirname(directory)
+    _make_directories(parent)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory)
+    _sync_path(parent)
+
+
+def _sync_path(directory: str) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that does not know the question
+            raise
+    finally:
+        os.close(fd)

@@ -1,0 +1,351 @@
+"""Receipts and ``undo``: what was written is taken back, and nothing else, wherever a run or an undo was stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import COMMAND, Run, in_json, live_broker, snaprebuild
+from documents import validator_of
+from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, flip, remove_snapshots, snapshot_name, tree
+from manifests import FIXTURES, REPOSITORY
+
+BUNDLED = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
+
+
+def steps(receipt: Path) -> list[dict[str, Any]]:
+    """Every line, each of the form that the schema gives it."""
+    lines = [json.loads(line) for line in receipt.read_text().splitlines()]
+    for line in lines:
+        validator_of("receipt").validate(line)
+    return lines
+
+
+def rebuilt(logs: Path, receipt: Path, *options: object) -> Run:
+    return in_json("rebuild", logs, "--receipt", receipt, *options)
+
+
+def actions(run: Run) -> set[str]:
+    return {each["action"] for each in run.document["files"]}
+
+
+# --- the receipt ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_receipt_names_every_file_with_its_bytes(tmp_path: Path) -> None:
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    before = tree(logs)
+    run = rebuilt(logs, receipt)
+    assert run.document["receipt"] == str(receipt)
+    appeared, _, _ = changes(before, tree(logs))
+    found = steps(receipt)
+    partitions = {each["number"]: each for each in found if each.get("step") == "partition"}
+    announced = {
+        str(Path(partitions[each["partition"]]["target"], each["name"]).relative_to(logs)): each
+        for each in found
+        if each.get("step") == "write"
+    }
+    assert appeared - {".lock"} == announced.keys()
+    for name, about in announced.items():
+        data, status = (logs / name).read_bytes(), (logs / name).stat()
+        assert about["sha256"] == hashlib.sha256(data).hexdigest()
+        assert (about["size_bytes"], about["mtime_ns"]) == (len(data), status.st_mtime_ns)
+        assert about["entries"] == (len(data) - 10) // 46
+    assert found[0]["in_place"]
+    assert found[-1] == {"step": "end", "ended_ms": found[-1]["ended_ms"], "written": 14}
+    mixed = next(each for each in partitions.values() if each["topic_partition"] == "mixed-0")
+    assert [each[:2] for each in mixed["segments"]] == [
+        [int(path.stem), path.stat().st_size] for path in sorted((logs / "mixed-0").glob("*.log"))
+    ]
+
+
+def test_a_run_that_writes_nothing_leaves_none(tmp_path: Path) -> None:
+    logs, receipt = copy_of("kafka4-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    for options in ((), ("--dry-run", "--boundaries", "all")):
+        run = rebuilt(logs, receipt, *options)
+        assert (run.exit_code, run.document["receipt"]) == (0, None)
+    assert not receipt.exists()
+
+
+def test_where_it_goes_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    logs = copy_of("kafka27-mixed", tmp_path)
+    here = Path(in_json("rebuild", logs).document["receipt"])
+    there = Path(in_json("rebuild", logs, "--boundaries", "all", "--out", tmp_path / "out").document["receipt"])
+    assert here.parent == tmp_path / "state" / "snaprebuild"
+    assert there.parent == tmp_path / "out"
+    assert not [name for name in tree(logs) if "receipt" in name]
+    assert steps(there)[0]["in_place"] is False
+
+
+def test_one_that_cannot_stand_there_ends_the_run_before_it_begins(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    before = tree(logs)
+    for receipt, code in ((logs / "mixed-0" / "receipt", 3), (logs / "receipt", 3), (taken, 3), (tmp_path / "no" / "file", 2)):
+        run = snaprebuild("rebuild", logs, "--receipt", receipt)
+        assert run.exit_code == code, run.stderr
+    assert tree(logs) == before
+
+
+def test_a_receipt_is_never_replaced(tmp_path: Path) -> None:
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    before = receipt.read_bytes()
+    for arguments in (("rebuild", logs, "--receipt"), ("verify", logs, "--report"), ("plan", logs, "--save")):
+        assert snaprebuild(*arguments, receipt).exit_code == 3
+    assert receipt.read_bytes() == before
+
+
+def test_a_full_device_stops_the_writing(tmp_path: Path) -> None:
+    """What cannot be announced is not written."""
+    logs, full = copy_of("kafka27-mixed", tmp_path), tmp_path / "full"
+    before = tree(logs)
+    limit = "ulimit -f 4; exec "  # blocks of 1024 bytes: the header fits, the partitions do not
+    command = " ".join([*COMMAND, "rebuild", str(logs), "--receipt", str(full)])
+    done = subprocess.run(
+        ["bash", "-c", f"trap '' XFSZ; {limit}{command}"], capture_output=True, text=True, check=False, cwd=REPOSITORY
+    )
+    assert done.returncode == 5, done.stderr
+    assert "Traceback" not in done.stderr
+    written = changes(before, tree(logs))[0] - {".lock"}
+    assert len(written) < 14
+    undone = in_json("undo", full)
+    assert undone.exit_code == 0
+    assert changes(before, tree(logs))[0] <= {".lock"}
+
+
+# --- undo -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fixture", BUNDLED)
+def test_every_bundled_directory_is_as_it_was(fixture: str, tmp_path: Path) -> None:
+    source = Path(shutil.copytree(FIXTURES / fixture, tmp_path / fixture))
+    for directory in source.rglob("*-*"):
+        if directory.is_dir():
+            remove_snapshots(directory)
+    before = tree(source)
+    receipt = tmp_path / "receipt.jsonl"
+    written = rebuilt(source, receipt).document["totals"].get("written", 0)
+    assert receipt.exists() == (written > 0)
+    if not written:
+        return
+    undone = in_json("undo", receipt)
+    assert (undone.exit_code, undone.document["totals"]) == (0, {"removed": written})
+    appeared, vanished, changed = changes(before, tree(source))
+    assert {Path(name).name for name in appeared} <= {".lock"}
+    assert (vanished, {name for name in changed if not (source / name).is_dir()}) == (set(), set())
+    again = in_json("undo", receipt)
+    assert (again.exit_code, again.document["totals"]) == (0, {"absent": written})
+
+
+def test_from_out(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run = in_json("rebuild", FIXTURES / "kafka27-mixed", "--boundaries", "all", "--out", out)
+    other = out / "mixed-0" / "of somebody else"
+    other.write_text("")
+    undone = in_json("undo", run.document["receipt"])
+    assert undone.document["totals"] == {"removed": 23}
+    assert {path for path in out.rglob("*") if path.is_file()} == {other, Path(run.document["receipt"])}
+
+
+def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    before = tree(logs)
+    with live_broker(logs):
+        run = in_json("undo", receipt, "--dry-run")
+    assert (run.exit_code, run.document["totals"]) == (0, {"would_remove": 14})
+    assert run.codes == {"live-broker": 1}
+    assert tree(logs) == before
+
+
+def test_a_live_broker_is_refused(tmp_path: Path) -> None:
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    before = tree(logs)
+    with live_broker(logs):
+        run = in_json("undo", receipt)
+    assert (run.exit_code, run.codes, run.document["totals"]) == (3, {"refused": 1}, {"left": 14})
+    assert tree(logs) == before
+
+
+def test_what_was_changed_since_is_left(tmp_path: Path) -> None:
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    mixed = logs / "mixed-0"
+    flip(mixed / snapshot_name(583), 20)  # the time stays
+    (mixed / snapshot_name(1151)).write_bytes(EMPTY_SNAPSHOT)
+    same = mixed / snapshot_name(1662)
+    data = same.read_bytes()
+    same.unlink()
+    same.write_bytes(data)
+    os.utime(same, ns=(0, 1))
+    moved = mixed / snapshot_name(2181)
+    moved.rename(tmp_path / "moved")
+    moved.symlink_to(tmp_path / "moved")
+    (mixed / snapshot_name(2596)).unlink()
+    before = tree(logs)
+    run = in_json("undo", receipt)
+    assert run.exit_code == 1
+    left = {each["offset"]: each["reason"] for each in run.document["files"] if each["action"] == "left"}
+    assert sorted(left) == [583, 1151, 1662, 2181]
+    assert "was changed or replaced" in left[583]
+    assert "somebody else wrote it" in left[1662]
+    assert run.document["totals"] == {"left": 4, "removed": 9, "absent": 1}
+    assert run.codes == {"left-alone": 4}
+    assert (tmp_path / "moved").exists()
+    assert not changes(before, tree(logs))[0]
+    assert in_json("undo", receipt).document["totals"] == {"left": 4, "absent": 10}
+
+
+def test_a_link_on_the_way_is_not_followed(tmp_path: Path) -> None:
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    (logs / "mixed-0").rename(tmp_path / "mixed-0")
+    (logs / "mixed-0").symlink_to(tmp_path / "mixed-0")
+    before = tree(tmp_path / "mixed-0")
+    run = in_json("undo", receipt)
+    assert (run.exit_code, run.document["totals"]) == (1, {"removed": 2, "left": 12})
+    assert tree(tmp_path / "mixed-0") == before
+
+
+def set_aside_two(tmp_path: Path) -> tuple[Path, Path, dict[str, tuple[object, ...]]]:
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    for offset in (7045, 8231):
+        (logs / "mixed-0" / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
+    before = tree(logs)
+    run = rebuilt(logs, receipt, "--set-aside")
+    assert run.exit_code == 0
+    assert [each["set_aside"] is not None for each in run.partition("mixed-0")["boundaries"]].count(True) == 2
+    return logs, receipt, before
+
+
+def test_what_was_set_aside_returns(tmp_path: Path) -> None:
+    logs, receipt, before = set_aside_two(tmp_path)
+    run = in_json("undo", receipt)
+    assert (run.exit_code, run.document["totals"]) == (0, {"removed": 16})
+    assert [each["set_aside"]["action"] for each in run.document["files"] if each["set_aside"]] == ["put_back"] * 2
+    appeared, vanished, changed = changes(before, tree(logs))
+    assert (appeared, vanished, {name for name in changed if name.endswith("snapshot")}) == ({".lock"}, set(), set())
+    after = tree(logs)
+    again = in_json("undo", receipt)
+    assert (again.exit_code, again.document["totals"]) == (0, {"absent": 16})
+    assert tree(logs) == after
+
+
+def test_what_was_set_aside_stays_where_its_name_is_taken(tmp_path: Path) -> None:
+    logs, receipt, _ = set_aside_two(tmp_path)
+    (logs / "mixed-0" / snapshot_name(8231)).write_bytes(b"of a broker")
+    aside = logs / "mixed-0" / f"{snapshot_name(7045)}.set-aside.1"
+    aside.write_bytes(b"changed")
+    run = in_json("undo", receipt)
+    assert run.exit_code == 1
+    about = {each["offset"]: (each["action"], each["set_aside"]["action"]) for each in run.document["files"] if each["set_aside"]}
+    assert about == {7045: ("removed", "left"), 8231: ("left", "left")}
+    assert (logs / "mixed-0" / snapshot_name(8231)).read_bytes() == b"of a broker"
+    assert aside.read_bytes() == b"changed"
+    assert not (logs / "mixed-0" / snapshot_name(7045)).exists()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]\n", '{"schema":"snaprebuild.receipt/2"}\n', "\xff\n"])
+def test_what_is_no_receipt(text: str, tmp_path: Path) -> None:
+    receipt = tmp_path / "receipt"
+    receipt.write_text(text, encoding="latin-1")
+    run = snaprebuild("undo", receipt)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert "is no receipt: " in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("name", "../x"), ("name", "meta.properties"), ("offset", -1), ("sha256", "0"), ("size_bytes", "1"), ("partition", 77)],
+)
+def test_a_receipt_that_was_tampered_with(field: str, value: object, tmp_path: Path) -> None:
+    """Only files with the names of snapshots are ever removed, whatever stands in it."""
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    lines = receipt.read_text().splitlines()
+    at = next(number for number, line in enumerate(lines) if json.loads(line).get("step") == "write")
+    lines[at] = json.dumps({**json.loads(lines[at]), field: value})
+    receipt.write_text("\n".join(lines) + "\n")
+    before = tree(logs)
+    run = snaprebuild("undo", receipt)
+    assert run.exit_code == 2
+    assert f"line {at + 1}: expected a step" in run.stderr
+    assert tree(logs) == before
+
+
+# --- killed -----------------------------------------------------------------------------------------------------------------
+
+KILLS_ITSELF = """
+import itertools, os, signal, sys
+from snaprebuild.storage.file_calls import OS, FileCalls
+from snaprebuild.cli import main
+counter, last = itertools.count(), int(sys.argv.pop(1))
+def dying(name):
+    method = getattr(FileCalls, name)
+    def call(self, *arguments, **keywords):
+        if next(counter) == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return method(self, *arguments, **keywords)
+    return call
+for name in ("open", "fsync", "link", "rename_noreplace", "unlink"):
+    setattr(FileCalls, name, dying(name))
+main.main()
+"""
+"""Runs the command, which dies before its n-th call that changes something."""
+
+
+def killed_at(number: int, *arguments: object) -> int:
+    command = [COMMAND[0], "-c", KILLS_ITSELF, str(number), *map(str, arguments)]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=False).returncode
+
+
+@pytest.mark.parametrize("number", [1, 3, 6, 9, 12, 14, 15, 17, 40, 47, 61, 83])
+def test_a_run_that_was_killed_is_taken_back(number: int, tmp_path: Path) -> None:
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    for offset in (7045, 8231):
+        (logs / "mixed-0" / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
+    before = tree(logs)
+    assert killed_at(number, "rebuild", logs, "--receipt", receipt, "--set-aside") == -signal.SIGKILL
+    if receipt.exists():
+        assert in_json("undo", receipt).exit_code == 0
+    appeared, vanished, changed = changes(before, tree(logs))
+    assert {name for name in changed if name.endswith("snapshot")} == set()
+    assert vanished == set()
+    # A temporary file that was not whole yet is in no receipt; brokers ignore it and the next run removes it.
+    assert {name for name in appeared if not name.endswith(".tmp")} <= {".lock"}
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 20, 45, 46, 47, 48, 49, 50, 51, 52])
+def test_an_undo_that_was_killed_is_run_again(number: int, tmp_path: Path) -> None:
+    logs, receipt, before = set_aside_two(tmp_path)
+    killed_at(number, "undo", receipt)
+    run = in_json("undo", receipt)
+    assert (run.exit_code, actions(run) <= {"removed", "absent"}) == (0, True)
+    appeared, vanished, changed = changes(before, tree(logs))
+    assert (appeared, vanished, {name for name in changed if name.endswith("snapshot")}) == ({".lock"}, set(), set())
+
+
+def test_half_a_line_at_the_end(tmp_path: Path) -> None:
+    """What a power failure leaves: every prefix of a receipt is one, as long as its header is whole."""
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    data = receipt.read_bytes()
+    header = data.index(b"\n") + 1
+    for size in (header, header + 10, len(data) - 1, len(data) - 60):
+        cut = tmp_path / f"{size}.jsonl"
+        cut.write_bytes(data[:size])
+        run = in_json("undo", cut, "--dry-run")
+        assert run.exit_code == 0
+        assert run.document["ended"] is False
+        assert actions(run) <= {"would_remove"}

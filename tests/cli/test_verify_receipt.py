@@ -1,0 +1,153 @@
+"""``verify --receipt``: which of our files are still there, and why the others are not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from command import Run, live_broker, snaprebuild
+from documents import check
+from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapshots, snapshot_name, tree, write_partition
+from manifests import FIXTURES
+
+
+def told(receipt: Path) -> Run:
+    run = snaprebuild("verify", "--receipt", receipt, "--output", "json")
+    check(run.document)
+    assert run.document["schema"] == "snaprebuild.verify-receipt/1"
+    assert run.document["exit_code"] == run.exit_code
+    return run
+
+
+def rebuilt(logs: Path, receipt: Path, *options: object) -> None:
+    run = snaprebuild("rebuild", logs, "--receipt", receipt, *options)
+    assert run.exit_code == 0, run.stderr
+
+
+def reasons(run: Run) -> dict[int, str]:
+    return {each["offset"]: f"{each['status']}: {each['reason']}" for each in run.document["files"] if each["status"] != "kept"}
+
+
+def of_ten_segments(tmp_path: Path) -> tuple[Path, Path]:
+    """One batch in each, base offsets 0 to 9; all snapshots from 1 to the log end 10 are ours."""
+    logs, receipt = make_log_dir(tmp_path / "logs", recovery_points={"t-0": 10}), tmp_path / "receipt.jsonl"
+    write_partition(logs / "t-0", {offset: batch(offset, producer_id=7, sequence=offset) for offset in range(10)})
+    for offset in range(10):
+        (logs / "t-0" / f"{offset:020d}.index").write_bytes(b"")
+    rebuilt(logs, receipt)
+    return logs, receipt
+
+
+def test_all_of_them(tmp_path: Path) -> None:
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    before = tree(tmp_path)
+    with live_broker(logs):
+        run = told(receipt)
+    assert (run.exit_code, run.document["totals"], run.codes) == (0, {"kept": 14}, {"live-broker": 1})
+    assert {name: facts for name, facts in tree(tmp_path).items() if facts != before.get(name)} == {}
+    shown = snaprebuild("verify", "--receipt", receipt)
+    assert shown.exit_code == 0
+    assert "14 snapshots written: 14 kept" in shown.stdout
+
+
+def test_what_a_broker_takes_is_explained(tmp_path: Path) -> None:
+    """Retention deletes what lies below the log start; the snapshot at the log end goes when the log has grown past it."""
+    logs, receipt = of_ten_segments(tmp_path)
+    for offset in range(3):
+        (logs / "t-0" / f"{offset:020d}.log").unlink()
+    remove_snapshots(logs / "t-0", 1, 2, 3, 10)
+    with (logs / "t-0" / f"{9:020d}.log").open("ab") as last:
+        last.write(batch(10, producer_id=7, sequence=10))
+    run = told(receipt)
+    assert run.exit_code == 0
+    below = "removed: the log now starts at 3: a broker deletes snapshots at or below that"
+    assert reasons(run) == {
+        **dict.fromkeys((1, 2, 3), below),
+        10: "removed: no segment begins there: a broker removes such snapshots when it starts",
+    }
+    assert run.codes == {"taken-by-broker": 4}
+
+
+def test_a_log_that_was_cut(tmp_path: Path) -> None:
+    logs, receipt = of_ten_segments(tmp_path)
+    for offset in (8, 9):
+        (logs / "t-0" / f"{offset:020d}.log").unlink()
+        (logs / "t-0" / f"{offset:020d}.index").unlink()
+    remove_snapshots(logs / "t-0", 9, 10)
+    run = told(receipt)
+    assert run.exit_code == 0
+    assert set(reasons(run).values()) == {"removed: the log now ends at 8: it was cut, and the snapshots above with it"}
+
+
+def test_what_nobody_explains_is_a_finding(tmp_path: Path) -> None:
+    logs, receipt = of_ten_segments(tmp_path)
+    partition = logs / "t-0"
+    remove_snapshots(partition, 4)
+    (partition / snapshot_name(5)).write_bytes(EMPTY_SNAPSHOT)
+    data = (partition / snapshot_name(6)).read_bytes()
+    (partition / snapshot_name(6)).unlink()
+    (partition / snapshot_name(6)).write_bytes(data)
+    os.utime(partition / snapshot_name(6), ns=(0, 1))
+    (partition / snapshot_name(7)).rename(tmp_path / "moved")
+    (partition / snapshot_name(7)).symlink_to(tmp_path / "moved")
+    run = told(receipt)
+    assert run.exit_code == 5, "what cannot be read weighs most"
+    found = reasons(run)
+    assert found[4] == "removed: it is still due, and a broker had no reason to remove it"
+    assert found[5].startswith("replaced: a broker had no reason to write it")
+    assert found[7].startswith("unreadable: ")
+    assert sorted(found) == [4, 5, 7], "with the same bytes it is kept, whoever wrote it"
+    assert run.codes == {"lost-snapshot": 2, "storage-failed": 1}
+    assert "Snapshots that are not as they were written" in snaprebuild("verify", "--receipt", receipt).stdout
+
+
+def test_what_the_start_removes_for_a_missing_index(tmp_path: Path) -> None:
+    """``LogLoader`` recovers a segment without an offset index, and its own replay takes every snapshot above away."""
+    logs, receipt = make_log_dir(tmp_path / "logs", recovery_points={"t-0": 10}), tmp_path / "receipt.jsonl"
+    write_partition(logs / "t-0", {offset: batch(offset, producer_id=7, sequence=offset) for offset in range(10)})
+    for offset in (0, 1, 2, 3, 5, 6, 7, 8, 9):
+        (logs / "t-0" / f"{offset:020d}.index").write_bytes(b"")
+    assert snaprebuild("rebuild", logs, "--receipt", receipt).exit_code == 1
+    remove_snapshots(logs / "t-0", 6, 7)
+    (logs / "t-0" / snapshot_name(5)).write_bytes(EMPTY_SNAPSHOT)  # stands for the broker's own
+    run = told(receipt)
+    found = reasons(run)
+    assert set(found) == {5, 6, 7}
+    assert {found[offset] for offset in (6, 7)} == {
+        "removed: the start of the broker removes it, because an offset index was missing below: it is due again"
+    }
+    assert found[5].startswith("replaced: the start of the broker rebuilds it")
+    assert run.exit_code == 1
+
+
+def test_a_partition_that_was_deleted(tmp_path: Path) -> None:
+    logs, receipt = of_ten_segments(tmp_path)
+    (logs / "t-0").rename(tmp_path / "elsewhere")
+    run = told(receipt)
+    assert (run.exit_code, set(reasons(run).values())) == (0, {"removed: its partition directory is gone"})
+
+
+def test_files_in_out(tmp_path: Path) -> None:
+    receipt = tmp_path / "receipt.jsonl"
+    rebuilt(FIXTURES / "magicup", receipt, "--out", tmp_path / "out", "--boundaries", "all")
+    assert told(receipt).document["totals"] == {"kept": 7}
+    next((tmp_path / "out").rglob("*.snapshot")).unlink()
+    run = told(receipt)
+    assert (run.exit_code, run.codes) == (1, {"lost-snapshot": 1})
+
+
+def test_what_was_undone(tmp_path: Path) -> None:
+    _, receipt = of_ten_segments(tmp_path)
+    assert snaprebuild("undo", receipt).exit_code == 0
+    run = told(receipt)
+    assert (run.exit_code, run.document["totals"]) == (1, {"removed": 10})
+
+
+@pytest.mark.parametrize("more", [("fixtures/magic0",), ("--topic", "t"), ("--offsets", "1")])
+def test_it_takes_no_path(more: tuple[str, ...], tmp_path: Path) -> None:
+    _, receipt = of_ten_segments(tmp_path)
+    run = snaprebuild("verify", "--receipt", receipt, *more)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert "--receipt names the files by itself" in run.stderr

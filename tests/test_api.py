@@ -1,0 +1,58 @@
+"""The public names: each exists, says what it is, and stands on the page."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+
+import pytest
+from manifests import REPOSITORY
+
+import formats
+import snaprebuild
+
+PUBLIC = [("snaprebuild", name) for name in snaprebuild.__all__ if not name.startswith("__")]
+PUBLIC += [
+    (f"formats.{module}", name) for module in formats.__all__ for name in importlib.import_module(f"formats.{module}").__all__
+]
+
+
+def test_the_page_is_current() -> None:
+    done = subprocess.run(
+        [sys.executable, REPOSITORY / "scripts" / "api-page", "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("module", "name"), PUBLIC, ids=".".join)
+def test_a_public_name_says_what_it_is(module: str, name: str) -> None:
+    value = getattr(importlib.import_module(module), name)
+    assert f"### {module}.{name}\n" in (REPOSITORY / "docs" / "api.md").read_text()
+    if not (inspect.isclass(value) or inspect.isfunction(value)):
+        return
+    assert inspect.getdoc(value), "no docstring"
+    functions = (
+        [value]
+        if inspect.isfunction(value)
+        else [each for key, each in vars(value).items() if inspect.isfunction(each) and not key.startswith("_")]
+    )
+    for function in functions:
+        signature = inspect.signature(function)
+        assert signature.return_annotation is not signature.empty, function
+        for parameter in list(signature.parameters.values())[inspect.isclass(value) :]:
+            assert parameter.annotation is not parameter.empty, (function, parameter.name)
+
+
+def test_the_package_has_its_names_and_no_others() -> None:
+    assert dir(snaprebuild) == snaprebuild.__all__ == sorted(snaprebuild.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'rebuild_everything'"):
+        _ = snaprebuild.rebuild_everything  # type: ignore[attr-defined]
+
+
+def test_every_error_that_the_library_may_raise_is_public() -> None:
+    raised = inspect.getdoc(snaprebuild.ensure_snapshot).split("Raises:")[1]  # type: ignore[union-attr]
+    named = {word.strip(",:") for word in raised.split() if word.strip(",:").endswith("Error")}
+    assert len(named) >= 4
+    assert named <= set(snaprebuild.__all__)

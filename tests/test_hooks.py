@@ -1,0 +1,253 @@
+"""``ensure_snapshot``: what an uploader gets, and what it is refused."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from log_dirs import (
+    EMPTY_SNAPSHOT,
+    batch,
+    copy_of,
+    entries_in,
+    flip,
+    make_log_dir,
+    remove_snapshots,
+    snapshot_name,
+    tree,
+    truth,
+    write_partition,
+)
+from manifests import FIXTURES, REPOSITORY, PartitionFixture
+
+import snaprebuild
+from snaprebuild import Origin, SnapshotClass, SnapshotRefusedError, UsageError, ensure_snapshot
+
+EARLY = 0
+"""As-of of a time when nothing had expired."""
+
+
+def test_every_boundary_of_every_bundled_partition(partition_fixture: PartitionFixture) -> None:
+    """Kafka's own classes say what is right. Without the files of a broker around it, as with them."""
+    directory = partition_fixture.directory
+    before = tree(directory)
+    for segment in partition_fixture.segments:
+        if segment.snapshot_offset == 0:
+            continue
+        ensured = ensure_snapshot(
+            directory, segment.snapshot_offset, as_of_ms=EARLY, replay_from="log-start", allow_unproven=True, allow_unsound=True
+        )
+        assert entries_in(ensured.data) == segment.entries
+        assert (ensured.offset, ensured.entries) == (segment.snapshot_offset, len(segment.entries))
+        if ensured.origin is Origin.ON_DISK:
+            assert ensured.path is not None
+            assert Path(ensured.path).read_bytes() == ensured.data
+        else:
+            assert ensured.path is None
+    assert tree(directory) == before
+
+
+def test_as_it_is_called(partition_fixture: PartitionFixture) -> None:
+    """With no more than what must be said: what is given is right, and the rest is refused for a reason."""
+    if partition_fixture.segments[0].base_offset > 0:
+        return  # Kafka's answer begins at the first segment on disk, and the snapshot there knows more
+    for segment in partition_fixture.segments:
+        if segment.snapshot_offset == 0:
+            continue
+        arguments = (partition_fixture.directory, segment.snapshot_offset)
+        if ensure_snapshot(*arguments, as_of_ms=EARLY, allow_unsound=True).snapshot_class is SnapshotClass.UNSOUND:
+            doubtful = ("compacted", "__", "bad-crc")  # where the cleaner was, and a damaged one
+            assert any(each in partition_fixture.partition for each in doubtful)
+            with pytest.raises(SnapshotRefusedError, match="it would be UNSOUND"):
+                ensure_snapshot(*arguments, as_of_ms=EARLY)
+        else:
+            ensured = ensure_snapshot(*arguments, as_of_ms=EARLY)
+            assert entries_in(ensured.data) == segment.entries
+            assert ensured.snapshot_class is SnapshotClass.EXACT
+
+
+def test_the_file_on_disk_where_it_is_proven_right(tmp_path: Path) -> None:
+    mixed = copy_of("kafka4-mixed", tmp_path) / "mixed-0"
+    offset = sorted(truth("kafka4-mixed", "mixed-0"))[2]
+    right = ensure_snapshot(mixed, offset, as_of_ms=EARLY)
+    assert (right.origin, right.snapshot_class) == (Origin.ON_DISK, SnapshotClass.EXACT)
+    assert right.data == (mixed / snapshot_name(offset)).read_bytes()
+    for wrong, said in ((EMPTY_SNAPSHOT, "false empty"), (b"torn", "expected at least 10 bytes, found 4 bytes")):
+        (mixed / snapshot_name(offset)).write_bytes(wrong)
+        rebuilt = ensure_snapshot(mixed, offset, as_of_ms=EARLY)
+        assert (rebuilt.origin, rebuilt.path) == (Origin.REBUILT, None)
+        assert entries_in(rebuilt.data) == truth("kafka4-mixed", "mixed-0")[offset]
+        assert rebuilt.reasons[-1].startswith("the file on disk is not taken: ")
+        assert said in rebuilt.reasons[-1]
+
+
+def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
+    mixed = copy_of("kafka4-mixed", tmp_path) / "mixed-0"
+    offset = min(truth("kafka4-mixed", "mixed-0"))
+    path = mixed / snapshot_name(offset)
+    path.rename(tmp_path / "moved")
+    path.symlink_to(tmp_path / "moved")
+    with pytest.raises((SnapshotRefusedError, snaprebuild.ReadFailedError)):
+        ensure_snapshot(mixed, offset, as_of_ms=EARLY)
+
+
+def test_no_unsound_one_without_being_asked(tmp_path: Path) -> None:
+    mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
+    flip(mixed / f"{2181:020d}.log", 61 + 20)
+    assert ensure_snapshot(mixed, 2181, as_of_ms=EARLY).snapshot_class is SnapshotClass.EXACT
+    for options in ({}, {"allow_unproven": True}):
+        with pytest.raises(SnapshotRefusedError, match="it would be UNSOUND") as refused:
+            ensure_snapshot(mixed, 2596, as_of_ms=EARLY, **options)
+        assert refused.value.snapshot_class == "UNSOUND"
+        assert "the checksum of the batch" in refused.value.reasons[0]
+        assert refused.value.bytes_read > 0
+        assert refused.value.exit_code == 3
+    assert ensure_snapshot(mixed, 2596, as_of_ms=EARLY, allow_unsound=True).snapshot_class is SnapshotClass.UNSOUND
+    assert ensure_snapshot(mixed, 2596, as_of_ms=EARLY, check_crc=False).snapshot_class is SnapshotClass.EXACT
+
+
+def test_nothing_above_what_a_broker_throws_at(tmp_path: Path) -> None:
+    logs = make_log_dir(tmp_path / "logs")
+    poison = batch(1, producer_id=7, sequence=1)
+    segments = {0: batch(0, producer_id=7, attributes=0x10), 1: poison, 2: batch(2, producer_id=8)}
+    write_partition(logs / "t-0", segments)
+    assert ensure_snapshot(logs / "t-0", 1).entries == 1
+    with pytest.raises(SnapshotRefusedError, match="InvalidTxnStateException"):
+        ensure_snapshot(logs / "t-0", 2, allow_unsound=True)
+
+
+def test_a_byte_budget(tmp_path: Path) -> None:
+    mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
+    sizes = [path.stat().st_size for path in sorted(mixed.glob("*.log"))][:3]
+    offset = sorted(truth("kafka27-mixed", "mixed-0"))[2]
+    whole = ensure_snapshot(mixed, offset, as_of_ms=EARLY, byte_budget=sum(sizes))
+    assert whole.bytes_read == sum(sizes)
+    with pytest.raises(SnapshotRefusedError, match=f"{sum(sizes)} bytes .* the budget is {sum(sizes) - 1}") as refused:
+        ensure_snapshot(mixed, offset, as_of_ms=EARLY, byte_budget=sum(sizes) - 1)
+    assert refused.value.bytes_read == 0
+    with pytest.raises(SnapshotRefusedError, match="the budget is 0"):
+        ensure_snapshot(mixed, 8231, byte_budget=0)
+
+
+@pytest.mark.parametrize("offset", [1151, 8231])
+def test_a_deadline(offset: int, tmp_path: Path) -> None:
+    mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
+    with pytest.raises(SnapshotRefusedError, match="the deadline has passed") as refused:
+        ensure_snapshot(mixed, offset, deadline=time.monotonic())
+    assert refused.value.bytes_read == 0
+    assert ensure_snapshot(mixed, offset, deadline=time.monotonic() + 60).offset == offset
+
+
+def test_a_deadline_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked before each block, so that no segment is read behind it."""
+    mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
+    first = sorted(mixed.glob("*.log"))[0].stat().st_size
+    ticks = iter(range(10_000))
+    monkeypatch.setattr("snaprebuild.storage.segment_file.time.monotonic", lambda: float(next(ticks)))
+    with pytest.raises(SnapshotRefusedError, match="the deadline has passed") as refused:
+        ensure_snapshot(mixed, 1662, as_of_ms=EARLY, deadline=1.5)
+    assert first <= refused.value.bytes_read < sum(path.stat().st_size for path in mixed.glob("*.log"))
+
+
+def test_out(tmp_path: Path) -> None:
+    mixed, out = copy_of("kafka27-mixed", tmp_path) / "mixed-0", tmp_path / "out"
+    before = tree(mixed)
+    ensured, again = (ensure_snapshot(mixed, 1151, as_of_ms=EARLY, out=out) for _ in range(2))
+    assert ensured == again
+    assert ensured.path == str(out / snapshot_name(1151))
+    assert (out / snapshot_name(1151)).read_bytes() == ensured.data
+    assert [path.name for path in out.iterdir()] == [snapshot_name(1151)]
+    (out / snapshot_name(583)).write_bytes(EMPTY_SNAPSHOT)
+    with pytest.raises(SnapshotRefusedError, match="another file of this name is there"):
+        ensure_snapshot(mixed, 583, as_of_ms=EARLY, out=out)
+    for inside in (mixed, mixed / "out", mixed.parent, mixed.parent / "out"):
+        with pytest.raises(SnapshotRefusedError, match="leads into"):
+            ensure_snapshot(mixed, 583, as_of_ms=EARLY, out=inside)
+    assert tree(mixed) == before
+
+
+def test_many_threads_at_once(tmp_path: Path) -> None:
+    mixed, out = copy_of("kafka27-mixed", tmp_path) / "mixed-0", tmp_path / "out"
+    remove_snapshots(mixed)
+    expected = truth("kafka27-mixed", "mixed-0")
+    offsets = [*expected, *expected]
+    with ThreadPoolExecutor(8) as threads:
+        results = list(threads.map(lambda offset: ensure_snapshot(mixed, offset, as_of_ms=EARLY, out=out), offsets))
+    assert [entries_in(each.data) for each in results] == [expected[offset] for offset in offsets]
+    assert sorted(path.name for path in out.iterdir()) == sorted(map(snapshot_name, expected))
+
+
+@pytest.mark.parametrize(
+    ("directory", "offset", "options", "said"),
+    [
+        ("nowhere-0", 1151, {}, "does not exist"),
+        ("mixed-0", 0, {}, "neither the base offset"),
+        ("mixed-0", 1152, {}, "neither the base offset"),
+        ("mixed-0", 8230, {}, "nor the log end, which is 8231"),
+        ("mixed-0", 1151, {"replay_from": "nowhere"}, "expected one of auto, window, log-start"),
+        ("mixed-0", 1151, {"byte_budget": -1}, "a budget of 0 or more"),
+        ("mixed-0", 1151, {"jobs": 0}, "jobs of 1 or more"),
+    ],
+)
+def test_what_makes_no_sense(directory: str, offset: int, options: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        ensure_snapshot(FIXTURES / "kafka27-mixed" / "logs" / directory, offset, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["kafka27-mixed/logs", "kafka27-mixed"])
+def test_one_partition_and_no_more(name: str) -> None:
+    with pytest.raises(SnapshotRefusedError, match="is no partition directory"):
+        ensure_snapshot(FIXTURES / name, 1151)
+
+
+def test_a_directory_that_a_broker_deletes_is_refused(tmp_path: Path) -> None:
+    mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
+    doomed = mixed.rename(mixed.with_name(f"mixed-0.{'0' * 32}-delete"))
+    with pytest.raises(SnapshotRefusedError, match="will delete"):
+        ensure_snapshot(doomed, 1151)
+
+
+def test_it_configures_nothing_and_starts_nothing() -> None:
+    code = f"""
+import logging, multiprocessing, sys, threading
+from snaprebuild import ensure_snapshot
+ensure_snapshot({str(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0")!r}, 1151)
+assert not logging.getLogger().handlers and not logging.getLogger("snaprebuild").handlers
+assert threading.active_count() == 1 and not multiprocessing.active_children()
+assert not {{"typer", "rich", "click", "boto3"}} & {{name.split(".")[0] for name in sys.modules}}
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_example_uploader(tmp_path: Path) -> None:
+    mixed, target = copy_of("kafka27-mixed", tmp_path) / "mixed-0", tmp_path / "tier"
+    command = [sys.executable, REPOSITORY / "scripts" / "upload-segments", mixed, target]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    segments = sorted(mixed.glob("*.log"))
+    assert done.stdout.count("rebuilt, EXACT") == 12
+    assert done.stdout.count("on_disk, EXACT") == 2
+    expected = truth("kafka27-mixed", "mixed-0")
+    for segment, following in itertools.pairwise(segments):
+        assert (target / segment.name).read_bytes() == segment.read_bytes()
+        assert entries_in((target / f"{segment.stem}.snapshot").read_bytes()) == expected[int(following.stem)]
+    assert len(list(target.iterdir())) == 2 * (len(segments) - 1)
+    flip(mixed / f"{2181:020d}.log", 61 + 20)
+    again = subprocess.run(
+        [*command[:-1], tmp_path / "again"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        check=False,
+    )
+    assert "00000000000000002181.log: not uploaded: " in again.stderr
+    assert again.stdout.count("\n") == 4
