@@ -102,8 +102,8 @@ def tree(root: Path) -> dict[str, tuple[object, ...]]:
 
 
 def files_below(root: Path) -> set[str]:
-    """Paths of all files but receipts, relative."""
-    paths = (path for path in root.rglob("*") if not path.is_dir() and not path.name.startswith("snaprebuild-receipt-"))
+    """Paths of all files, relative."""
+    paths = (path for path in root.rglob("*") if not path.is_dir())
     return {str(path.relative_to(root)) for path in paths}
 
 

@@ -155,8 +155,8 @@ ReceiptFile = Annotated[
     typer.Option(
         "--receipt",
         metavar="FILE",
-        help="Receipt of what is written, for `undo` and `verify --receipt`; never replaced. Default: a new file in --out, else in "
-        "$XDG_STATE_HOME/snaprebuild (~/.local/state/snaprebuild).",
+        help="Receipt of what is written, for `undo` and `verify --receipt`; never replaced. Default: a new file in "
+        "$XDG_STATE_HOME/snaprebuild (~/.local/state/snaprebuild); without a home, in --out or the current directory.",
     ),
 ]
 Jobs = Annotated[

@@ -42,26 +42,34 @@ INT64_MAX = 2**63 - 1
 
 
 def default_receipt_path(out: str | None) -> str:
-    """Where a receipt goes if nobody says: into ``--out``, else into the state directory of the user, never among a broker's files.
+    """Where a receipt goes if nobody says: into the state directory of the user, never among a broker's files.
 
-    A broker passes over plain files in its ``log.dirs`` (``LogManager.loadLogs`` takes directories only), so that neither place harms one.
+    Not into ``--out``, which holds snapshots and nothing else, unless the user has no home that can be written to (service accounts often
+    have none); in place it is the current directory then.
 
     Args:
         out: the directory that the run writes to; None in place.
 
     Raises:
-        UsageError: the user has no home, and no XDG_STATE_HOME says where else.
+        UsageError: neither can be written to.
     """
-    directory = out
+    home = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(home):
+        home = os.path.join(os.path.expanduser("~"), ".local", "state")
+    places = [os.path.join(home, "snaprebuild")] if os.path.isabs(home) else []
+    places.append(os.getcwd() if out is None else out)
+    directory = next((place for place in places if _can_be_written(place)), None)
     if directory is None:
-        home = os.environ.get("XDG_STATE_HOME", "")
-        if not os.path.isabs(home):
-            home = os.path.join(os.path.expanduser("~"), ".local", "state")
-        if not os.path.isabs(home):
-            raise UsageError("there is no home directory for the receipt: say --receipt FILE")
-        directory = os.path.join(home, "snaprebuild")
+        raise UsageError(f"a receipt can be written neither to {' nor to '.join(places)}: say --receipt FILE")
     now = datetime.datetime.now(datetime.UTC)
     return os.path.join(directory, f"snaprebuild-receipt-{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}.jsonl")
+
+
+def _can_be_written(directory: str) -> bool:
+    """Whether files can be made there, or the directory itself in the nearest one above it that exists."""
+    while not os.path.lexists(directory) and os.path.dirname(directory) != directory:
+        directory = os.path.dirname(directory)
+    return os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK)
 
 
 # ------------------------------------------------------------------------------------------------------------------ writing
