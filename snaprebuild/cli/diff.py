@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["diff"]
 
-ENTRIES_SHOWN_MAX = 20
+ENTRIES_SHOWN_MAX = 10
 
 
 def diff(
