@@ -53,7 +53,7 @@ EXAMPLES = {
         "dump /var/lib/kafka/orders-0/00000000000000000000.log --deep",
         "dump /var/lib/kafka/orders-0/*.snapshot --output json",
     ),
-    "diff": ("diff orders-0/00000000000000008231.snapshot rebuilt/orders-0/00000000000000008231.snapshot",),
+    "diff": ("diff orders-0/00000000000000008231.snapshot rebuilt.snapshot",),
 }
 """What a help ends with: commands that do something useful as they stand."""
 
