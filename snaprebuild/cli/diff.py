@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options import AsOf, ExpirationMs, OutputFormat, OutputOption, Report, Verbose, as_of_ms, check_paths
+from snaprebuild.cli.options import INT64_MAX, OutputFormat, OutputOption, Report, Verbose, WholeNumber, as_of_ms, check_paths
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,13 +16,30 @@ if TYPE_CHECKING:
 
 __all__ = ["diff"]
 
-ENTRIES_SHOWN_MAX = 20
+ENTRIES_SHOWN_MAX = 10
 
 
 def diff(
     files: Annotated[list[str] | None, typer.Argument(metavar="A B", hidden=True)] = None,
-    as_of: AsOf = None,
-    expiration_ms: ExpirationMs = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="TIME",
+            help="Leave out what has expired at this moment: ISO 8601 (UTC where it names no zone), milliseconds since 1970, or now. "
+            "Default: now where --expiration-ms is given, else nothing is left out.",
+        ),
+    ] = None,
+    expiration_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--expiration-ms",
+            metavar="MS",
+            click_type=WholeNumber(1, INT64_MAX),
+            help="Milliseconds after which the broker forgets an idle producer. Default: 86400000 (one day). Risk: less than the "
+            "broker uses hides producers that it would load.",
+        ),
+    ] = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
     verbose: Verbose = 0,

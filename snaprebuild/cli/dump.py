@@ -49,7 +49,11 @@ def dump(
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", hidden=True)] = None,
     kind: Annotated[
         Kind | None,
-        typer.Option("--as", show_default=False, help="What every FILE is. Default: what its name says, else its first bytes."),
+        typer.Option(
+            "--as",
+            metavar="KIND",
+            help=f"What every FILE is: {', '.join(Kind)}. Default: what its name says, else its first bytes.",
+        ),
     ] = None,
     deep: Annotated[bool, typer.Option("--deep", help="Show each record of a batch, decompressed. Default: batches only.")] = False,
     payload: Annotated[

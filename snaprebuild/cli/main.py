@@ -59,7 +59,7 @@ EXAMPLES = {
         "dump /var/lib/kafka/orders-0/00000000000000000000.log --deep",
         "dump /var/lib/kafka/orders-0/*.snapshot --output json",
     ),
-    "diff": ("diff orders-0/00000000000000008231.snapshot rebuilt/orders-0/00000000000000008231.snapshot",),
+    "diff": ("diff orders-0/00000000000000008231.snapshot rebuilt.snapshot",),
     "explain": ("explain /var/lib/kafka --producer-id 4711", "explain /var/lib/kafka/orders-0 --producer-id 4711 --sequence 15"),
     "transactions": ("transactions /var/lib/kafka",),
 }

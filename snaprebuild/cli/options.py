@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from snaprebuild.operations.source import Selection, Source
 
 __all__ = [
+    "INT64_MAX",
     "AsOf",
     "ExpirationMs",
     "Jobs",
@@ -31,6 +32,7 @@ __all__ = [
     "ServerProperties",
     "Topic",
     "Verbose",
+    "WholeNumber",
     "as_of_ms",
     "check_paths",
     "offsets_range",

@@ -93,7 +93,7 @@ class _Walk:
 def check_offset_index(log: SegmentFile, offset: np.ndarray, position: np.ndarray) -> IndexCheck:
     """Whether a batch begins at the position of each entry, and one at or behind it ends with its offset.
 
-    The batch at the position itself need not end with it: before 4.0 a broker that appends several batches at once, as a follower does,
+    The batch at the position itself need not end with it: an older broker that appends several batches at once, as a follower does,
     names the first position and the last offset.
 
     Args:

@@ -89,23 +89,23 @@ def test_every_kind_is_among_the_bundled_files() -> None:
 
 
 def test_segments_have_the_batches_that_kafka_counts() -> None:
-    for partition in partition_fixtures():
-        if partition.fixture == "damaged":
-            continue
-        segments = partition.manifest["segments"]
-        _, lines = in_lines(*(partition.directory / segment["segment"] for segment in segments))
-        counts: list[int] = []
-        last: list[int] = []
-        for line in lines:
-            if line["item"] == "file":
-                counts.append(0)
-                last.append(line["offset"] - 1)
-            elif line["item"] in ("batch", "legacy_batch"):
-                counts[-1] += 1
-                last[-1] = line.get("last_offset", line.get("offset"))
-        assert counts == [segment["batches"] for segment in segments]
-        ends = [segment["next_offset"] for segment in segments if segment["batches"]]
-        assert [offset + 1 for offset, count in zip(last, counts, strict=True) if count] == ends
+    segments = {
+        str(each.directory / segment["segment"]): segment
+        for each in partition_fixtures()
+        if each.fixture != "damaged"
+        for segment in each.manifest["segments"]
+    }
+    _, lines = in_lines(*segments)
+    counts: Counter[str] = Counter()
+    ends = {}
+    for line in lines:
+        if line["item"] == "file":
+            path = line["file"]
+        elif line["item"] in ("batch", "legacy_batch"):
+            counts[path] += 1
+            ends[path] = line["last_offset" if line["item"] == "batch" else "offset"] + 1
+    assert {path: counts[path] for path in segments} == {path: segment["batches"] for path, segment in segments.items()}
+    assert ends == {path: segment["next_offset"] for path, segment in segments.items() if segment["batches"]}
 
 
 def test_snapshots_have_the_entries_of_the_manifest() -> None:

@@ -177,6 +177,9 @@ def run_main(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 
 # --- help ------------------------------------------------------------------------------------------------------------------
 
+OPERANDS = {"dump": "FILE is a segment, an index, a snapshot", "diff": "A and B are snapshot files of any name"}
+"""What the text of a verb says of its operands, where they are no PATH."""
+
 RISKY = {"--set-aside", "--crc", "--drop-expired", "--allow-unproven", "--expiration-ms", "--replay-from"}
 """Options with which a snapshot may become wrong, or a way back is lost."""
 
@@ -187,7 +190,7 @@ def test_each_option_tells_its_default_and_its_risk(verb: str) -> None:
         assert re.search(r"Default: .+\.$", option.help or ""), option.opts
         assert ("Risk" in (option.help or "")) == (option.opts[0] in RISKY), option.opts
         assert option.help is not None
-        if not option.help.startswith(("table", "missing", "auto", "check")):  # the names of values
+        if not option.help.startswith(("table", "text", "missing", "auto", "check")):  # the names of values
             assert option.help[0].isupper()
 
 
@@ -199,7 +202,9 @@ def test_the_help_calls_the_command_by_its_name(verb: str | None) -> None:
     assert "python" not in run.stdout
     assert max(map(len, run.stdout.splitlines())) <= 80
     if verb not in (None, "undo"):
-        assert "PATH is a partition directory, a log directory, or any directory above them" in " ".join(run.stdout.split())
+        assert OPERANDS.get(verb, "PATH is a partition directory, a log directory, or any directory above them") in " ".join(
+            run.stdout.split()
+        )
 
 
 def test_without_a_verb_the_help_is_shown() -> None:

@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 from command import COMMAND, Run, in_json, live_broker, snaprebuild
 from documents import validator_of
-from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, flip, remove_snapshots, snapshot_name, tree
+from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, files_below, flip, remove_snapshots, snapshot_name, tree
 from manifests import FIXTURES, REPOSITORY
+
+from snaprebuild.errors import UsageError
+from snaprebuild.operations.receipt import default_receipt_path
 
 BUNDLED = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
 
@@ -75,14 +78,28 @@ def test_a_run_that_writes_nothing_leaves_none(tmp_path: Path) -> None:
 
 
 def test_where_it_goes_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ``--out`` names holds snapshots and nothing else."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     logs = copy_of("kafka27-mixed", tmp_path)
     here = Path(in_json("rebuild", logs).document["receipt"])
     there = Path(in_json("rebuild", logs, "--boundaries", "all", "--out", tmp_path / "out").document["receipt"])
-    assert here.parent == tmp_path / "state" / "snaprebuild"
-    assert there.parent == tmp_path / "out"
+    assert here.parent == there.parent == tmp_path / "state" / "snaprebuild"
+    assert all(name.endswith(".snapshot") for name in files_below(tmp_path / "out"))
     assert not [name for name in tree(logs) if "receipt" in name]
     assert steps(there)[0]["in_place"] is False
+
+
+def test_where_it_goes_for_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    monkeypatch.chdir(tmp_path)
+    logs, out = copy_of("kafka27-mixed", tmp_path), tmp_path / "out"
+    assert Path(default_receipt_path(str(out))).parent == out
+    assert Path(default_receipt_path(None)).parent == tmp_path
+    receipt = Path(in_json("rebuild", logs, "--boundaries", "all", "--out", out).document["receipt"])
+    assert receipt.parent == out
+    with pytest.raises(UsageError, match="say --receipt FILE"):
+        default_receipt_path(str(tmp_path / "file" / "out"))
 
 
 def test_one_that_cannot_stand_there_ends_the_run_before_it_begins(tmp_path: Path) -> None:
@@ -154,7 +171,7 @@ def test_from_out(tmp_path: Path) -> None:
     other.write_text("")
     undone = in_json("undo", run.document["receipt"])
     assert undone.document["totals"] == {"removed": 23}
-    assert {path for path in out.rglob("*") if path.is_file()} == {other, Path(run.document["receipt"])}
+    assert {path for path in out.rglob("*") if path.is_file()} == {other}
 
 
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:

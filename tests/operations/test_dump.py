@@ -1,0 +1,105 @@
+"""Damage of any kind in any file: dump tells of it or shows what it says, and never fails itself; and what it holds has a bound."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from log_dirs import batch, batch_positions
+from manifests import FIXTURES
+
+from formats.file_kind import DumpedKind
+from snaprebuild.cli.dump_output import JsonLines, TextLines
+from snaprebuild.operations.dump import dump_file
+from snaprebuild.operations.dump_items import Dump, DumpRequest, ItemForm
+from snaprebuild.operations.findings import Severity
+
+FILES = sorted(
+    {
+        next(FIXTURES.rglob(pattern))
+        for pattern in ("*.index", "*.timeindex", "*.txnindex", "*.checkpoint", "leader-epoch-checkpoint", "recovery-point*")
+    }
+    | {
+        next(FIXTURES.rglob(pattern))
+        for pattern in ("partition.metadata", "meta.properties", ".kafka_cleanshutdown", "quorum-state")
+    }
+    | {next((FIXTURES / name).rglob("*.log")) for name in ("magic0", "magic1", "kafka27-mixed", "txn-state4")}
+    | {max((FIXTURES / "kafka27-mixed").rglob("*.snapshot"))}
+)
+
+
+def lines_of(dump: Dump) -> tuple[str, str]:
+    """All lines in both forms."""
+    text, objects = io.StringIO(), io.StringIO()
+    for lines, out in ((TextLines(payload=True), text), (JsonLines(), objects)):
+        out.write(lines.begin(dump))
+    for items in dump.items:
+        text.write(TextLines(payload=True).items(items))
+        objects.write(JsonLines().items(items))
+    return text.getvalue(), objects.getvalue() + JsonLines().end(dump) + JsonLines().findings(dump.findings)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FIXTURES)))
+def test_any_damage_is_told_or_shown(path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("damaged")
+    data = path.read_bytes()[: 1 << 14]
+    if path.with_suffix(".log").is_file():
+        shutil.copy(path.with_suffix(".log"), directory)
+    target = directory / path.name
+
+    @given(
+        st.integers(0, max(len(data) - 1, 0)) | st.integers(0, min(120, max(len(data) - 1, 0))),
+        st.binary(min_size=1, max_size=9),
+        st.integers(0, len(data)) | st.just(len(data)),
+    )
+    def any_damage(position: int, put: bytes, size: int) -> None:
+        target.write_bytes((data[:position] + put + data[position + len(put) :])[:size])
+        dump = dump_file(str(target), DumpRequest(deep=True, payload=True))
+        text, objects = lines_of(dump)
+        assert all(json.loads(line)["item"] for line in objects.split("\n") if line)
+        assert text.replace("\n", "").isprintable()
+        assert text.replace("\n", "").isprintable()
+        assert all(finding.severity is not Severity.STORAGE for finding in dump.findings)
+        assert len(dump.findings) == len({finding.code for finding in dump.findings})
+
+    any_damage()
+
+
+@pytest.mark.parametrize("kind", DumpedKind, ids=lambda kind: kind.value)
+@pytest.mark.parametrize("path", FILES[:: len(FILES) // 6], ids=lambda path: path.name)
+def test_a_file_that_is_called_something_else(kind: DumpedKind, path: Path) -> None:
+    lines_of(dump_file(str(path), DumpRequest(kind, deep=True)))
+
+
+def test_what_is_held_does_not_grow_with_the_log(tmp_path: Path) -> None:
+    """Twice the log, the same memory: items come block by block and are not kept."""
+    path = tmp_path / "00000000000000000000.log"
+    one = bytearray(batch(0, payload_bytes=30_000))
+    peaks = []
+    for batches in (400, 1200):
+        with path.open("wb") as out:
+            for offset in range(batches):
+                one[:8] = offset.to_bytes(8, "big")
+                out.write(one)
+        tracemalloc.start()
+        count = sum(len(items) for items in dump_file(str(path), DumpRequest(deep=True)).items if items.form is ItemForm.RECORD)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert count == batches
+    assert peaks[1] < peaks[0] * 1.1
+
+
+def test_the_range_of_a_log_without_order(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(batch(5) + batch(50) + batch(6) + batch(7))
+    dump = dump_file(str(path), DumpRequest(offset_from=5, offset_to=7))
+    shown = [offset for items in dump.items for offset in items.columns["base_offset"]]
+    assert shown == [5, 6, 7]
+    assert [finding.code for finding in dump.findings] == ["disordered-offsets"]
+    assert len(batch_positions(path)) == 4
