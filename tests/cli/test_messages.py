@@ -178,7 +178,8 @@ def run_main(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 # --- help ------------------------------------------------------------------------------------------------------------------
 
 RISKY = {"--set-aside", "--crc", "--drop-expired", "--allow-unproven", "--expiration-ms", "--replay-from"}
-"""Options with which a snapshot may become wrong, or a way back is lost."""
+RISKY |= {"--late-ms", "--max-timeout-ms"}
+"""Options with which a snapshot may become wrong, a way back is lost, or a transaction that lives may be taken for a hanging one."""
 
 
 @pytest.mark.parametrize("verb", VERBS)
