@@ -47,7 +47,7 @@ def transactions(
             metavar="MS",
             click_type=WholeNumber(0, INT64_MAX),
             help="A transaction is late without a batch for longer than this. Default: --max-timeout-ms and five minutes, as brokers "
-            "count.",
+            "count. Risk: with less, transactions that live are called late.",
         ),
     ] = None,
     max_timeout_ms: Annotated[
@@ -56,7 +56,8 @@ def transactions(
             "--max-timeout-ms",
             metavar="MS",
             click_type=WholeNumber(1, INT64_MAX),
-            help="transaction.max.timeout.ms of the brokers. Default: that of --server-properties, else 900000 (15 minutes).",
+            help="The transaction.max.timeout.ms of the brokers. Default: that of --server-properties, else 900000 (15 minutes). "
+            "Risk: with less, transactions that live are called late.",
         ),
     ] = None,
     as_of: Annotated[

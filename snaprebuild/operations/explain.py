@@ -279,17 +279,16 @@ class _ExplainWork(Work):
 
     def _explain(self, at: int) -> None:
         explanation, question = self._explanation, self._question
-        explanation.offset = at
-        explanation.judgement, explanation.entry = self._states[at]
+        judgement, entry = self._states[at]
         trace = ProducerTrace.begun_with(self._base_entry())
         for offset, rows in self._pieces:
             trace.take(rows, question.producer_id)
             if offset == at:
                 break
-        assert trace.entry == explanation.entry, "the parallel replay and the trace differ"
+        assert trace.entry == entry, "the parallel replay and the trace differ"
+        explanation.offset, explanation.judgement, explanation.entry = at, judgement, entry
         explanation.set_by = trace.set_by
         explanation.in_memory = tuple(trace.sequences)
-        entry = trace.entry
         if entry is not None:
             clock = self._clock
             explanation.is_expired = is_expired(entry, clock.as_of_ms, clock.expiration_ms)

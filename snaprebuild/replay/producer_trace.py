@@ -84,7 +84,7 @@ def batches_of_producer(block: HeaderBlock, producer_id: int, segment: int) -> n
 
 
 def deciding(rows: np.ndarray) -> np.ndarray:
-    """Those batches that ``ProducerTrace`` needs of a run of batches of one producer, whatever it knew before: eleven at most.
+    """Those batches that ``ProducerTrace`` needs of a run of batches of one producer, whatever it knew before: ten at most.
 
     Args:
         rows: of ``ROW_DTYPE``, in log order; runs that were cut down already may be joined and cut down again.
@@ -92,8 +92,7 @@ def deciding(rows: np.ndarray) -> np.ndarray:
     acting = rows[rows["kind"] != BatchKind.EMPTY_CONTROL]
     if not len(acting):
         return rows[:1]  # it creates an entry of empty values
-    count = len(acting)
-    keep = {0, count - 1}
+    keep = {0}
     changes = np.flatnonzero(acting["epoch"][1:] != acting["epoch"][:-1]) + 1
     if len(changes):
         # With the one before it, which shows that the epoch changed here and not where what lies before begins.

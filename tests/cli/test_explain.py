@@ -181,10 +181,17 @@ def test_an_offset_that_is_not_in_the_log(at: int, said: str) -> None:
 
 def test_an_offset_inside_a_segment() -> None:
     """Producer 1 wrote 144 to 154 and 444 to 447: between them only the first is known, also inside the second batch."""
-    for at in (155, 300, 444, 446):
-        found = asked(MIXED, 1, "--at", at).partition("mixed-0")
-        assert (found["offset"], found["entry"]["last_offset"]) == (at, 154)
-    assert asked(MIXED, 1, "--at", 448).partition("mixed-0")["entry"]["last_offset"] == 447
+    for at, last in ((155, 154), (300, 154), (444, 154), (446, 154), (448, 447)):
+        run = asked(MIXED, 1, "--at", at)
+        assert (run.exit_code, run.stderr) == (0, "")
+        found = run.partition("mixed-0")
+        assert (found["offset"], found["entry"]["last_offset"]) == (at, last)
+        assert found["set_by"]["last_offset"]["base_offset"] == {154: 144, 447: 444}[last]
+
+
+def test_snapshots_above_the_offset_are_not_asked() -> None:
+    for at, count in ((7045, 1), (7637, 2), (8231, 3)):
+        assert asked(MIXED, 1, "--as-of", AS_OF, "--at", at).partition("mixed-0")["snapshots"]["counts"] == {"equal": count}
 
 
 def test_what_snapshots_say_differently(tmp_path: Path) -> None:
@@ -204,6 +211,10 @@ def test_what_snapshots_say_differently(tmp_path: Path) -> None:
         {"offset": 7637, "status": "differs", "fields": [{"field": "last_sequence", "found": 3, "expected": 14}]},
         {"offset": 8231, "status": "missing", "fields": []},
     ]
+    twice = [ProducerEntry(1, 9), *right[8231]]
+    (logs / "mixed-0" / snapshot_name(8231)).write_bytes(snapshot_bytes(twice))
+    assert asked(logs / "mixed-0", 1, "--as-of", AS_OF).partition("mixed-0")["snapshots"]["counts"]["equal"] == 2
+    (logs / "mixed-0" / snapshot_name(8231)).write_bytes(EMPTY_SNAPSHOT)
     expired = asked(logs / "mixed-0", 1, "--as-of", "2200-01-01").partition("mixed-0")["snapshots"]["counts"]
     assert expired == {"unreadable": 1, "equal": 1, "equal_after_expiry": 2}
 

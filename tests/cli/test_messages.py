@@ -181,7 +181,8 @@ OPERANDS = {"dump": "FILE is a segment, an index, a snapshot", "diff": "A and B 
 """What the text of a verb says of its operands, where they are no PATH."""
 
 RISKY = {"--set-aside", "--crc", "--drop-expired", "--allow-unproven", "--expiration-ms", "--replay-from"}
-"""Options with which a snapshot may become wrong, or a way back is lost."""
+RISKY |= {"--late-ms", "--max-timeout-ms"}
+"""Options with which a snapshot may become wrong, a way back is lost, or a transaction that lives may be taken for a hanging one."""
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_broker import Client, SimulatedBroker
@@ -91,7 +92,7 @@ def trace_of(segments: list[GeneratedLog], producer_id: int, block_bytes: int) -
         base = base_offset_of(segment.batches[0]) if segment.batches else 0
         source = BytesSegment(segment.data)
         (piece,) = summarise_pieces(source, base, (), is_last=True, block_bytes=block_bytes, traced_producer=producer_id)
-        assert len(piece.traced) <= 11
+        assert len(piece.traced) <= 10
         trace.take(piece.traced, producer_id)
     return trace
 
@@ -115,7 +116,7 @@ def check(log: GeneratedLog, cuts: list[int], producer_id: int, block_bytes: int
         assert batch.position_bytes == positions[batch.base_offset][0]
         assert batch.segment == max(start for start in starts if start <= batch.base_offset)
         assert batch.is_data == (not positions[batch.base_offset][1].header.is_control)
-    reached["more batches than are kept"] += len(meanings) > 11
+    reached["more batches than are kept"] += len(meanings) > 10
     reached["several epochs"] += len({m.epoch for m in meanings if isinstance(m, DataBatch | Marker)}) > 1
     reached["open"] += trace.entry is not None and trace.entry.current_txn_first_offset >= 0
     reached["a batch lost"] += trace.entry is not None and trace.entry.last_offset < 0
@@ -146,6 +147,18 @@ def test_the_trace_of_long_logs_of_real_clients() -> None:
             check(log, cuts, producer_id, 300, reached)
     for what in ("more batches than are kept", "several epochs", "open", "five in memory"):
         assert reached[what] >= 10, reached
+
+
+@pytest.mark.parametrize("cuts", [[], [3], [12], [3, 12], list(range(1, 25))])
+@pytest.mark.parametrize("closed_first", [False, True])
+def test_a_long_transaction_is_traced_to_its_first_batch(closed_first: bool, cuts: list[int]) -> None:
+    client = Client(7, is_transactional=True)
+    batches = [client.data(0, 1, 10), client.marker(1, 20, 5, commit=True)] if closed_first else []
+    first = len(batches)
+    batches += [client.data(first + at, 1, 30 + at) for at in range(25 - first)]
+    log = GeneratedLog(tuple(batches))
+    check(log, cuts, 7, 1 << 20, Counter())
+    assert trace_of(log.segments(cuts), 7, 1 << 20).set_by["current_txn_first_offset"].base_offset == first
 
 
 def test_what_is_kept_may_be_joined_and_cut_down_again() -> None:
