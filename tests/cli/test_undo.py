@@ -366,7 +366,7 @@ def test_what_was_removed_stays_away_after_a_power_failure(tmp_path: Path, monke
     monkeypatch.setattr(
         FileCalls, "unlink", lambda self, name, *, dir_fd: (done.append("unlink"), unlink(self, name, dir_fd=dir_fd))
     )
-    monkeypatch.setattr(FileCalls, "fsync", lambda self, fd: done.append(os.readlink(f"/proc/self/fd/{fd}")))
+    monkeypatch.setattr(FileCalls, "fsync", lambda _self, fd: done.append(os.readlink(f"/proc/self/fd/{fd}")))
     assert exit_code_of(undo(load_receipt(str(receipt))).findings) == 0
     assert done == [*["unlink"] * 2, str(logs / "logappend-0"), *["unlink"] * 12, str(logs / "mixed-0")]
 
