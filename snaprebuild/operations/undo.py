@@ -17,6 +17,7 @@ from formats.file_names import snapshot_file_name, snapshot_temporary_file_name
 from snaprebuild.errors import (
     AlreadyExistsError,
     LockUnknownError,
+    OutcomeUnknownError,
     ReadFailedError,
     RefusedError,
     SnaprebuildError,
@@ -24,7 +25,7 @@ from snaprebuild.errors import (
 )
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.receipt import WrittenFile, WrittenReceipt
-from snaprebuild.storage.atomic_file import remove_file, set_aside
+from snaprebuild.storage.atomic_file import remove_file, set_aside, sync_directory
 from snaprebuild.storage.broker_lock import HeldLock, hold, lock_holder
 from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_at, fingerprint_of
 from snaprebuild.storage.log_dir import read_log_dir
@@ -125,7 +126,18 @@ def _undo_directory(target: str, files: Iterable[WrittenFile], result: UndoResul
                 _tell(result, _Undoing(fd, file, result.is_dry_run, verify).undone())
     finally:
         if fd is not None:
-            os.close(fd)
+            _close(fd, target, result)
+
+
+def _close(fd: int, target: str, result: UndoResult) -> None:
+    """One sync for all that was removed: until then a power failure brings files back, and the next undo finds them."""
+    try:
+        if not result.is_dry_run:
+            sync_directory(fd)
+    except OutcomeUnknownError as error:
+        result.findings.append(finding_of_error(error, target))
+    finally:
+        os.close(fd)
 
 
 def _opened(target: str) -> tuple[int | None, str]:

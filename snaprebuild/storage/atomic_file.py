@@ -31,7 +31,17 @@ from typing import Self
 from snaprebuild.errors import AlreadyExistsError, BusyError, OutcomeUnknownError, RefusedError, StorageError, WriteFailedError
 from snaprebuild.storage.file_calls import OS, FileCalls
 
-__all__ = ["OS", "FileCalls", "Ownership", "aside_name", "create_file", "remove_file", "remove_second_name", "set_aside"]
+__all__ = [
+    "OS",
+    "FileCalls",
+    "Ownership",
+    "aside_name",
+    "create_file",
+    "remove_file",
+    "remove_second_name",
+    "set_aside",
+    "sync_directory",
+]
 
 _READ_BLOCK_BYTES = 1 << 20
 
@@ -210,14 +220,13 @@ def remove_file(
         calls: the system calls.
 
     Returns:
-        Whether it was meant; its name is gone then, and the directory synced.
+        Whether it was meant; its name is gone then, for good after ``sync_directory``.
 
     Raises:
         FileNotFoundError: there is no such name.
         BusyError: another run writes the file now.
         WriteFailedError: it cannot be removed, or is no regular file.
         ReadFailedError: from ``is_meant``.
-        OutcomeUnknownError: it was removed, and a power failure may bring it back.
     """
     _check_names(name)
     with _opened(directory, calls) as place:
@@ -233,9 +242,22 @@ def remove_file(
             raise _written_by_another_run(place, name) from error
         except OSError as error:
             raise place.failed(name, "remove the file", error) from error
-        if failure := _sync_directory(place, name, "was removed, and a power failure may bring it back", there="."):
-            raise failure
     return True
+
+
+def sync_directory(directory: int | str | os.PathLike[str], *, calls: FileCalls = OS) -> None:
+    """Makes what was removed from a directory stay away: one sync for many files.
+
+    Args:
+        directory: path of the directory, or a descriptor of it that is open for reading.
+        calls: the system calls.
+
+    Raises:
+        OutcomeUnknownError: a power failure may bring files back.
+    """
+    with _opened(directory, calls) as place:
+        if failure := _sync_directory(place, ".", "a power failure may bring back what was removed"):
+            raise failure
 
 
 def set_aside(directory: int | str | os.PathLike[str], name: str, aside: str, *, calls: FileCalls = OS) -> None:
@@ -545,17 +567,14 @@ def _finish(place: _Place, temporary_name: str | None, name: str) -> None:
         raise failure
 
 
-def _sync_directory(place: _Place, name: str, risk: str, *, there: str | None = None) -> OutcomeUnknownError | None:
-    """Makes the directory's entries survive a power failure, or returns the error to raise.
-
-    ``there`` is a name that is in the directory now, ``name`` itself unless that was removed.
-    """
+def _sync_directory(place: _Place, name: str, risk: str) -> OutcomeUnknownError | None:
+    """Makes the directory's entries survive a power failure, or returns the error to raise."""
     try:
         place.calls.fsync(place.fd)
     except OSError as error:
         # Reading the entry back proves nothing about the device, unless the file system does not know the question at all.
         with contextlib.suppress(OSError):
-            if error.errno in _NO_DIRECTORY_SYNC and place.exists(there or name):
+            if error.errno in _NO_DIRECTORY_SYNC and place.exists(name):
                 return None
         failure = place.unknown(name, f"{risk}: the directory cannot be synced", error)
         failure.__cause__ = error

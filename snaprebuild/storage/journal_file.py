@@ -62,12 +62,11 @@ class JournalFile:
         try:
             self.append(first_line)
             _sync_path(directory)
-        except OSError as error:
+        except (OSError, WriteFailedError) as error:
             os.close(self._fd)
-            raise self._failed(error) from error
-        except WriteFailedError:
-            os.close(self._fd)
-            raise
+            with contextlib.suppress(OSError):
+                os.unlink(path)  # nothing was announced yet
+            raise (self._failed(error) if isinstance(error, OSError) else error) from error
 
     def append(self, line: str, *, sync: bool = True) -> None:
         """Appends a line.

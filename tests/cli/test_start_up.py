@@ -100,11 +100,11 @@ def objects(schema: object) -> list[dict[str, object]]:
     return found
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [*VERBS, "verify-receipt"])
 def test_schemas_are_strict(verb: str) -> None:
     schema = validator_of(verb).schema
     described = objects(schema)
-    assert len(described) >= 4
+    assert len(described) >= 3
     for each in described:
         assert each["additionalProperties"] is False
         assert each["required"] == list(each["properties"])  # type: ignore[call-overload]

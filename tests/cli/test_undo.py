@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -18,7 +19,10 @@ from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, files_below, flip, remove
 from manifests import FIXTURES, REPOSITORY
 
 from snaprebuild.errors import UsageError
-from snaprebuild.operations.receipt import default_receipt_path
+from snaprebuild.operations.findings import exit_code_of
+from snaprebuild.operations.receipt import default_receipt_path, load_receipt
+from snaprebuild.operations.undo import undo
+from snaprebuild.storage.file_calls import FileCalls
 
 BUNDLED = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
 
@@ -366,3 +370,25 @@ def test_half_a_line_at_the_end(tmp_path: Path) -> None:
         assert run.exit_code == 0
         assert run.document["ended"] is False
         assert actions(run) <= {"would_remove"}
+
+
+def test_what_was_removed_stays_away_after_a_power_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory is synced behind the last removal; where that fails the outcome is unknown, and told so."""
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    done: list[str] = []
+    unlink = FileCalls.unlink
+    monkeypatch.setattr(
+        FileCalls, "unlink", lambda self, name, *, dir_fd: (done.append("unlink"), unlink(self, name, dir_fd=dir_fd))
+    )
+    monkeypatch.setattr(FileCalls, "fsync", lambda _self, fd: done.append(os.readlink(f"/proc/self/fd/{fd}")))
+    assert exit_code_of(undo(load_receipt(str(receipt))).findings) == 0
+    assert done == [*["unlink"] * 2, str(logs / "logappend-0"), *["unlink"] * 12, str(logs / "mixed-0")]
+
+    def broken(_self: FileCalls, _fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(FileCalls, "fsync", broken)
+    result = undo(load_receipt(str(receipt)))
+    assert exit_code_of(result.findings) == 5
+    assert "a power failure may bring back what was removed" in result.findings[0].message

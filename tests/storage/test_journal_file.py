@@ -1,0 +1,75 @@
+"""A file of lines that only grows: whole lines from many threads, and none behind one that could not be written."""
+
+from __future__ import annotations
+
+import errno
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from log_dirs import make_log_dir
+
+from snaprebuild.errors import RefusedError, WriteFailedError
+from snaprebuild.storage.journal_file import JournalFile, check_journal_place
+
+
+def test_lines_of_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line is synced when its append returns; one sync may serve several."""
+    path = tmp_path / "a" / "b" / "journal"
+    synced: list[int] = []
+    real = os.fsync
+    journal = JournalFile(str(path), "first")
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(path.stat().st_size), real(fd)))
+
+    def append(number: int) -> bool:
+        line = f"{number:04d}" + "x" * (number % 50)
+        journal.append(line)
+        return f"{line}\n" in path.read_bytes()[: max(synced)].decode()
+
+    with ThreadPoolExecutor(16) as threads:
+        assert all(threads.map(append, range(400)))
+    journal.close()
+    lines = path.read_text().splitlines()
+    assert lines[0] == "first"
+    assert sorted(lines[1:]) == [f"{number:04d}" + "x" * (number % 50) for number in range(400)]
+    assert len(synced) <= 400
+
+
+def test_nothing_behind_a_line_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = JournalFile(str(tmp_path / "journal"), "first")
+
+    def full(_fd: int, data: memoryview) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        with pytest.raises(WriteFailedError, match="No space left"):
+            journal.append("second")
+    with pytest.raises(WriteFailedError, match="No space left"):
+        journal.append("third")
+    assert (tmp_path / "journal").read_text() == "first\n"
+
+
+def test_one_that_cannot_begin_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", broken)
+        with pytest.raises(WriteFailedError):
+            JournalFile(str(tmp_path / "journal"), "first")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_it_may_stand(tmp_path: Path) -> None:
+    logs = make_log_dir(tmp_path / "logs")
+    (tmp_path / "there").write_text("")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    for path in (logs / "journal", tmp_path / "there", tmp_path / "dangling", tmp_path / "meta.properties"):
+        with pytest.raises(RefusedError):
+            check_journal_place(str(path))
+    with pytest.raises(WriteFailedError, match="is no directory"):
+        check_journal_place(str(tmp_path / "there" / "journal"))
+    check_journal_place(str(tmp_path / "not" / "yet" / "journal"))
+    assert not (tmp_path / "not").exists()
