@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -240,13 +240,26 @@ def test_a_worker_that_is_killed_once_costs_nothing_but_time(
     dying(dies_where_marked)
     monkeypatch.setattr(schedule, "is_rotational", lambda _device: is_spinning)
     works = [Recorded(partition(tmp_path, f"t-{number}", 20), rounds=2) for number in range(3)]
-    # Too far from each other to be in flight together.
     mark(tmp_path / "t-0", 0, 1)
-    mark(tmp_path / "t-2", 19, 1)
+    # A second worker dies later, when all is well again; what was in flight together with the first must not be meant.
+    read_suspects = schedule._Pool._read_suspects
+    deaths = []
+
+    def then_mark_another(pool: schedule._Pool, workers: ProcessPoolExecutor) -> bool:
+        had_suspects = bool(pool.suspects)
+        is_read = read_suspects(pool, workers)
+        if had_suspects:
+            deaths.append(is_read)
+            if len(deaths) == 1:
+                mark(tmp_path / "t-0", 19, 1)
+        return is_read
+
+    monkeypatch.setattr(schedule._Pool, "_read_suspects", then_mark_another)
     run(works, 2)
     assert [work.taken for work in works] == [list(range(20)) * 2] * 3
     assert [(work.finished, work.error) for work in works] == [(1, None)] * 3
     assert not list(tmp_path.rglob("*.dies.*")), "each of them killed a worker"
+    assert deaths == [True, True]
 
 
 def test_many_segments_that_kill_workers(tmp_path: Path, dying: Callable[..., None]) -> None:
