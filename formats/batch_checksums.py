@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from formats.batch_rows import bytes_of
 from formats.checksum import crc32, crc32c
 from formats.record_batch import CRC_START
 
@@ -35,13 +36,8 @@ def bad_checksums(buffer: np.ndarray, offsets: np.ndarray, ends: np.ndarray, row
     if len(offsets) > 1 and (rows["magic"] == 2).all():
         if _joined_is_right(buffer, offsets, ends, rows):
             return []
-        windows = np.ndarray((len(buffer) - _CHANGED_BYTES + 1,), dtype=_CHANGED, buffer=buffer, strides=(1,))
-        windows[offsets] = _bytes_of(rows)[:, :_CHANGED_BYTES].copy().view(_CHANGED)[:, 0]
+        _windows(buffer)[offsets] = bytes_of(rows)[:, :_CHANGED_BYTES].copy().view(_CHANGED)[:, 0]
     return _bad_one_by_one(buffer, offsets, ends, rows)
-
-
-def _bytes_of(rows: np.ndarray) -> np.ndarray:
-    return rows.view(np.uint8).reshape(len(rows), rows.dtype.itemsize)
 
 
 def _joined_is_right(buffer: np.ndarray, offsets: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> bool:
@@ -50,10 +46,14 @@ def _joined_is_right(buffer: np.ndarray, offsets: np.ndarray, ends: np.ndarray, 
     # The register is the complement of the checksum, least byte first; fed with itself it becomes zero, and stays so over zeros.
     joints[:, :4] = (~stored[:-1]).astype("<u4").view(np.uint8).reshape(-1, 4)
     # From zero, the complement of four bytes leads where the bytes themselves lead from all ones, with which a CRC starts.
-    joints[:, _START:] = ~_bytes_of(rows)[1:, _START:_CHANGED_BYTES]
-    windows = np.ndarray((len(buffer) - _CHANGED_BYTES + 1,), dtype=_CHANGED, buffer=buffer, strides=(1,))
-    windows[offsets[1:]] = joints.view(_CHANGED)[:, 0]
+    joints[:, _START:] = ~bytes_of(rows)[1:, _START:_CHANGED_BYTES]
+    _windows(buffer)[offsets[1:]] = joints.view(_CHANGED)[:, 0]
     return crc32c(buffer.data[int(offsets[0]) + _START : int(ends[-1])]) == int(stored[-1])
+
+
+def _windows(buffer: np.ndarray) -> np.ndarray:
+    """What is changed of a batch that begins at each byte."""
+    return np.ndarray((len(buffer) - _CHANGED_BYTES + 1,), dtype=_CHANGED, buffer=buffer, strides=(1,))
 
 
 def _bad_one_by_one(buffer: np.ndarray, offsets: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> list[int]:

@@ -21,7 +21,7 @@ from construct import Struct
 
 from formats import limits
 from formats.batch_checksums import bad_checksums
-from formats.batch_rows import are_current, gather, legacy_in_columns, native, read_marker, row_dtype, usual_markers
+from formats.batch_rows import are_current, chosen_rows, gather, legacy_in_columns, native, read_marker, row_dtype, usual_markers
 from formats.batch_walk import LOOK_BYTES, chain_end, seeds_from_hints, seeds_from_search, walk_by_length, walk_from_seeds
 from formats.checksum import crc32, crc32c
 from formats.errors import BadLengthError, BadMagicError, FormatError, LimitExceededError, TruncatedError
@@ -312,10 +312,8 @@ class HeaderReader:
         rows = found.rows
         columns = {name: native(rows[name]) for name in self.columns}
         control = np.flatnonzero(rows["attributes"] & ATTRIBUTE_CONTROL != 0) if self.read_markers else _NO_ROWS
-        chosen = rows.view(f"V{rows.dtype.itemsize}")[control].view(rows.dtype)
-        counts = np.flatnonzero((chosen["producer_id"] >= 0) & (chosen["record_count"] != 0))
-        chosen = chosen.view(f"V{rows.dtype.itemsize}")[counts].view(rows.dtype)
-        return _Chunk(found.position_bytes, columns, control[counts], chosen, found.bad_crc)
+        control = control[np.flatnonzero((rows["producer_id"][control] >= 0) & (rows["record_count"][control] != 0))]
+        return _Chunk(found.position_bytes, columns, control, chosen_rows(rows, control), found.bad_crc)
 
     def _tail_behind(self, position: int, end: int, at_end: bool, reason: FormatError | None) -> Tail | None:
         """The tail of the segment when it ends behind the batches of this block."""

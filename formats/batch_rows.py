@@ -22,12 +22,33 @@ from formats.record_batch import (
     parse_record,
 )
 
-__all__ = ["are_current", "gather", "legacy_in_columns", "native", "read_marker", "row_dtype", "usual_markers"]
+__all__ = [
+    "are_current",
+    "bytes_of",
+    "chosen_rows",
+    "gather",
+    "legacy_in_columns",
+    "native",
+    "read_marker",
+    "row_dtype",
+    "usual_markers",
+]
 
 
 def native(column: np.ndarray) -> np.ndarray:
     """A column in native byte order, contiguous."""
     return column.astype(column.dtype.newbyteorder("="))
+
+
+def bytes_of(rows: np.ndarray) -> np.ndarray:
+    """The bytes of rows, uint8 (n, width)."""
+    return rows.view(np.uint8).reshape(len(rows), rows.dtype.itemsize)
+
+
+def chosen_rows(rows: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """The rows at ``indices``. Taken as bytes: numpy copies a structured row field by field."""
+    chosen: np.ndarray = rows.view(f"V{rows.dtype.itemsize}")[indices].view(rows.dtype)
+    return chosen
 
 
 def are_current(rows: np.ndarray) -> bool:
@@ -62,7 +83,7 @@ def legacy_in_columns(rows: np.ndarray) -> None:
     legacy = np.flatnonzero(rows["magic"] < 2)
     if not len(legacy):
         return
-    raw = rows[legacy].view(np.uint8).reshape(len(legacy), rows.dtype.itemsize)
+    raw = bytes_of(chosen_rows(rows, legacy))
     old = raw[:, : _MESSAGE_DTYPE.itemsize].copy().view(_MESSAGE_DTYPE)[:, 0]
     timestamp = np.where(old["magic"] == 1, old["timestamp"], -1)
     rows["crc"][legacy] = old["crc"]
@@ -87,7 +108,7 @@ def usual_markers(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     Returns:
         Types (int16), coordinator epochs (int32), and which they are (bool); the grammar reads the others.
     """
-    record = rows.view(np.uint8).reshape(len(rows), rows.dtype.itemsize)[:, -_MARKER_RECORD_BYTES:]
+    record = bytes_of(rows)[:, -_MARKER_RECORD_BYTES:]
     usual: np.ndarray = (
         (rows["length"] == limits.BATCH_HEADER_BYTES_MAX - LOG_OVERHEAD_BYTES + _MARKER_RECORD_BYTES)
         & (rows["attributes"] & ATTRIBUTE_CODEC == 0)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import Enum
 
+from formats.dumped_kind import DumpedKind
 from formats.errors import FormatError
 from formats.file_names import (
     CLEAN_SHUTDOWN,
@@ -25,29 +25,12 @@ from formats.file_names import (
 from formats.producer_snapshot import ENTRY_BYTES, HEADER_BYTES, VERSION
 from formats.record_batch import check_batch, parse_batch_header
 
-__all__ = ["HEAD_BYTES", "DumpedKind", "KindOfName", "kind_of_content", "kind_of_name"]
+__all__ = ["HEAD_BYTES", "KindOfName", "kind_of_content", "kind_of_name"]
 
 HEAD_BYTES = 1 << 16
 """First bytes of a file that ``kind_of_content`` wants to see."""
 
 INT64_MAX = 2**63 - 1
-
-
-class DumpedKind(Enum):
-    """What can be in a file; the values are the names that a person uses."""
-
-    LOG = "log"
-    SNAPSHOT = "snapshot"
-    OFFSET_INDEX = "offset-index"
-    TIME_INDEX = "time-index"
-    TRANSACTION_INDEX = "transaction-index"
-    KRAFT_CHECKPOINT = "kraft-checkpoint"
-    LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
-    OFFSET_CHECKPOINT = "offset-checkpoint"
-    PARTITION_METADATA = "partition-metadata"
-    META_PROPERTIES = "meta-properties"
-    CLEAN_SHUTDOWN = "clean-shutdown"
-    QUORUM_STATE = "quorum-state"
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,8 @@ SNAPSHOT = Struct(*SNAPSHOT_HEADER.subcons, "entries" / Array(lambda this: this.
 ENTRY_DTYPE = dtype_of(PRODUCER_ENTRY)
 VERSION = 1
 CRC_START = 6
-HEADER_BYTES = SNAPSHOT_HEADER.sizeof()
-ENTRY_BYTES = PRODUCER_ENTRY.sizeof()
+HEADER_BYTES: int = SNAPSHOT_HEADER.sizeof()
+ENTRY_BYTES: int = PRODUCER_ENTRY.sizeof()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,11 @@ class ProducerEntry:
     current_txn_first_offset: int = -1
 
 
+def snapshot_size(entry_count: int) -> int:
+    """Size in bytes of a snapshot with so many entries."""
+    return HEADER_BYTES + entry_count * ENTRY_BYTES
+
+
 def check_snapshot(data: bytes | memoryview, *, file: str | None = None) -> int:
     """Checks everything that ``ProducerStateManager.readSnapshot`` checks. Returns the count of entries.
 
@@ -110,8 +115,8 @@ def check_snapshot(data: bytes | memoryview, *, file: str | None = None) -> int:
     count = int.from_bytes(data[6:10], "big", signed=True)
     if count < 0:
         raise BadLengthError("count of entries", file=file, position=6, expected="0 or more", found=count)
-    if len(data) < HEADER_BYTES + count * ENTRY_BYTES:
-        expected = f"{HEADER_BYTES + count * ENTRY_BYTES} bytes for {count} entries"
+    if len(data) < snapshot_size(count):
+        expected = f"{snapshot_size(count)} bytes for {count} entries"
         raise TruncatedError("snapshot", file=file, position=len(data), expected=expected, found=f"{len(data)} bytes")
     stored = int.from_bytes(data[2:CRC_START], "big")
     computed = crc32c(memoryview(data)[CRC_START:])

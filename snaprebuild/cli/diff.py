@@ -64,7 +64,6 @@ def diff(
         as_json=output is OutputFormat.JSON,
         show=lambda: _print(result),
         report=report,
-        notes=verbose > 0,
         everything=verbose > 0,
     )
 
@@ -79,8 +78,7 @@ def _clock_of(as_of: str | None, expiration_ms: int | None) -> Clock | None:
 
 
 def _document(result: SnapshotDiff) -> dict[str, object]:
-    from snaprebuild.cli.result import document
-    from snaprebuild.operations.findings import exit_code_of
+    from snaprebuild.cli.result import verdict_document
 
     body = {
         "as_of_ms": None if result.clock is None else result.clock.as_of_ms,
@@ -91,10 +89,8 @@ def _document(result: SnapshotDiff) -> dict[str, object]:
         "counts": {kind.value: count for kind, count in result.counts.items()},
         "entries": [{**asdict(entry), "kind": entry.kind.value} for entry in result.entries],
         "entries_not_listed": sum(result.counts.values()) - len(result.entries),
-        "findings": [finding.as_json() for finding in result.findings],
-        "exit_code": exit_code_of(result.findings),
     }
-    return document("diff", 1, body)
+    return verdict_document("diff", 1, body, result.findings)
 
 
 def _print(result: SnapshotDiff) -> None:

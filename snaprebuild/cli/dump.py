@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from formats.dumped_kind import DumpedKind
 from snaprebuild.cli.options import INT64_MAX, Verbose, check_paths, offsets_range
 from snaprebuild.errors import ReadFailedError, UsageError
 
@@ -28,31 +29,14 @@ class DumpOutput(StrEnum):
     JSON = "json"
 
 
-class Kind(StrEnum):
-    """The names of ``formats.file_kind.DumpedKind``, which a help must not import."""
-
-    LOG = "log"
-    SNAPSHOT = "snapshot"
-    OFFSET_INDEX = "offset-index"
-    TIME_INDEX = "time-index"
-    TRANSACTION_INDEX = "transaction-index"
-    KRAFT_CHECKPOINT = "kraft-checkpoint"
-    LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
-    OFFSET_CHECKPOINT = "offset-checkpoint"
-    PARTITION_METADATA = "partition-metadata"
-    META_PROPERTIES = "meta-properties"
-    CLEAN_SHUTDOWN = "clean-shutdown"
-    QUORUM_STATE = "quorum-state"
-
-
 def dump(
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", hidden=True)] = None,
     kind: Annotated[
-        Kind | None,
+        DumpedKind | None,
         typer.Option(
             "--as",
             metavar="KIND",
-            help=f"What every FILE is: {', '.join(Kind)}. Default: what its name says, else its first bytes.",
+            help=f"What every FILE is: {', '.join(DumpedKind)}. Default: what its name says, else its first bytes.",
         ),
     ] = None,
     deep: Annotated[bool, typer.Option("--deep", help="Show each record of a batch, decompressed. Default: batches only.")] = False,
@@ -83,7 +67,6 @@ def dump(
     FILE is a segment, an index, a snapshot, a checkpoint or another file of a broker or a remote tier. The lines are those of
     kafka-dump-log; an index is compared with the log beside it. Exit code 4 where a file is damaged, 1 where an index points elsewhere.
     """
-    from formats.file_kind import DumpedKind
     from snaprebuild.cli.result import begin, leave_streamed
     from snaprebuild.operations.dump_items import DumpRequest
 
@@ -93,7 +76,7 @@ def dump(
     check_paths(files)
     offset_from, offset_to = offsets_range(offsets)
     request = DumpRequest(
-        None if kind is None else DumpedKind(kind.value),
+        kind,
         deep=deep or payload,
         payload=payload,
         offset_from=INT64_MIN if offset_from is None else offset_from,
@@ -103,7 +86,6 @@ def dump(
     leave_streamed(
         lambda: _write(files, request, findings, as_json=output is DumpOutput.JSON),
         findings,
-        notes=verbose > 0,
         everything=verbose > 0,
     )
 

@@ -19,7 +19,7 @@ from formats.control_record import (
     Voter,
     Voters,
 )
-from formats.file_kind import DumpedKind
+from formats.dumped_kind import DumpedKind
 from formats.partition_metadata import uuid_to_text
 from snaprebuild import __version__
 from snaprebuild.cli.table import printable

@@ -24,7 +24,7 @@ from snaprebuild.cli.options import (
     Topic,
     Verbose,
     WholeNumber,
-    as_of_ms,
+    clock_of,
     open_selected,
     quoted,
     selection_of,
@@ -110,16 +110,13 @@ def explain(
     from snaprebuild.cli.result import begin, leave
     from snaprebuild.operations.explain import Question
     from snaprebuild.operations.explain import explain as ask
-    from snaprebuild.operations.replay_partition import Clock
-    from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 
     begin(verbose, {"--report": report})
     question = Question(producer_id, at, _version(broker_version), sequence, epoch)
     source = open_selected(paths, server_properties, selection_of(topic, partition, None))
-    clock = Clock(as_of_ms(as_of), expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS)
-    total = sum(each.directory.size_bytes for each in source.partitions)
+    clock = clock_of(source, as_of, expiration_ms)
     started = time.perf_counter()
-    with bytes_progress("explaining", total) as progress:
+    with bytes_progress("explaining", source.size_bytes) as progress:
         result = ask(source, question, clock, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
     leave(
@@ -128,7 +125,6 @@ def explain(
         as_json=output is OutputFormat.JSON,
         show=lambda: _print(result),
         report=report,
-        notes=verbose > 0,
         everything=verbose > 0,
     )
 
@@ -146,8 +142,7 @@ def _version(text: str | None) -> tuple[int, int]:
 
 
 def _document(result: ExplainResult, seconds: float) -> dict[str, object]:
-    from snaprebuild.cli.result import document
-    from snaprebuild.operations.findings import exit_code_of
+    from snaprebuild.cli.result import verdict_document
 
     question = result.question
     body = {
@@ -159,10 +154,8 @@ def _document(result: ExplainResult, seconds: float) -> dict[str, object]:
         "seconds": round(seconds, 4),
         "partitions_read": result.partitions_read,
         "partitions": [_partition(each) for each in result.partitions],
-        "findings": [finding.as_json() for finding in result.findings],
-        "exit_code": exit_code_of(result.findings),
     }
-    return document("explain", 1, body)
+    return verdict_document("explain", 1, body, result.findings)
 
 
 def _partition(explanation: Explanation) -> dict[str, object]:

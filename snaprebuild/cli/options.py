@@ -15,6 +15,7 @@ import typer
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from snaprebuild.operations.evidence import Clock
     from snaprebuild.operations.source import Selection, Source
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "WholeNumber",
     "as_of_ms",
     "check_paths",
+    "clock_of",
     "offsets_range",
     "open_selected",
     "quoted",
@@ -190,6 +192,18 @@ def as_of_ms(text: str | None) -> int:
     if not 0 <= moment_ms <= AS_OF_MAX_MS:
         raise UsageError(f"--as-of: {quoted(text)} does not lie between 1970 and 9999")
     return moment_ms
+
+
+def clock_of(source: Source, as_of: str | None, expiration_ms: int | None = None) -> Clock:
+    """The moment of ``--as-of``, and the expiration that is asked for, else that of the source, else Kafka's default.
+
+    Raises:
+        UsageError: as ``as_of_ms``.
+    """
+    from snaprebuild.operations.evidence import Clock
+    from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
+
+    return Clock(as_of_ms(as_of), expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS)
 
 
 def _moment_ms(text: str) -> int:

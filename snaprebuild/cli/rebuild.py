@@ -232,7 +232,6 @@ def plan(
         as_json=output is OutputFormat.JSON,
         show=lambda: print_plan(made),
         report=report,
-        notes=verbose > 0,
         everything=verbose > 0,
     )
 
@@ -283,6 +282,5 @@ def rebuild(
         as_json=output is OutputFormat.JSON,
         show=lambda: print_rebuild(result),
         report=report,
-        notes=verbose > 0,
         everything=verbose > 0,
     )

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from snaprebuild.cli.result import document, labels_of, print_table, print_text, shown, size_text, time_text
-from snaprebuild.operations.findings import counted, exit_code_of
+from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, time_text, verdict_document
+from snaprebuild.operations.findings import counted
 
 if TYPE_CHECKING:
     from snaprebuild.operations.plan import PartitionPlan, Plan
@@ -31,10 +31,8 @@ def plan_document(plan: Plan) -> dict[str, object]:
         "retention_ms": plan.retention_ms,
         "retention_source": plan.retention_source,
         "partitions": [_partition_plan(partition) for partition in plan.partitions],
-        "findings": [finding.as_json() for finding in plan.findings],
-        "exit_code": exit_code_of(plan.findings),
     }
-    return document("plan", 1, body)
+    return verdict_document("plan", 1, body, plan.findings)
 
 
 def _partition_plan(plan: PartitionPlan) -> dict[str, object]:
@@ -121,10 +119,8 @@ def rebuild_document(result: RebuildResult) -> dict[str, object]:
         "partitions": [_partition_result(partition) for partition in result.partitions],
         "differences_not_listed": result.differences_not_listed,
         "totals": dict(Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)),
-        "findings": [finding.as_json() for finding in result.findings],
-        "exit_code": exit_code_of(result.findings),
     }
-    return document("rebuild", 1, body)
+    return verdict_document("rebuild", 1, body, result.findings)
 
 
 def _partition_result(result: PartitionResult) -> dict[str, object]:

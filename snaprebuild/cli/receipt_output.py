@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from snaprebuild.cli.result import document, print_table, print_text, shown
-from snaprebuild.operations.findings import counted, exit_code_of
+from snaprebuild.cli.result import print_table, print_text, shown, verdict_document
+from snaprebuild.operations.findings import counted
 
 if TYPE_CHECKING:
     from snaprebuild.operations.verify_receipt import FileVerdict, ReceiptVerdict
@@ -34,10 +34,8 @@ def receipt_document(result: ReceiptVerdict) -> dict[str, object]:
             for verdict in result.files
         ],
         "totals": dict(Counter(verdict.status for verdict in result.files)),
-        "findings": [finding.as_json() for finding in result.findings],
-        "exit_code": exit_code_of(result.findings),
     }
-    return document("verify-receipt", 1, body)
+    return verdict_document("verify-receipt", 1, body, result.findings)
 
 
 def print_receipt(result: ReceiptVerdict, *, details: bool) -> None:

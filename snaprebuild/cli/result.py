@@ -40,6 +40,7 @@ __all__ = [
     "shown",
     "size_text",
     "time_text",
+    "verdict_document",
     "write_report",
 ]
 
@@ -50,6 +51,12 @@ LINES_MAX = 60
 def document(verb: str, version: int, body: Mapping[str, object]) -> dict[str, object]:
     """A JSON document of a verb: ``schema`` names the form (docs/json.md), which changes only with its version."""
     return {"schema": f"snaprebuild.{verb}/{version}", "snaprebuild": __version__, **body}
+
+
+def verdict_document(verb: str, version: int, body: Mapping[str, object], findings: Sequence[Finding]) -> dict[str, object]:
+    """A document that ends with the findings of its result and the exit code that follows from them."""
+    verdict = {"findings": [finding.as_json() for finding in findings], "exit_code": exit_code_of(findings)}
+    return document(verb, version, {**body, **verdict})
 
 
 def print_json(result: Mapping[str, object]) -> None:
@@ -140,8 +147,8 @@ def leave(
     as_json: bool,
     show: Callable[[], None],
     report: str | None,
-    notes: bool,
     everything: bool,
+    notes: bool | None = None,
 ) -> NoReturn:
     """Hands a result out, to the report file, stdout and stderr, and ends the command with its exit code.
 
@@ -154,8 +161,8 @@ def leave(
         as_json: stdout is the document.
         show: prints the tables, where it is not.
         report: file that gets the document, too, or None.
-        notes: tell notes beside the findings.
-        everything: tell all of them, however many.
+        everything: tell all findings, however many.
+        notes: tell notes beside them; None where ``everything`` says so.
 
     Raises:
         WriteFailedError: the report or stdout cannot be written.
@@ -170,7 +177,7 @@ def leave(
         except (WriteFailedError, RefusedError) as error:
             failures.append(error)
     leave_streamed(
-        lambda: print_json(wanted) if as_json else show(), findings, notes=notes, everything=everything, failures=failures
+        lambda: print_json(wanted) if as_json else show(), findings, everything=everything, notes=notes, failures=failures
     )
 
 
@@ -178,8 +185,8 @@ def leave_streamed(
     write: Callable[[], None],
     findings: Sequence[Finding],
     *,
-    notes: bool,
     everything: bool,
+    notes: bool | None = None,
     failures: Sequence[SnaprebuildError] = (),
 ) -> NoReturn:
     """Writes a result to stdout, then its findings to stderr, and ends the command with its exit code.
@@ -187,8 +194,8 @@ def leave_streamed(
     Args:
         write: prints to stdout; may still add findings. It is stopped when the reader of stdout goes away.
         findings: of the result, looked at when all is written.
-        notes: tell notes beside the findings.
         everything: tell all of them, however many.
+        notes: tell notes beside them; None where ``everything`` says so.
         failures: what already went wrong; the first one is raised at the end.
 
     Raises:
@@ -203,7 +210,7 @@ def leave_streamed(
         _discard(sys.stdout)
         failed.append(WriteFailedError(f"stdout: the result cannot be printed: {error.strerror}", errno=error.errno))
     with _reader_may_go_away(sys.stderr):
-        print_findings(findings, notes=notes, everything=everything)
+        print_findings(findings, notes=everything if notes is None else notes, everything=everything)
     if failed:
         raise failed[0]
     raise typer.Exit(exit_code_of(findings))

@@ -20,7 +20,7 @@ from snaprebuild.cli.options import (
     Topic,
     Verbose,
     WholeNumber,
-    as_of_ms,
+    clock_of,
     open_selected,
     selection_of,
 )
@@ -87,16 +87,13 @@ def stats(
     from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.result import begin, leave
     from snaprebuild.cli.stats_output import print_stats, stats_document
-    from snaprebuild.operations.evidence import Clock
     from snaprebuild.operations.stats import stats as count
-    from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 
     begin(verbose, {"--report": report})
     source = open_selected(paths, server_properties, selection_of(topic, partition, None))
-    clock = Clock(as_of_ms(as_of), expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS)
-    total = sum(each.directory.size_bytes for each in source.partitions)
+    clock = clock_of(source, as_of, expiration_ms)
     started = time.perf_counter()
-    with bytes_progress("counting", total) as progress:
+    with bytes_progress("counting", source.size_bytes) as progress:
         result = count(source, clock, top=top, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
     leave(
@@ -105,6 +102,5 @@ def stats(
         as_json=output is OutputFormat.JSON,
         show=lambda: print_stats(result, top, details=details),
         report=report,
-        notes=verbose > 0,
         everything=verbose > 0,
     )

@@ -6,9 +6,10 @@ import datetime
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from snaprebuild.cli.result import document, labels_of, print_table, print_text, size_text
-from snaprebuild.operations.findings import Severity, counted, exit_code_of
-from snaprebuild.operations.stats import EPOCH_NEAR_LIMIT, SEGMENT_ROW, PartitionStats, StatsResult, Totals, snapshot_bytes
+from formats.producer_snapshot import snapshot_size
+from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, verdict_document
+from snaprebuild.operations.findings import Severity, counted
+from snaprebuild.operations.stats import EPOCH_NEAR_LIMIT, SEGMENT_ROW, PartitionStats, StatsResult, Totals
 from snaprebuild.replay.segment_statistics import BatchFacts
 
 __all__ = ["print_stats", "stats_document"]
@@ -33,10 +34,8 @@ def stats_document(result: StatsResult, seconds: float) -> dict[str, object]:
         "producers": [
             dict(zip(("producer_id", *PRODUCER_FIELDS), row, strict=True)) for row in _producer_rows(result, PRODUCER_FIELDS)
         ],
-        "findings": [finding.as_json() for finding in result.findings],
-        "exit_code": exit_code_of(result.findings),
     }
-    return document("stats", 1, body)
+    return verdict_document("stats", 1, body, result.findings)
 
 
 def _totals(totals: Totals, result: StatsResult) -> dict[str, object]:
@@ -68,7 +67,7 @@ def _live(totals: Totals, result: StatsResult) -> int:
 
 def _snapshots_bytes(totals: Totals, entries: int) -> int:
     """Of one snapshot in each partition, with so many entries together."""
-    return (totals.partitions - 1) * snapshot_bytes(0) + snapshot_bytes(entries) if totals.partitions else 0
+    return (totals.partitions - 1) * snapshot_size(0) + snapshot_size(entries) if totals.partitions else 0
 
 
 def _batches(totals: Totals) -> dict[str, object]:
@@ -199,7 +198,7 @@ def _print_segments(partitions: Sequence[PartitionStats], labels: dict[str, str]
             int(row["base_offset"]),
             size_text(int(row["size_bytes"])),
             *(int(row[name]) for name in names),
-            size_text(snapshot_bytes(int(row["live_producers"]))),
+            size_text(snapshot_size(int(row["live_producers"]))),
             _moment(int(row["moment_ms"])),
         )
         for each in partitions

@@ -20,7 +20,7 @@ from snaprebuild.cli.options import (
     Topic,
     Verbose,
     WholeNumber,
-    as_of_ms,
+    clock_of,
     open_selected,
     quoted,
     selection_of,
@@ -85,10 +85,8 @@ def transactions(
     """
     from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.result import begin, leave
-    from snaprebuild.operations.replay_partition import Clock
     from snaprebuild.operations.transactions import LATE_BUFFER_MS
     from snaprebuild.operations.transactions import transactions as tell
-    from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 
     begin(verbose, {"--report": report})
     if late_ms is not None and max_timeout_ms is not None:
@@ -96,10 +94,9 @@ def transactions(
     source = open_selected(paths, server_properties, selection_of(topic, partition, None))
     if late_ms is None:
         late_ms = (max_timeout_ms or _max_timeout_ms(server_properties)) + LATE_BUFFER_MS
-    clock = Clock(as_of_ms(as_of), source.expiration_ms or DEFAULT_EXPIRATION_MS)
-    total = sum(each.directory.size_bytes for each in source.partitions)
+    clock = clock_of(source, as_of)
     started = time.perf_counter()
-    with bytes_progress("reading transactions", total) as progress:
+    with bytes_progress("reading transactions", source.size_bytes) as progress:
         result = tell(source, clock, late_ms, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
     leave(
@@ -108,7 +105,6 @@ def transactions(
         as_json=output is OutputFormat.JSON,
         show=lambda: _print(result),
         report=report,
-        notes=verbose > 0,
         everything=verbose > 0,
     )
 
@@ -127,8 +123,7 @@ def _max_timeout_ms(server_properties: str | None) -> int:
 
 
 def _document(result: TransactionsResult, seconds: float) -> dict[str, object]:
-    from snaprebuild.cli.result import document
-    from snaprebuild.operations.findings import exit_code_of
+    from snaprebuild.cli.result import verdict_document
 
     body = {
         "as_of_ms": result.as_of_ms,
@@ -136,10 +131,8 @@ def _document(result: TransactionsResult, seconds: float) -> dict[str, object]:
         "seconds": round(seconds, 4),
         "totals": _totals(result),
         "partitions": [_partition(each) for each in result.partitions],
-        "findings": [finding.as_json() for finding in result.findings],
-        "exit_code": exit_code_of(result.findings),
     }
-    return document("transactions", 1, body)
+    return verdict_document("transactions", 1, body, result.findings)
 
 
 def _totals(result: TransactionsResult) -> dict[str, int]:

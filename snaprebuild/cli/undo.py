@@ -46,14 +46,12 @@ def undo(
         as_json=output is OutputFormat.JSON,
         show=lambda: _print(result),
         report=report,
-        notes=verbose > 0,
         everything=verbose > 0,
     )
 
 
 def _document(result: UndoResult) -> dict[str, object]:
-    from snaprebuild.cli.result import document
-    from snaprebuild.operations.findings import exit_code_of
+    from snaprebuild.cli.result import verdict_document
 
     body = {
         "receipt": result.receipt.path,
@@ -63,10 +61,8 @@ def _document(result: UndoResult) -> dict[str, object]:
         "dry_run": result.is_dry_run,
         "files": [_file(undone) for undone in result.files],
         "totals": dict(Counter(undone.action for undone in result.files)),
-        "findings": [finding.as_json() for finding in result.findings],
-        "exit_code": exit_code_of(result.findings),
     }
-    return document("undo", 1, body)
+    return verdict_document("undo", 1, body, result.findings)
 
 
 def _file(undone: UndoneFile) -> dict[str, object]:

@@ -22,8 +22,8 @@ from snaprebuild.cli.options import (
     ServerProperties,
     Topic,
     Verbose,
-    as_of_ms,
     check_paths,
+    clock_of,
     open_selected,
     selection_of,
 )
@@ -69,9 +69,7 @@ def verify(
     """
     from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.result import begin, leave
-    from snaprebuild.operations.replay_partition import Clock
     from snaprebuild.operations.verify import verify as judge
-    from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 
     check_paths(paths, receipt=receipt)
     begin(verbose, {"--report": report}, receipt)
@@ -81,10 +79,9 @@ def verify(
         _tell_receipt(receipt, details=details, as_json=output is OutputFormat.JSON, report=report, verbose=verbose)
     selection = selection_of(topic, partition, offsets)
     source = open_selected(paths, server_properties, selection)
-    clock = Clock(as_of_ms(as_of), expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS)
-    total = sum(each.directory.size_bytes for each in source.partitions)
+    clock = clock_of(source, as_of, expiration_ms)
     started = time.perf_counter()
-    with bytes_progress("verifying", total) as progress:
+    with bytes_progress("verifying", source.size_bytes) as progress:
         result = judge(source, clock, selection=selection, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
     leave(
@@ -93,7 +90,6 @@ def verify(
         as_json=output is OutputFormat.JSON,
         show=lambda: _print(result, details=details),
         report=report,
-        notes=verbose > 0,
         everything=verbose > 0,
     )
 
@@ -111,14 +107,12 @@ def _tell_receipt(path: str, *, details: bool, as_json: bool, report: str | None
         as_json=as_json,
         show=lambda: print_receipt(result, details=details),
         report=report,
-        notes=verbose > 0,
         everything=verbose > 0,
     )
 
 
 def _document(result: VerifyResult, seconds: float) -> dict[str, object]:
-    from snaprebuild.cli.result import document
-    from snaprebuild.operations.findings import exit_code_of
+    from snaprebuild.cli.result import verdict_document
 
     body = {
         "as_of_ms": result.clock.as_of_ms,
@@ -127,10 +121,8 @@ def _document(result: VerifyResult, seconds: float) -> dict[str, object]:
         "partitions": [_partition(verdict) for verdict in result.partitions],
         "differences_not_listed": result.differences_not_listed,
         "totals": dict(Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)),
-        "findings": [finding.as_json() for finding in result.findings],
-        "exit_code": exit_code_of(result.findings),
     }
-    return document("verify", 1, body)
+    return verdict_document("verify", 1, body, result.findings)
 
 
 def _partition(verdict: PartitionVerdict) -> dict[str, object]:

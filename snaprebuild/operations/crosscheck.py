@@ -22,7 +22,7 @@ from snaprebuild.replay.transactions import OpenTransactions
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.storage.log_dir import read_small_file
 
-__all__ = ["CrossCheck", "ListedDifferences", "bad_checksum_finding", "disorder_finding"]
+__all__ = ["CrossCheck", "ListedDifferences", "segment_findings"]
 
 DIFFERENCES_OF_A_RUN_MAX = 10_000
 """Differing entries that the result of a run lists, of all snapshots together; all are counted. About 4 MB of JSON."""
@@ -30,7 +30,15 @@ DIFFERENCES_OF_A_RUN_MAX = 10_000
 _SETTLED = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
 
 
-def bad_checksum_finding(source: PartitionSource, index: int, summary: SegmentSummary) -> Finding:
+def segment_findings(source: PartitionSource, index: int, summary: SegmentSummary) -> list[Finding]:
+    """What the summary of a segment, or of a piece of it, says is damaged in it."""
+    found = [_bad_checksum(source, index, summary)] if summary.bad_crc_count else []
+    if summary.disorder_offset is not None:
+        found.append(_disorder(source, index, summary.disorder_offset))
+    return found
+
+
+def _bad_checksum(source: PartitionSource, index: int, summary: SegmentSummary) -> Finding:
     """Batches of a segment whose checksum differs."""
     position, offset = summary.bad_crc[0]
     path = source.directory.file_path(source.directory.segments[index].log.name)
@@ -39,7 +47,7 @@ def bad_checksum_finding(source: PartitionSource, index: int, summary: SegmentSu
     return Finding("bad-checksum", Severity.DAMAGED, path, message, offset)
 
 
-def disorder_finding(source: PartitionSource, index: int, offset: int) -> Finding:
+def _disorder(source: PartitionSource, index: int, offset: int) -> Finding:
     """Offsets of a segment that do not ascend; the checksum of a batch does not cover its base offset."""
     path = source.directory.file_path(source.directory.segments[index].log.name)
     return Finding(

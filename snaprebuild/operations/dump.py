@@ -15,8 +15,9 @@ import numpy as np
 from formats import limits
 from formats.broker_files import read_clean_shutdown, read_meta_properties, read_quorum_state
 from formats.checkpoint_file import read_leader_epoch_checkpoint, read_offset_checkpoint
+from formats.dumped_kind import DumpedKind
 from formats.errors import BadValueError, FormatError, LimitExceededError
-from formats.file_kind import HEAD_BYTES, DumpedKind, KindOfName, kind_of_content, kind_of_name
+from formats.file_kind import HEAD_BYTES, KindOfName, kind_of_content, kind_of_name
 from formats.file_names import FileKind, parse_file_name
 from formats.index_entries import Index
 from formats.offset_index import read_offset_index

@@ -8,8 +8,8 @@ from enum import Enum
 from typing import Any
 
 from formats.batch_headers import Tail
+from formats.dumped_kind import DumpedKind
 from formats.errors import FormatError
-from formats.file_kind import DumpedKind
 from snaprebuild.operations.findings import Finding, Severity, counted
 
 __all__ = ["INT32_MAX", "ROWS_MAX", "Dump", "DumpRequest", "DumpedFinding", "ItemForm", "Items"]

@@ -11,8 +11,8 @@ from formats import limits
 from formats.batch_headers import HEADER_COLUMNS, HeaderBlock, HeaderReader, Tail, TailKind
 from formats.compression import CODECS
 from formats.control_record import ControlRecord, ControlRecordType, parse_control_record
+from formats.dumped_kind import DumpedKind
 from formats.errors import BadValueError, FormatError, LimitExceededError
-from formats.file_kind import DumpedKind
 from formats.record_batch import (
     ATTRIBUTE_CODEC,
     ATTRIBUTE_CONTROL,

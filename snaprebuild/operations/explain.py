@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from formats.errors import FormatError
 from formats.producer_snapshot import ProducerEntry
-from snaprebuild.errors import ReadFailedError, SnaprebuildError
-from snaprebuild.operations.crosscheck import bad_checksum_finding, disorder_finding
+from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.evidence import boundary_after
-from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.findings import Finding, Severity
+from snaprebuild.operations.partition_work import PartitionWork, Progress, run_partitions
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom, read_snapshot_file
-from snaprebuild.operations.schedule import ReadTask, Work, run
+from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.operations.segment_tasks import read_tasks
-from snaprebuild.operations.source import PartitionSource, Source, check_segments_are_files, live_broker_notes
+from snaprebuild.operations.source import PartitionSource, Source, live_broker_notes
 from snaprebuild.replay.broker_answer import Attempt, BrokerAnswer, ProducerMemory, answer_to, next_sequence
 from snaprebuild.replay.classes import Judgement
 from snaprebuild.replay.producer_state import is_expired
@@ -145,9 +144,6 @@ class ExplainResult:
     findings: tuple[Finding, ...]
 
 
-Progress = Callable[[str, int], None]
-
-
 def explain(
     source: Source,
     question: Question,
@@ -168,16 +164,7 @@ def explain(
         progress: told of every segment: partition and bytes.
     """
     explanations = [Explanation(partition) for partition in source.partitions]
-    works = []
-    for explanation in explanations:
-        work = _ExplainWork(explanation, question, clock, check_crc=check_crc, progress=progress)
-        try:
-            check_segments_are_files(explanation.source.directory)
-        except ReadFailedError as error:
-            work.fail(error)
-            continue
-        works.append(work)
-    run(works, jobs)
+    run_partitions((_ExplainWork(each, question, clock, check_crc=check_crc, progress=progress) for each in explanations), jobs)
     known = [each for each in explanations if each.is_known]
     findings = [*source.findings, *live_broker_notes(source)]
     findings += [finding for each in explanations for finding in each.findings]
@@ -189,34 +176,28 @@ def explain(
     return ExplainResult(question, clock, tuple(shown), len(explanations), tuple(findings))
 
 
-class _ExplainWork(Work):
+class _ExplainWork(PartitionWork):
     """One partition, replayed up to the offset."""
 
     def __init__(
         self, explanation: Explanation, question: Question, clock: Clock, *, check_crc: bool, progress: Progress | None
     ) -> None:
+        super().__init__(explanation.source, explanation.findings, progress)
         directory = explanation.source.directory
-        self.device = directory.device
         self._explanation = explanation
         self._question = question
         self._clock = clock
         self._check_crc = check_crc
-        self._progress = progress
         self._bases = [segment.base_offset for segment in directory.segments]
         at = question.at
         stop = len(self._bases) if at is None else bisect_left(self._bases, at)
         self._replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, stop, 0)
-        self._next = 0
-        self._begun = False
         self._states: dict[int, tuple[Judgement, ProducerEntry | None]] = {}
         self._pieces: list[tuple[int | None, np.ndarray]] = []
         self._log_end = 0
         self._snapshots = {offset for offset, _ in directory.snapshots if at is None or offset <= at}
 
-    def tasks(self) -> list[ReadTask]:
-        if self._begun:
-            return []
-        self._begun = True
+    def all_tasks(self) -> list[ReadTask]:
         at = self._question.at
         cuts = sorted(self._snapshots if at is None else self._snapshots | {at})
         return read_tasks(
@@ -227,25 +208,14 @@ class _ExplainWork(Work):
             traced_producer=self._question.producer_id,
         )
 
-    def take(self, summary: SegmentSummary) -> bool:
-        explanation = self._explanation
-        explanation.bytes_read += summary.bytes_read
-        if summary.bad_crc_count:
-            explanation.findings.append(bad_checksum_finding(explanation.source, self._next, summary))
-        if summary.disorder_offset is not None:
-            explanation.findings.append(disorder_finding(explanation.source, self._next, summary.disorder_offset))
-        boundary, _ = boundary_after(explanation.source.directory.segments, self._next, summary)
+    def take_segment(self, index: int, summary: SegmentSummary) -> bool:
+        self._explanation.bytes_read += summary.bytes_read
+        boundary, _ = boundary_after(self._source.directory.segments, index, summary)
         self._pieces.append((boundary, summary.traced))
         self._log_end = max(summary.next_offset, summary.base_offset)
-        for state in self._replay.take(self._next, summary):
+        for state in self._replay.take(index, summary):
             self._state(state)
-        self._next += summary.cut_offset is None
-        if self._progress is not None:
-            self._progress(explanation.source.topic_partition, summary.size_bytes)
         return self._replay.damage is None
-
-    def fail(self, error: SnaprebuildError | FormatError) -> None:
-        self._explanation.findings.append(finding_of_error(error, self._explanation.source.directory.path))
 
     def finish(self) -> None:
         for state in self._replay.finish():

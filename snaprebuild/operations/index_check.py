@@ -10,7 +10,7 @@ import numpy as np
 
 from formats.batch_headers import HeaderBlock, HeaderReader, TailKind
 from formats.control_record import ControlRecordType
-from formats.file_kind import DumpedKind
+from formats.dumped_kind import DumpedKind
 from snaprebuild.storage.segment_file import SegmentFile
 
 __all__ = ["IndexCheck", "check_offset_index", "check_time_index", "check_transaction_index", "log_beside"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from formats.errors import FormatError
 from formats.file_names import parse_file_name
 from snaprebuild.errors import AlreadyExistsError, ReadFailedError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
-from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences, bad_checksum_finding, disorder_finding
+from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences, segment_findings
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.operations.rebuild_result import LEFT_OUT, BoundaryResult, PartitionResult, RebuildResult
@@ -235,10 +235,7 @@ class _RebuildWork(Work):
         index = self._order[self._taken]
         self._taken += summary.cut_offset is None
         self._result.bytes_read += summary.bytes_read
-        if summary.bad_crc_count:
-            self._result.findings.append(bad_checksum_finding(self._result.plan.source, index, summary))
-        if summary.disorder_offset is not None:
-            self._result.findings.append(disorder_finding(self._result.plan.source, index, summary.disorder_offset))
+        self._result.findings += segment_findings(self._result.plan.source, index, summary)
         for state in self._replay.take(index, summary):
             self._boundary(state)
         if self._progress is not None:

@@ -158,6 +158,11 @@ class Source:
     expiration_ms: int | None = None
 
     @property
+    def size_bytes(self) -> int:
+        """Of all segments."""
+        return sum(partition.directory.size_bytes for partition in self.partitions)
+
+    @property
     def log_dirs(self) -> tuple[LogDirState, ...]:
         """The log directories, each once."""
         return tuple({partition.log_dir.path: partition.log_dir for partition in self.partitions}.values())

@@ -6,20 +6,19 @@ Everything is told of the retained log alone: a producer whose batches were all 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from formats.errors import FormatError
-from snaprebuild.errors import ReadFailedError, SnaprebuildError
-from snaprebuild.operations.crosscheck import bad_checksum_finding, disorder_finding
+from snaprebuild.errors import SnaprebuildError
 from snaprebuild.operations.evidence import Clock
-from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.log_facts import known_log_end
-from snaprebuild.operations.schedule import ReadTask, Work, run
+from snaprebuild.operations.partition_work import PartitionWork, Progress, run_partitions
+from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.operations.segment_tasks import read_tasks
-from snaprebuild.operations.source import PartitionSource, Source, check_segments_are_files, live_broker_notes
+from snaprebuild.operations.source import PartitionSource, Source, live_broker_notes
 from snaprebuild.replay.classes import ReplayRecord
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, entries_of
 from snaprebuild.replay.segment_statistics import PRODUCER_SUMS, BatchFacts, BatchStatistics, JoinedColumns, KeyedColumns
@@ -34,7 +33,6 @@ __all__ = [
     "ProducerFacts",
     "StatsResult",
     "Totals",
-    "snapshot_bytes",
     "stats",
 ]
 
@@ -81,11 +79,6 @@ PRODUCER_JOINS = {
     "timestamp": np.maximum,
 }
 """A producer over several partitions. One transaction may write into all of them, so that they cannot be added up."""
-
-
-def snapshot_bytes(producers: int) -> int:
-    """Size of a snapshot with so many entries."""
-    return 10 + 46 * producers
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +204,6 @@ class StatsResult:
         return (*self.source_findings, *(finding for partition in self.partitions for finding in partition.findings))
 
 
-Progress = Callable[[str, int], None]
-
-
 def stats(
     source: Source,
     clock: Clock,
@@ -235,16 +225,11 @@ def stats(
     """
     expirations_ms = tuple(sorted({*EXPIRATIONS_MS, clock.expiration_ms}))
     sums = _Sums(source, expirations_ms, top)
-    works = []
-    for place, partition in enumerate(sums.partitions):
-        work = _StatsWork(partition, place, clock, sums, check_crc=check_crc, progress=progress)
-        try:
-            check_segments_are_files(partition.source.directory)
-        except ReadFailedError as error:
-            work.fail(error)
-            continue
-        works.append(work)
-    run(works, jobs)
+    works = (
+        _StatsWork(partition, place, clock, sums, check_crc=check_crc, progress=progress)
+        for place, partition in enumerate(sums.partitions)
+    )
+    run_partitions(works, jobs)
     sums.close()
     topics = {name: group.totals for name, group in sums.topics.items()}
     return StatsResult(
@@ -317,36 +302,31 @@ class _Sums:
         return KeyedColumns(producers.key[chosen], {name: column[chosen] for name, column in producers.columns.items()})
 
 
-class _StatsWork(Work):
+class _StatsWork(PartitionWork):
     """One partition: its segments in order, and what its producers are behind each."""
 
     def __init__(
         self, partition: PartitionStats, place: int, clock: Clock, sums: _Sums, *, check_crc: bool, progress: Progress | None
     ) -> None:
-        self.device = partition.source.directory.device
+        super().__init__(partition.source, partition.findings, progress)
         self._stats = partition
         self._place = place
         self._clock = clock
         self._sums = sums
         self._check_crc = check_crc
-        self._progress = progress
         self._known_end = known_log_end(partition.source.directory)
-        self._begun = self._ended = False
-        self._next = 0
+        self._ended = False
         self._moment_ms = clock.as_of_ms
         self._prefix: SegmentEffect = IDENTITY
         self._producers = JoinedColumns(PRODUCER_SUMS)
         self._rows: list[tuple[int, ...]] = []
 
-    def tasks(self) -> list[ReadTask]:
-        if self._begun:
-            return []
-        self._begun = True
-        directory = self._stats.source.directory
+    def all_tasks(self) -> list[ReadTask]:
+        directory = self._source.directory
         return read_tasks(directory, range(len(directory.segments)), check_crc=self._check_crc, with_statistics=True)
 
-    def take(self, summary: SegmentSummary) -> bool:
-        self._find(summary)
+    def take_segment(self, index: int, summary: SegmentSummary) -> bool:
+        self._find(index, summary)
         statistics, totals = summary.statistics, self._stats.totals
         assert statistics is not None
         before = self._prefix.producer_id
@@ -374,29 +354,21 @@ class _StatsWork(Work):
             "live_producers": _live(entries_of(self._prefix), self._moment_ms, self._clock.expiration_ms),
         }
         self._rows.append(tuple(row[name] for name in SEGMENT_ROW.names or ()))
-        self._next += 1
-        if self._progress is not None:
-            self._progress(self._stats.source.topic_partition, summary.size_bytes)
         return True
 
-    def _find(self, summary: SegmentSummary) -> None:
+    def _find(self, index: int, summary: SegmentSummary) -> None:
         """Damage is told, and nothing ends with it: what lies behind it on disk is counted."""
-        source, findings = self._stats.source, self._stats.findings
-        if summary.bad_crc_count:
-            findings.append(bad_checksum_finding(source, self._next, summary))
-        if summary.disorder_offset is not None:
-            findings.append(disorder_finding(source, self._next, summary.disorder_offset))
-        segments = source.directory.segments
-        path = source.directory.file_path(segments[self._next].log.name)
+        directory, findings = self._source.directory, self._findings
+        path = directory.file_path(directory.segments[index].log.name)
         record = ReplayRecord()
-        record.take(summary, is_last=self._next == len(segments) - 1, path=path, known_end=self._known_end)
+        record.take(summary, is_last=index == len(directory.segments) - 1, path=path, known_end=self._known_end)
         if record.damage is not None:
             message = f"{record.damage.reason}: what lies behind it in this segment is not counted"
             findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, record.damage.offset))
         findings += [Finding("torn-tail", Severity.NOTE, path, note, summary.next_offset) for note in record.notes]
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
-        self._stats.findings.append(finding_of_error(error, self._stats.source.directory.path))
+        super().fail(error)
         if not self._ended:
             self.finish()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,13 +17,13 @@ import numpy as np
 from formats.batch_headers import HeaderReader
 from formats.errors import FormatError
 from formats.file_names import offset_index_file_name
-from snaprebuild.errors import ReadFailedError, SnaprebuildError
-from snaprebuild.operations.crosscheck import bad_checksum_finding, disorder_finding
-from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
+from snaprebuild.errors import ReadFailedError
+from snaprebuild.operations.findings import Finding, Severity, counted
+from snaprebuild.operations.partition_work import PartitionWork, Progress, run_partitions
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom
-from snaprebuild.operations.schedule import ReadTask, Work, run
+from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.operations.segment_tasks import read_tasks
-from snaprebuild.operations.source import PartitionSource, Source, check_segments_are_files, live_broker_notes
+from snaprebuild.operations.source import PartitionSource, Source, live_broker_notes
 from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -160,9 +160,6 @@ def abort_commands(source: PartitionSource, transaction: OpenTransaction) -> tup
     )
 
 
-Progress = Callable[[str, int], None]
-
-
 def transactions(
     source: Source,
     clock: Clock,
@@ -183,60 +180,34 @@ def transactions(
         progress: told of every segment: partition and bytes.
     """
     partitions = [PartitionTransactions(partition) for partition in source.partitions]
-    works = []
-    for partition in partitions:
-        work = _TransactionsWork(partition, clock, late_ms, check_crc=check_crc, progress=progress)
-        try:
-            check_segments_are_files(partition.source.directory)
-        except ReadFailedError as error:
-            work.fail(error)
-            continue
-        works.append(work)
-    run(works, jobs)
+    run_partitions((_TransactionsWork(each, clock, late_ms, check_crc=check_crc, progress=progress) for each in partitions), jobs)
     found = [*source.findings, *live_broker_notes(source), *(finding for each in partitions for finding in each.findings)]
     return TransactionsResult(clock.as_of_ms, late_ms, tuple(partitions), tuple(found))
 
 
-class _TransactionsWork(Work):
+class _TransactionsWork(PartitionWork):
     """One partition, replayed from its first segment."""
 
     def __init__(
         self, partition: PartitionTransactions, clock: Clock, late_ms: int, *, check_crc: bool, progress: Progress | None
     ) -> None:
+        super().__init__(partition.source, partition.findings, progress)
         directory = partition.source.directory
-        self.device = directory.device
         self._partition = partition
         self._clock = clock
         self._late_ms = late_ms
         self._check_crc = check_crc
-        self._progress = progress
         self._replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, len(directory.segments), 0)
-        self._next = 0
-        self._begun = False
         self._state: BoundaryState | None = None
 
-    def tasks(self) -> list[ReadTask]:
-        if self._begun:
-            return []
-        self._begun = True
+    def all_tasks(self) -> list[ReadTask]:
         return read_tasks(self._partition.source.directory, self._replay.begin(), check_crc=self._check_crc)
 
-    def take(self, summary: SegmentSummary) -> bool:
-        partition = self._partition
-        partition.bytes_read += summary.bytes_read
-        if summary.bad_crc_count:
-            partition.findings.append(bad_checksum_finding(partition.source, self._next, summary))
-        if summary.disorder_offset is not None:
-            partition.findings.append(disorder_finding(partition.source, self._next, summary.disorder_offset))
-        for state in self._replay.take(self._next, summary):
+    def take_segment(self, index: int, summary: SegmentSummary) -> bool:
+        self._partition.bytes_read += summary.bytes_read
+        for state in self._replay.take(index, summary):
             self._take_state(state)
-        self._next += 1
-        if self._progress is not None:
-            self._progress(partition.source.topic_partition, summary.size_bytes)
         return self._replay.damage is None
-
-    def fail(self, error: SnaprebuildError | FormatError) -> None:
-        self._partition.findings.append(finding_of_error(error, self._partition.source.directory.path))
 
     def finish(self) -> None:
         for state in self._replay.finish():

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
-from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences, bad_checksum_finding, disorder_finding
+from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.log_facts import known_log_end
+from snaprebuild.operations.partition_work import PartitionWork, Progress, run_partitions
 from snaprebuild.operations.replay_partition import (
     BoundaryState,
     Clock,
@@ -17,9 +17,9 @@ from snaprebuild.operations.replay_partition import (
     ReplayFrom,
     read_snapshot_file,
 )
-from snaprebuild.operations.schedule import ReadTask, Work, run
+from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.operations.segment_tasks import read_tasks
-from snaprebuild.operations.source import PartitionSource, Selection, Source, TopicKind, check_segments_are_files, live_broker_notes
+from snaprebuild.operations.source import PartitionSource, Selection, Source, TopicKind, live_broker_notes
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -82,9 +82,6 @@ class VerifyResult:
         return sum(comparison.difference_count - len(comparison.differences) for comparison in comparisons)
 
 
-Progress = Callable[[str, int], None]
-
-
 def verify(
     source: Source,
     clock: Clock,
@@ -105,20 +102,16 @@ def verify(
         progress: told of every segment: partition and bytes.
     """
     verdicts = [PartitionVerdict(partition) for partition in source.partitions]
-    works, listed = [], ListedDifferences()
-    for place, verdict in enumerate(verdicts):
-        work = _VerifyWork(verdict, place, clock, selection or Selection(), listed, check_crc=check_crc, progress=progress)
-        try:
-            check_segments_are_files(verdict.source.directory)
-        except ReadFailedError as error:
-            work.fail(error)
-            continue
-        works.append(work)
-    run(works, jobs)
+    listed = ListedDifferences()
+    works = (
+        _VerifyWork(verdict, place, clock, selection or Selection(), listed, check_crc=check_crc, progress=progress)
+        for place, verdict in enumerate(verdicts)
+    )
+    run_partitions(works, jobs)
     return VerifyResult(clock, tuple(verdicts), (*source.findings, *live_broker_notes(source)))
 
 
-class _VerifyWork(Work):
+class _VerifyWork(PartitionWork):
     """One partition, replayed as its broker would, with every snapshot beside it."""
 
     def __init__(
@@ -132,14 +125,13 @@ class _VerifyWork(Work):
         check_crc: bool,
         progress: Progress | None,
     ) -> None:
+        super().__init__(verdict.source, verdict.findings, progress)
         directory = verdict.source.directory
-        self.device = directory.device
         self._verdict = verdict
         self._place = place
         self._listed = listed
         self._selection = selection
         self._check_crc = check_crc
-        self._progress = progress
         self._cross = CrossCheck(verdict.source, clock)
         # Empty at the first segment: what a snapshot at the first offset claims is judged by the later ones, it is no truth.
         self._replay = PartitionReplay(
@@ -149,36 +141,24 @@ class _VerifyWork(Work):
         ordinary = verdict.source.topic_kind is TopicKind.ORDINARY and not verdict.source.is_compacted
         self._unsound_severity = Severity.FINDING if ordinary else Severity.NOTE
         self._told_unsound = False
-        self._begun = False
         self._seen: set[int] = set()
-        self._next = 0
         self._log_end = 0
 
-    def tasks(self) -> list[ReadTask]:
-        if self._begun:
-            return []
-        self._begun = True
+    def all_tasks(self) -> list[ReadTask]:
         directory = self._verdict.source.directory
         # A broker that stops cleanly writes its snapshot wherever the log ends, and goes on in the same segment when it starts.
         cuts = [offset for offset, _ in directory.snapshots if self._selection.takes_boundary(offset)]
         return read_tasks(directory, self._replay.begin(), check_crc=self._check_crc, cuts=cuts)
 
-    def take(self, summary: SegmentSummary) -> bool:
+    def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         self._verdict.bytes_read += summary.bytes_read
-        if summary.bad_crc_count:
-            self._verdict.findings.append(bad_checksum_finding(self._verdict.source, self._next, summary))
-        if summary.disorder_offset is not None:
-            self._verdict.findings.append(disorder_finding(self._verdict.source, self._next, summary.disorder_offset))
-        for state in self._replay.take(self._next, summary):
+        for state in self._replay.take(index, summary):
             self._boundary(state)
-        self._next += summary.cut_offset is None
         self._log_end = max(summary.next_offset, summary.base_offset)
-        if self._progress is not None:
-            self._progress(self._verdict.source.topic_partition, summary.size_bytes)
         return self._replay.damage is None
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
-        self._verdict.findings.append(finding_of_error(error, self._verdict.source.directory.path))
+        super().fail(error)
         self._others(f"the replay failed: {error}")
 
     def finish(self) -> None:

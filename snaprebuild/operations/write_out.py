@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from formats.errors import FormatError
-from formats.producer_snapshot import read_entries
+from formats.producer_snapshot import read_entries, snapshot_size
 from snaprebuild.errors import AlreadyExistsError, BusyError, WriteFailedError
 from snaprebuild.operations.findings import Severity
 from snaprebuild.operations.rebuild_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
@@ -62,7 +62,7 @@ class OutWriter(SnapshotWriter):
     def _is_equal_there(self, rebuilt: RebuiltSnapshot) -> bool | None:
         """Whether the file that is there is equal as a map, after one expiry filter on both sides; None when there is none."""
         # A file that is larger by far is not read to be compared.
-        bytes_max = 10 + 46 * (2 * len(rebuilt.entries) + 1_000_000)
+        bytes_max = snapshot_size(2 * len(rebuilt.entries) + 1_000_000)
         data = read_small_file(rebuilt.path, bytes_max=bytes_max)
         if data is None:
             return None

@@ -17,10 +17,9 @@ from jsonschema import Draft202012Validator
 from log_dirs import EMPTY_SNAPSHOT, batch, batch_positions, cut, flip, marker, record, snapshot_name, tree, truth
 from manifests import FIXTURES, REPOSITORY, partition_fixtures
 
-from formats.file_kind import DumpedKind
+from formats.dumped_kind import DumpedKind
 from formats.producer_snapshot import ProducerEntry
 from formats.transaction_index import AbortedTransaction, write_transaction_index
-from snaprebuild.cli.dump import Kind
 from snaprebuild.replay.difference import ENTRY_FIELDS
 
 MIXED = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
@@ -113,10 +112,6 @@ def test_snapshots_have_the_entries_of_the_manifest() -> None:
     found = [ProducerEntry(*(line[name] for name in ("producer_id", *ENTRY_FIELDS))) for line in of(lines, "producer")]
     assert len(found) == 35
     assert frozenset(found) == truth("kafka27-mixed", "mixed-0")[8231]
-
-
-def test_the_names_of_kinds_are_those_of_the_library() -> None:
-    assert [kind.value for kind in Kind] == [kind.value for kind in DumpedKind]
 
 
 @pytest.mark.parametrize("mark", ["deleted", "swap", "cleaned"])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from log_dirs import batch, batch_positions
 from manifests import FIXTURES
 
-from formats.file_kind import DumpedKind
+from formats.dumped_kind import DumpedKind
 from snaprebuild.cli.dump_output import JsonLines, TextLines
 from snaprebuild.operations.dump import dump_file
 from snaprebuild.operations.dump_items import Dump, DumpRequest, ItemForm
