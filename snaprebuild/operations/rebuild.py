@@ -15,11 +15,12 @@ from formats.file_names import parse_file_name
 from snaprebuild.errors import AlreadyExistsError, ReadFailedError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences, segment_findings
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
-from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan
+from snaprebuild.operations.feed import Arrivals, feed
+from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.operations.rebuild_result import LEFT_OUT, BoundaryResult, PartitionResult, RebuildResult
-from snaprebuild.operations.receipt import Receipt
-from snaprebuild.operations.replay_partition import BoundaryState, PartitionReplay, ReplayFrom
-from snaprebuild.operations.schedule import ReadTask, Work, run
+from snaprebuild.operations.receipt import Receipt, ReceiptSink, RemoteReceipt
+from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom
+from snaprebuild.operations.schedule import Engine, ReadTask, Work, run
 from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, remove_other_name
 from snaprebuild.operations.write_in_place import InPlaceWriter
@@ -32,7 +33,7 @@ from snaprebuild.storage.broker_lock import HeldLock, hold
 from snaprebuild.storage.log_dir import read_log_dir
 from snaprebuild.storage.partition_dir import list_partition_dir
 
-__all__ = ["Progress", "rebuild"]
+__all__ = ["Progress", "RebuildJob", "RemoteRebuild", "rebuild"]
 
 WRITERS = 8
 """Files written at once. Each waits for two syncs, so that one after the other would leave the device idle most of the time."""
@@ -48,6 +49,7 @@ def rebuild(
     plan: Plan,
     *,
     jobs: int | None = None,
+    engine: Engine | None = None,
     dry_run: bool = False,
     receipt: Receipt | None = None,
     progress: Progress | None = None,
@@ -57,6 +59,7 @@ def rebuild(
     Args:
         plan: from ``make_plan`` or ``load_plan``.
         jobs: worker processes, None for as many as processors.
+        engine: reads and replays in place of worker processes of this machine.
         dry_run: replay and judge, write nothing.
         receipt: gets what is written; None leaves none.
         progress: told of every segment.
@@ -73,7 +76,8 @@ def rebuild(
     # The writers end before the locks are let go, also when an interrupt ends the run: nothing is written without the lock.
     with contextlib.ExitStack() as held, ThreadPoolExecutor(WRITERS, thread_name_prefix="writer") as writers:
         locks = _Locks(held, needed=in_place and not dry_run)
-        context = _Context(plan, writers, dry_run, receipt, progress, _told_corrupt(plan), ListedDifferences())
+        told = _told_corrupt(plan)
+        context = _Context(plan.request, plan.clock, writers, dry_run, receipt, progress, told, ListedDifferences())
         works = []
         for place, result in enumerate(results):
             second_names = _second_names(result.plan) if in_place and not dry_run else []
@@ -91,7 +95,7 @@ def rebuild(
             if result.plan.boundaries:
                 works.append(_RebuildWork(result, place, context, lock))
         try:
-            run(works, jobs)
+            run(works, jobs) if engine is None else engine(works)
         finally:
             writers.shutdown(cancel_futures=True)
     return RebuildResult(plan, tuple(results), dry_run, *_ended(receipt))
@@ -112,18 +116,19 @@ def _ended(receipt: Receipt | None) -> tuple[str | None, tuple[Finding, ...]]:
 class _Context:
     """What all partitions of a run share."""
 
-    plan: Plan
+    request: Request
+    clock: Clock
     writers: ThreadPoolExecutor
     dry_run: bool
-    receipt: Receipt | None
+    receipt: ReceiptSink | None
     progress: Progress | None
-    told_corrupt: set[tuple[str, int | None]]
+    told_corrupt: frozenset[tuple[str, int | None]]
     """Path and offset of the snapshots that the plan has already told to be corrupt."""
     listed: ListedDifferences
 
 
-def _told_corrupt(plan: Plan) -> set[tuple[str, int | None]]:
-    return {(finding.path, finding.offset) for finding in plan.findings if finding.code == "corrupt-snapshot"}
+def _told_corrupt(plan: Plan) -> frozenset[tuple[str, int | None]]:
+    return frozenset((finding.path, finding.offset) for finding in plan.findings if finding.code == "corrupt-snapshot")
 
 
 class _Locks:
@@ -187,9 +192,9 @@ def _refuse(result: PartitionResult, error: SnaprebuildError) -> None:
 
 
 def _writer_of(result: PartitionResult, context: _Context, lock: HeldLock | None) -> SnapshotWriter:
-    if context.plan.request.out is None:
-        return InPlaceWriter(result, context.plan.request, lock, context.receipt, dry_run=context.dry_run)
-    return OutWriter(result, context.plan.clock, context.receipt, dry_run=context.dry_run)
+    if context.request.out is None:
+        return InPlaceWriter(result, context.request, lock, context.receipt, dry_run=context.dry_run)
+    return OutWriter(result, context.clock, context.receipt, dry_run=context.dry_run)
 
 
 class _RebuildWork(Work):
@@ -199,10 +204,11 @@ class _RebuildWork(Work):
         plan = result.plan
         self.device = plan.source.directory.device
         self._result = result
+        self._context = context
         self._place = place
         self._listed = context.listed
-        self._request = context.plan.request
-        self._clock = context.plan.clock
+        self._request = context.request
+        self._clock = context.clock
         self._progress = context.progress
         self._writers = context.writers
         self._writer = _writer_of(result, context, lock)
@@ -279,6 +285,21 @@ class _RebuildWork(Work):
         result.replay_index, result.replay_reason = self._replay.start_index, self._replay.start_reason
         result.seconds = time.perf_counter() - (self._started or time.perf_counter())
 
+    def job(self) -> RebuildJob:
+        path, context = self._result.plan.source.directory.path, self._context
+        told = frozenset((at, offset) for at, offset in context.told_corrupt if at == path)
+        return RebuildJob(self._result.plan, context.request, context.clock, context.dry_run, told)
+
+    def adopt(self, done: RemoteRebuild) -> None:
+        result, receipt = self._result, self._context.receipt
+        for name in _RESULTS:
+            setattr(result, name, getattr(done, name))
+        for boundary in result.boundaries:
+            if boundary.comparison is not None:
+                self._listed.add(self._place, boundary.offset, boundary.comparison)
+        if receipt is not None:
+            done.receipt.tell(receipt, result.plan)
+
     # ---------------------------------------------------------------------------------------------------------- boundaries
 
     def _boundary(self, state: BoundaryState) -> None:
@@ -338,3 +359,57 @@ class _RebuildWork(Work):
                 reason = f"{int(expired.sum())} expired entries were left out as asked"
                 judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (reason, *judgement.reasons))
         return RebuiltSnapshot(wanted, self._result.plan.target, entries, judgement, comparison)
+
+
+# ---------------------------------------------------------------------------------------------------------------- elsewhere
+
+
+_RESULTS = ("boundaries", "findings", "bytes_read", "replay_index", "replay_reason", "seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRebuild:
+    """What became of a partition that was carried out in another process: as ``PartitionResult``, without its plan.
+
+    Attributes:
+        receipt: what was written; the others are those of ``PartitionResult``.
+    """
+
+    boundaries: list[BoundaryResult]
+    findings: list[Finding]
+    bytes_read: int
+    replay_index: int
+    replay_reason: str
+    seconds: float
+    receipt: RemoteReceipt
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildJob:
+    """One partition of a plan, to be carried out in another process.
+
+    Attributes:
+        plan: of the partition.
+        request: what was asked for.
+        clock: expiry.
+        dry_run: write nothing.
+        told_corrupt: path and offset of snapshots that the plan has already told to be corrupt.
+    """
+
+    plan: PartitionPlan
+    request: Request
+    clock: Clock
+    dry_run: bool
+    told_corrupt: frozenset[tuple[str, int | None]]
+
+    def carry_out(self, arrivals: Arrivals) -> tuple[RemoteRebuild | None, list[ReadTask]]:
+        """As ``schedule.Job``. Whoever sent it holds the lock of the log directory that it writes to."""
+        result, receipt = PartitionResult(self.plan), RemoteReceipt()
+        with ThreadPoolExecutor(WRITERS, thread_name_prefix="writer") as writers:
+            context = _Context(
+                self.request, self.clock, writers, self.dry_run, receipt, None, self.told_corrupt, ListedDifferences()
+            )
+            missing = feed(_RebuildWork(result, 0, context, None), arrivals)
+        if missing:
+            return None, missing
+        return RemoteRebuild(**{name: getattr(result, name) for name in _RESULTS}, receipt=receipt), []

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from formats.file_names import snapshot_file_name
 from formats.text_lines import shown
@@ -31,7 +31,16 @@ from snaprebuild.storage.fingerprint import Fingerprint
 from snaprebuild.storage.journal_file import JournalFile, check_journal_place
 from snaprebuild.storage.regular_file import open_regular_file
 
-__all__ = ["PartitionReceipt", "Receipt", "WrittenFile", "WrittenReceipt", "default_receipt_path", "load_receipt"]
+__all__ = [
+    "PartitionReceipt",
+    "Receipt",
+    "ReceiptSink",
+    "RemoteReceipt",
+    "WrittenFile",
+    "WrittenReceipt",
+    "default_receipt_path",
+    "load_receipt",
+]
 
 SCHEMA = "snaprebuild.receipt/1"
 
@@ -73,6 +82,54 @@ def _can_be_written(directory: str) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------------------ writing
+
+
+class ReceiptSink(Protocol):
+    """What writers tell of their files."""
+
+    def announce_set_aside(self, partition: PartitionPlan, offset: int, aside: str, found: Fingerprint) -> None:
+        """See ``Receipt``."""
+        ...
+
+    def announce(self, partition: PartitionPlan, offset: int, snapshot_class: str, entries: int, made: Fingerprint) -> None:
+        """See ``Receipt``."""
+        ...
+
+    def settle(self, partition: PartitionPlan, offset: int, error: SnaprebuildError | None = None) -> None:
+        """See ``Receipt``."""
+        ...
+
+
+@dataclass(slots=True)
+class RemoteReceipt:
+    """What was written in another process, to be told to the receipt of the run when that is heard of.
+
+    So files that a run wrote elsewhere are in its receipt only after they have their names: a run that is killed between has written files
+    that its receipt does not list.
+    """
+
+    steps: list[tuple[str, int, tuple[Any, ...]]] = field(default_factory=list)
+
+    def announce_set_aside(self, partition: PartitionPlan, offset: int, aside: str, found: Fingerprint) -> None:
+        """As ``Receipt``."""
+        self.steps.append(("announce_set_aside", offset, (aside, found)))
+
+    def announce(self, partition: PartitionPlan, offset: int, snapshot_class: str, entries: int, made: Fingerprint) -> None:
+        """As ``Receipt``."""
+        self.steps.append(("announce", offset, (snapshot_class, entries, made)))
+
+    def settle(self, partition: PartitionPlan, offset: int, error: SnaprebuildError | None = None) -> None:
+        """As ``Receipt``."""
+        self.steps.append(("settle", offset, (error,)))
+
+    def tell(self, receipt: ReceiptSink, partition: PartitionPlan) -> None:
+        """Tells all of it, in its order.
+
+        Raises:
+            WriteFailedError, RefusedError: the receipt cannot be written.
+        """
+        for step, offset, facts in self.steps:
+            getattr(receipt, step)(partition, offset, *facts)
 
 
 class Receipt:

@@ -22,6 +22,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
@@ -29,7 +30,10 @@ from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.storage.partition_dir import FileIdentity
 from snaprebuild.storage.segment_file import SegmentFile, read_positions_hint
 
-__all__ = ["ReadTask", "Work", "default_jobs", "is_rotational", "read_segment", "run"]
+if TYPE_CHECKING:
+    from snaprebuild.operations.feed import Arrivals
+
+__all__ = ["Engine", "Job", "Pieces", "ReadTask", "Work", "default_jobs", "is_rotational", "read_segment", "run", "told"]
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +100,30 @@ class Work:
     def finish(self) -> None:
         """Everything was taken."""
         raise NotImplementedError
+
+    def job(self) -> Job:
+        """This work as a value that can be sent to another process, and carried out there instead of here."""
+        raise NotImplementedError
+
+    def adopt(self, done: Any) -> None:
+        """Takes over what ``Job.carry_out`` gave elsewhere; the work is finished."""
+        raise NotImplementedError
+
+
+Engine = Callable[[Sequence[Work]], None]
+"""Brings works to their ends: ``run`` with workers of this machine, or what does the same elsewhere."""
+
+
+class Job(Protocol):
+    """A work as a value."""
+
+    def carry_out(self, arrivals: Arrivals) -> tuple[object, list[ReadTask]]:
+        """Feeds the work with what has arrived.
+
+        Returns:
+            What ``Work.adopt`` takes, and nothing; or None, and the tasks that it wants beside those that have arrived.
+        """
+        ...
 
 
 def read_segment(task: ReadTask) -> Pieces:
@@ -189,7 +217,7 @@ class _State:
     def end(self, error: Exception) -> None:
         """Whatever went wrong ends this partition and no other."""
         self.stop()
-        self.work.fail(_told(error))
+        self.work.fail(told(error))
 
     def stop(self) -> None:
         self.is_over = True
@@ -217,7 +245,7 @@ class _State:
             self.take(outcome)
 
 
-def _told(error: Exception) -> SnaprebuildError | FormatError:
+def told(error: Exception) -> SnaprebuildError | FormatError:
     if isinstance(error, SnaprebuildError | FormatError):
         return error
     log.debug("unforeseen", exc_info=error)

@@ -15,7 +15,7 @@ from snaprebuild.errors import SnaprebuildError, StorageError
 from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan
 from snaprebuild.operations.rebuild_result import LEFT_OUT, BoundaryResult, PartitionResult
-from snaprebuild.operations.receipt import Receipt
+from snaprebuild.operations.receipt import ReceiptSink
 from snaprebuild.replay.classes import Judgement
 from snaprebuild.replay.difference import Comparison
 from snaprebuild.storage.atomic_file import Ownership, create_file, remove_second_name
@@ -95,7 +95,7 @@ def tell_class(result: PartitionResult, rebuilt: RebuiltSnapshot) -> None:
         result.say(code, Severity.FINDING, "; ".join(judgement.reasons[:3]), wanted.offset)
 
 
-def create_snapshot(rebuilt: RebuiltSnapshot, owner: Ownership | None, partition: PartitionPlan, receipt: Receipt | None) -> None:
+def create_snapshot(rebuilt: RebuiltSnapshot, owner: Ownership | None, partition: PartitionPlan, receipt: ReceiptSink | None) -> None:
     """Writes the file, which stands in the receipt before it has its name.
 
     Raises:

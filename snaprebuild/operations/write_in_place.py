@@ -11,7 +11,7 @@ from snaprebuild.errors import AlreadyExistsError, SnaprebuildError, StorageErro
 from snaprebuild.operations.findings import Severity
 from snaprebuild.operations.plan import Request, not_due_in_place
 from snaprebuild.operations.rebuild_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
-from snaprebuild.operations.receipt import Receipt
+from snaprebuild.operations.receipt import ReceiptSink
 from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, create_snapshot, tell_class
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import SnapshotStatus
@@ -29,7 +29,7 @@ class InPlaceWriter(SnapshotWriter):
     """Writes the snapshots of one partition into its own directory."""
 
     def __init__(
-        self, result: PartitionResult, request: Request, lock: HeldLock | None, receipt: Receipt | None, *, dry_run: bool
+        self, result: PartitionResult, request: Request, lock: HeldLock | None, receipt: ReceiptSink | None, *, dry_run: bool
     ) -> None:
         """Takes what decides.
 

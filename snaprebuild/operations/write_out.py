@@ -11,7 +11,7 @@ from formats.producer_snapshot import read_entries, snapshot_size
 from snaprebuild.errors import AlreadyExistsError, BusyError, WriteFailedError
 from snaprebuild.operations.findings import Severity
 from snaprebuild.operations.rebuild_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
-from snaprebuild.operations.receipt import Receipt
+from snaprebuild.operations.receipt import ReceiptSink
 from snaprebuild.operations.replay_partition import Clock
 from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, create_snapshot, remove_other_name, tell_class
 from snaprebuild.replay.window import same_when_loaded
@@ -28,7 +28,7 @@ BUSY_STEP_SECONDS = 0.05
 class OutWriter(SnapshotWriter):
     """Writes the snapshots of one partition to its directory below ``--out``, which is made when the first one is there."""
 
-    def __init__(self, result: PartitionResult, clock: Clock, receipt: Receipt | None, *, dry_run: bool) -> None:
+    def __init__(self, result: PartitionResult, clock: Clock, receipt: ReceiptSink | None, *, dry_run: bool) -> None:
         """Takes what decides.
 
         Args:

@@ -1,0 +1,202 @@
+"""Works carried out by Spark: tasks that read segments, then tasks that put the summaries of each partition together.
+
+The rows of a partition meet in one task, ordered as the log is; it replays, compares and writes as a run on one machine does, with the same
+code, and keeps no more of it. Where a replay asks for segments further back, another round reads them.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from formats.errors import FormatError
+from snaprebuild.errors import SnaprebuildError, StorageError
+from snaprebuild.operations.feed import Arrivals, Outcome
+from snaprebuild.operations.schedule import ReadTask, Work, read_segment, told
+from snaprebuild.spark import read_rows, summary_rows
+from snaprebuild.spark.arrow_tables import data_frame, ddl
+from snaprebuild.spark.packing import pack, slots
+
+__all__ = ["SparkEngine"]
+
+log = logging.getLogger(__name__)
+
+TASK_BYTES_MIN, TASK_BYTES_MAX = 64 << 20, 4 << 30
+"""What a task that reads has to read: enough that its start (some ten milliseconds) does not matter, little enough to be worth a retry."""
+
+TASKS_PER_CORE = 4
+"""So that a core that is done early takes over from one that is late."""
+
+ROWS_PER_BATCH = 32
+"""Rows of summaries that cross to Python at once, of 1.3 MB at most."""
+
+WAVE_SEGMENTS_MAX = 200_000
+"""Segments whose tasks and listings go through the driver at once: some 100 MB."""
+
+RESULT_SCHEMA = pa.schema([("partition", pa.int32()), ("done", pa.binary()), ("wanted", pa.binary())])
+"""Of each partition either what it came to, or the tasks that it asks for beside those that were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkEngine:
+    """Brings works to their ends with the executors of a Spark session; see ``schedule.Engine``.
+
+    Attributes:
+        session: which must be able to import this package in its Python workers.
+    """
+
+    session: SparkSession
+
+    def __call__(self, works: Sequence[Work]) -> None:
+        """Carries out all works. A failure of one does not stop the others."""
+        wave: list[tuple[Work, list[ReadTask]]] = []
+        segments = 0
+        for work in works:
+            tasks = self._first_tasks(work)
+            if not tasks:
+                continue
+            if wave and segments + len(tasks) > WAVE_SEGMENTS_MAX:
+                self._carry_out(wave)
+                wave, segments = [], 0
+            wave.append((work, tasks))
+            segments += len(tasks)
+        if wave:
+            self._carry_out(wave)
+
+    def _first_tasks(self, work: Work) -> list[ReadTask]:
+        try:
+            tasks = work.tasks()
+            if not tasks:
+                work.finish()
+        except Exception as error:  # it ends this partition and no other
+            work.fail(told(error))
+            return []
+        return tasks
+
+    def _carry_out(self, wave: list[tuple[Work, list[ReadTask]]]) -> None:
+        works = [work for work, _ in wave]
+        open_works = set(range(len(works)))
+        try:
+            for number, done in self._rounds(works, dict(enumerate(tasks for _, tasks in wave))):
+                open_works.discard(number)
+                try:
+                    works[number].adopt(done)
+                except (SnaprebuildError, FormatError) as error:
+                    works[number].fail(error)
+        except Exception as error:  # the job as a whole: an executor that dies again and again, a session that was stopped
+            log.debug("the Spark job failed", exc_info=error)
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            for number in sorted(open_works):
+                works[number].fail(StorageError(f"the Spark job failed: {reason}"))
+
+    def _rounds(self, works: list[Work], wanted: dict[int, list[ReadTask]]) -> Iterator[tuple[int, Any]]:
+        """Number and outcome of each work, as they come."""
+        read: list[DataFrame] = []
+        with _conf(self.session, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_PER_BATCH)}):
+            try:
+                while wanted:
+                    read.append(self._read(wanted).persist())
+                    again: dict[int, list[ReadTask]] = {}
+                    for row in self._put_together(works, sorted(wanted), read):
+                        if row.done is None:
+                            again[row.partition] = pickle.loads(row.wanted)  # noqa: S301  made by our own task
+                        else:
+                            yield row.partition, pickle.loads(row.done)  # noqa: S301
+                    wanted = again
+            finally:
+                for frame in read:
+                    frame.unpersist()
+
+    def _read(self, wanted: dict[int, list[ReadTask]]) -> DataFrame:
+        tasks = [(number, task) for number, of_one in wanted.items() for task in of_one]
+        sizes = [task.identity.size_bytes for _, task in tasks]
+        count = self._task_count(sum(sizes), len(tasks))
+        slot_of = slots(count)
+        placed = pack(sizes, count)
+        table = read_rows.table_of([(slot_of[place], number, task) for place, (number, task) in zip(placed, tasks, strict=True)])
+        rows = data_frame(self.session, table).repartition(count, "slot")
+        return rows.mapInArrow(_read_segments, ddl(summary_rows.SCHEMA))
+
+    def _task_count(self, size_bytes: int, items: int) -> int:
+        cores = self.session.sparkContext.defaultParallelism
+        task_bytes = min(max(size_bytes // (TASKS_PER_CORE * cores), TASK_BYTES_MIN), TASK_BYTES_MAX)
+        return max(1, min(items, max(math.ceil(size_bytes / task_bytes), cores)))
+
+    def _put_together(self, works: list[Work], numbers: list[int], read: list[DataFrame]) -> list[Any]:
+        jobs = [row for number in numbers for row in summary_rows.rows_of_job(number, pickle.dumps(works[number].job()))]
+        rows = data_frame(self.session, pa.Table.from_batches([summary_rows.table_of(jobs)]))
+        for frame in read:
+            rows = rows.unionByName(frame)
+        count = min(len(numbers), TASKS_PER_CORE * self.session.sparkContext.defaultParallelism)
+        return (
+            rows.repartition(count, "partition")
+            .sortWithinPartitions(*summary_rows.KEYS)
+            .mapInArrow(_carry_out, ddl(RESULT_SCHEMA))
+            .collect()
+        )
+
+
+class _conf:
+    """Settings of a session for a while."""
+
+    def __init__(self, session: SparkSession, settings: dict[str, str]) -> None:
+        self._session, self._settings = session, settings
+        self._before: dict[str, str | None] = {}
+
+    def __enter__(self) -> None:
+        for key, value in self._settings.items():
+            self._before[key] = self._session.conf.get(key, None)
+            self._session.conf.set(key, value)
+
+    def __exit__(self, *_: object) -> None:
+        for key, value in self._before.items():
+            if value is None:
+                self._session.conf.unset(key)
+            else:
+                self._session.conf.set(key, value)
+
+
+def _read_segments(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task: reads each segment that a row names."""
+    for batch in batches:
+        for number, task in read_rows.tasks_of(batch):
+            try:
+                rows = list(summary_rows.rows_of_pieces(number, read_segment(task)))
+            except Exception as error:  # of this segment alone
+                rows = list(summary_rows.rows_of_error(number, task.base_offset, told(error)))
+            for start in range(0, len(rows), ROWS_PER_BATCH):
+                yield summary_rows.table_of(rows[start : start + ROWS_PER_BATCH])
+
+
+def _carry_out(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task: carries out the job of each partition with the rows that follow it."""
+    for number, arrived in groupby(summary_rows.outcomes(batches), key=lambda each: each[0]):
+        _, base_offset, job = next(arrived)
+        if base_offset >= 0:
+            continue  # its job ended in an earlier round
+        assert isinstance(job, bytes)
+        done, wanted = pickle.loads(job).carry_out(Arrivals(_segments(arrived)))  # noqa: S301  made by our own driver
+        yield pa.RecordBatch.from_pylist(
+            [
+                {
+                    "partition": number,
+                    "done": None if wanted else pickle.dumps(done),
+                    "wanted": pickle.dumps(wanted) if wanted else None,
+                }
+            ],
+            schema=RESULT_SCHEMA,
+        )
+
+
+def _segments(arrived: Iterator[tuple[int, int, bytes | Outcome]]) -> Iterator[tuple[int, Outcome]]:
+    for _, base_offset, outcome in arrived:
+        assert not isinstance(outcome, bytes)
+        yield base_offset, outcome

@@ -1,0 +1,61 @@
+"""Which task does what: items of known size packed into tasks of nearly equal size, each task in a Spark partition of its own."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+
+__all__ = ["pack", "slots"]
+
+
+def pack(sizes: Sequence[int], tasks: int) -> list[int]:
+    """The task of each item: the largest first, each to the task that has the least so far.
+
+    Args:
+        sizes: of the items, in any unit.
+        tasks: at most so many; fewer where there are fewer items.
+    """
+    placed = [0] * len(sizes)
+    loads = [(0, 0, task) for task in range(min(tasks, len(sizes)))]
+    for item in sorted(range(len(sizes)), key=lambda each: -sizes[each]):
+        load, count, task = loads[0]
+        placed[item] = task
+        heapq.heapreplace(loads, (load + sizes[item], count + 1, task))
+    return placed
+
+
+def slots(tasks: int) -> list[int]:
+    """A number for each task, such that ``repartition(tasks, slot)`` puts each into a partition of its own.
+
+    Spark places a row at the hash of its key modulo the count of partitions. Were the hash another one some day, tasks would share
+    partitions: slower, and as right as before.
+    """
+    found: dict[int, int] = {}
+    start = 0
+    while len(found) < tasks:
+        keys = np.arange(start, start + 4 * tasks + 64, dtype=np.int64)
+        for key, place in zip(keys.tolist(), np.mod(_spark_hash(keys), tasks).tolist(), strict=True):
+            found.setdefault(place, key)
+        start += len(keys)
+    return [found[task] for task in range(tasks)]
+
+
+def _spark_hash(keys: np.ndarray) -> np.ndarray:
+    """Murmur3 (x86, 32 bits) of int64 values with seed 42, as int64 (n,): Spark's ``hash`` (``Murmur3HashFunction``)."""
+    mask = np.uint64(0xFFFFFFFF)
+    bits = keys.astype(np.int64).view(np.uint64)
+    state = np.full(len(keys), 42, dtype=np.uint64)
+    for word in (bits & mask, bits >> np.uint64(32)):
+        mixed = _rotated(word * np.uint64(0xCC9E2D51) & mask, 15) * np.uint64(0x1B873593) & mask
+        state = (_rotated(state ^ mixed, 13) * np.uint64(5) + np.uint64(0xE6546B64)) & mask
+    state ^= np.uint64(8)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        state = (state ^ (state >> np.uint64(shift))) * np.uint64(factor) & mask
+    state ^= state >> np.uint64(16)
+    return state.astype(np.uint32).view(np.int32).astype(np.int64)
+
+
+def _rotated(words: np.ndarray, count: int) -> np.ndarray:
+    return (words << np.uint64(count) | words >> np.uint64(32 - count)) & np.uint64(0xFFFFFFFF)
