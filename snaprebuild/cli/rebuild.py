@@ -15,8 +15,11 @@ import typer
 
 from snaprebuild.cli.options import (
     AsOf,
+    EngineName,
+    EngineOption,
     ExpirationMs,
     Jobs,
+    Master,
     Offset,
     OutputFormat,
     OutputOption,
@@ -29,6 +32,7 @@ from snaprebuild.cli.options import (
     Verbose,
     as_of_ms,
     check_paths,
+    engine_of,
     selection_of,
 )
 from snaprebuild.errors import UsageError
@@ -243,6 +247,8 @@ def rebuild(
     dry_run: DryRun = False,
     receipt: ReceiptFile = None,
     jobs: Jobs = None,
+    engine: EngineOption = EngineName.PROCESS,
+    master: Master = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
     verbose: Verbose = 0,
@@ -265,13 +271,14 @@ def rebuild(
     begin(verbose, {"--report": report, "--receipt": receipt}, plan)
     if plan is not None and asked != Asked():
         raise UsageError(
-            "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs and options of the output go with it"
+            "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs, --engine, --master and options of "
+            "the output go with it"
         )
     made = make_plan(asked.request()) if plan is None else load_plan(plan)
     kept = None if dry_run else Receipt(default_receipt_path(made.request.out) if receipt is None else receipt, made)
     try:
-        with progress_of(made) as progress:
-            result = carry_out(made, jobs=jobs, dry_run=dry_run, receipt=kept, progress=progress)
+        with engine_of(engine, master, made.bytes_least) as spark, progress_of(made) as progress:
+            result = carry_out(made, jobs=jobs, engine=spark, dry_run=dry_run, receipt=kept, progress=progress)
     except BaseException:
         if kept is not None and kept.is_there:
             typer.echo(f"receipt of what was written: {shown(kept.path)}", err=True)

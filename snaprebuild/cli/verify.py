@@ -11,8 +11,11 @@ import typer
 
 from snaprebuild.cli.options import (
     AsOf,
+    EngineName,
+    EngineOption,
     ExpirationMs,
     Jobs,
+    Master,
     Offset,
     OutputFormat,
     OutputOption,
@@ -24,6 +27,7 @@ from snaprebuild.cli.options import (
     Verbose,
     check_paths,
     clock_of,
+    engine_of,
     open_selected,
     selection_of,
 )
@@ -48,6 +52,8 @@ def verify(
     partition: Partition = None,
     offsets: Offset = None,
     jobs: Jobs = None,
+    engine: EngineOption = EngineName.PROCESS,
+    master: Master = None,
     receipt: Annotated[
         str | None,
         typer.Option(
@@ -81,8 +87,9 @@ def verify(
     source = open_selected(paths, server_properties, selection)
     clock = clock_of(source, as_of, expiration_ms)
     started = time.perf_counter()
-    with bytes_progress("verifying", source.size_bytes) as progress:
-        result = judge(source, clock, selection=selection, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
+    with engine_of(engine, master, source.size_bytes) as spark, bytes_progress("verifying", source.size_bytes) as progress:
+        check_crc = crc is Crc.CHECK
+        result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=spark, progress=progress)
     seconds = time.perf_counter() - started
     leave(
         lambda: _document(result, seconds),

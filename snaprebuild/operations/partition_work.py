@@ -11,7 +11,7 @@ from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.operations.crosscheck import segment_findings
 from snaprebuild.operations.findings import Finding, finding_of_error
-from snaprebuild.operations.schedule import ReadTask, Work, run
+from snaprebuild.operations.schedule import Engine, ReadTask, Work, run
 from snaprebuild.operations.source import PartitionSource, check_segments_are_files
 from snaprebuild.replay.segment_summary import SegmentSummary
 
@@ -78,6 +78,7 @@ class PartitionWork(Work):
         return True
 
 
-def run_partitions(works: Iterable[PartitionWork], jobs: int | None) -> None:
-    """Reads all of them, as ``schedule.run``; one whose segments are no files fails without being read."""
-    run([work for work in works if work.check()], jobs)
+def run_partitions(works: Iterable[PartitionWork], jobs: int | None, engine: Engine | None = None) -> None:
+    """Reads all of them, as ``schedule.run`` or ``engine``; one whose segments are no files fails without being read."""
+    checked = [work for work in works if work.check()]
+    run(checked, jobs) if engine is None else engine(checked)

@@ -14,8 +14,8 @@ from formats.errors import FormatError
 from formats.file_names import parse_file_name
 from snaprebuild.errors import AlreadyExistsError, ReadFailedError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences, segment_findings
-from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.feed import Arrivals, feed
+from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.operations.rebuild_result import LEFT_OUT, BoundaryResult, PartitionResult, RebuildResult
 from snaprebuild.operations.receipt import Receipt, ReceiptSink, RemoteReceipt

@@ -246,6 +246,7 @@ class _State:
 
 
 def told(error: Exception) -> SnaprebuildError | FormatError:
+    """Any error as one that a partition may end with."""
     if isinstance(error, SnaprebuildError | FormatError):
         return error
     log.debug("unforeseen", exc_info=error)

@@ -95,7 +95,9 @@ def tell_class(result: PartitionResult, rebuilt: RebuiltSnapshot) -> None:
         result.say(code, Severity.FINDING, "; ".join(judgement.reasons[:3]), wanted.offset)
 
 
-def create_snapshot(rebuilt: RebuiltSnapshot, owner: Ownership | None, partition: PartitionPlan, receipt: ReceiptSink | None) -> None:
+def create_snapshot(
+    rebuilt: RebuiltSnapshot, owner: Ownership | None, partition: PartitionPlan, receipt: ReceiptSink | None
+) -> None:
     """Writes the file, which stands in the receipt before it has its name.
 
     Raises:

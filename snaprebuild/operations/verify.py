@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences
+from snaprebuild.operations.feed import Arrivals, feed
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.log_facts import known_log_end
 from snaprebuild.operations.partition_work import PartitionWork, Progress, run_partitions
@@ -17,14 +18,14 @@ from snaprebuild.operations.replay_partition import (
     ReplayFrom,
     read_snapshot_file,
 )
-from snaprebuild.operations.schedule import ReadTask
+from snaprebuild.operations.schedule import Engine, ReadTask
 from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.operations.source import PartitionSource, Selection, Source, TopicKind, live_broker_notes
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 
-__all__ = ["PartitionVerdict", "SnapshotVerdict", "VerifyResult", "verify"]
+__all__ = ["PartitionVerdict", "RemoteVerdict", "SnapshotVerdict", "VerifyJob", "VerifyResult", "verify"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ def verify(
     selection: Selection | None = None,
     check_crc: bool = True,
     jobs: int | None = None,
+    engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> VerifyResult:
     """Judges every snapshot of the partitions of ``source``.
@@ -99,6 +101,7 @@ def verify(
         selection: only snapshots at boundaries that it takes.
         check_crc: compute checksums.
         jobs: worker processes, None for as many as processors.
+        engine: reads and replays in place of worker processes of this machine.
         progress: told of every segment: partition and bytes.
     """
     verdicts = [PartitionVerdict(partition) for partition in source.partitions]
@@ -107,7 +110,7 @@ def verify(
         _VerifyWork(verdict, place, clock, selection or Selection(), listed, check_crc=check_crc, progress=progress)
         for place, verdict in enumerate(verdicts)
     )
-    run_partitions(works, jobs)
+    run_partitions(works, jobs, engine)
     return VerifyResult(clock, tuple(verdicts), (*source.findings, *live_broker_notes(source)))
 
 
@@ -130,6 +133,7 @@ class _VerifyWork(PartitionWork):
         self._verdict = verdict
         self._place = place
         self._listed = listed
+        self._clock = clock
         self._selection = selection
         self._check_crc = check_crc
         self._cross = CrossCheck(verdict.source, clock)
@@ -171,6 +175,16 @@ class _VerifyWork(PartitionWork):
         message = f"{damage.reason}: nothing above it can be judged"
         self._verdict.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset))
         self._others(damage.reason)
+
+    def job(self) -> VerifyJob:
+        return VerifyJob(self._verdict.source, self._clock, self._selection, self._check_crc)
+
+    def adopt(self, done: RemoteVerdict) -> None:
+        verdict = self._verdict
+        verdict.snapshots, verdict.missing, verdict.bytes_read = done.snapshots, done.missing, done.bytes_read
+        verdict.findings += done.findings
+        for snapshot in verdict.snapshots:
+            self._listed.add(self._place, snapshot.offset, snapshot.comparison)
 
     def _boundary(self, state: BoundaryState) -> None:
         self._seen.add(state.offset)
@@ -248,3 +262,39 @@ class _VerifyWork(PartitionWork):
             path = self._verdict.source.directory.path
             self._verdict.findings.append(Finding("wrong-snapshot", Severity.FINDING, path, message, verdict.offset))
         self._listed.add(self._place, verdict.offset, comparison)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteVerdict:
+    """What a partition that was judged in another process came to: as ``PartitionVerdict``, without its source."""
+
+    snapshots: list[SnapshotVerdict]
+    missing: list[int]
+    findings: list[Finding]
+    bytes_read: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyJob:
+    """One partition, to be judged in another process.
+
+    Attributes:
+        source: the partition.
+        clock: for expiry.
+        selection: only snapshots at boundaries that it takes.
+        check_crc: compute checksums.
+    """
+
+    source: PartitionSource
+    clock: Clock
+    selection: Selection
+    check_crc: bool
+
+    def carry_out(self, arrivals: Arrivals) -> tuple[RemoteVerdict | None, list[ReadTask]]:
+        """As ``schedule.Job``."""
+        verdict = PartitionVerdict(self.source)
+        work = _VerifyWork(verdict, 0, self.clock, self.selection, ListedDifferences(), check_crc=self.check_crc, progress=None)
+        missing = feed(work, arrivals)
+        if missing:
+            return None, missing
+        return RemoteVerdict(verdict.snapshots, verdict.missing, verdict.findings, verdict.bytes_read), []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -100,7 +100,7 @@ class SparkEngine:
     def _rounds(self, works: list[Work], wanted: dict[int, list[ReadTask]]) -> Iterator[tuple[int, Any]]:
         """Number and outcome of each work, as they come."""
         read: list[DataFrame] = []
-        with _conf(self.session, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_PER_BATCH)}):
+        with _Settings(self.session, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_PER_BATCH)}):
             try:
                 while wanted:
                     read.append(self._read(wanted).persist())
@@ -144,7 +144,7 @@ class SparkEngine:
         )
 
 
-class _conf:
+class _Settings:
     """Settings of a session for a while."""
 
     def __init__(self, session: SparkSession, settings: dict[str, str]) -> None:
@@ -179,21 +179,16 @@ def _read_segments(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 def _carry_out(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """In a task: carries out the job of each partition with the rows that follow it."""
     for number, arrived in groupby(summary_rows.outcomes(batches), key=lambda each: each[0]):
-        _, base_offset, job = next(arrived)
-        if base_offset >= 0:
-            continue  # its job ended in an earlier round
-        assert isinstance(job, bytes)
-        done, wanted = pickle.loads(job).carry_out(Arrivals(_segments(arrived)))  # noqa: S301  made by our own driver
-        yield pa.RecordBatch.from_pylist(
-            [
-                {
-                    "partition": number,
-                    "done": None if wanted else pickle.dumps(done),
-                    "wanted": pickle.dumps(wanted) if wanted else None,
-                }
-            ],
-            schema=RESULT_SCHEMA,
-        )
+        yield from _carry_out_one(number, arrived)
+
+
+def _carry_out_one(number: int, arrived: Iterator[tuple[int, int, bytes | Outcome]]) -> Iterator[pa.RecordBatch]:
+    _, _, job = next(arrived)
+    if not isinstance(job, bytes):
+        return  # it ended in an earlier round
+    done, wanted = pickle.loads(job).carry_out(Arrivals(_segments(arrived)))  # noqa: S301  made by our own driver
+    row = {"partition": number, "done": None if wanted else pickle.dumps(done), "wanted": pickle.dumps(wanted) if wanted else None}
+    yield pa.RecordBatch.from_pylist([row], schema=RESULT_SCHEMA)
 
 
 def _segments(arrived: Iterator[tuple[int, int, bytes | Outcome]]) -> Iterator[tuple[int, Outcome]]:

@@ -40,7 +40,9 @@ _NUMBERS = tuple(
 """Facts of a summary that are one number, or none."""
 
 _EFFECT = {f"effect_{name}": (name, dtype) for name, (dtype, _) in COLUMNS.items()}
-_CLOSES = {f"close_{field.name}": (field.name, str(getattr(NO_CLOSES, field.name).dtype.str[1:])) for field in fields(TransactionCloses)}
+_CLOSES = {
+    f"close_{field.name}": (field.name, str(getattr(NO_CLOSES, field.name).dtype.str[1:])) for field in fields(TransactionCloses)
+}
 _CLOSES = {column: (name, "?" if dtype == "b1" else dtype) for column, (name, dtype) in _CLOSES.items()}
 _BAD_CRC = ("bad_crc_position", "bad_crc_offset")
 
@@ -182,12 +184,10 @@ def _error_of_text(text: str) -> SnaprebuildError | FormatError:
     facts = json.loads(text)
     name = facts.pop("class")
     if "what" in facts:
-        kind = getattr(format_errors, name)
-        assert issubclass(kind, FormatError)
-        return kind(facts.pop("what"), **facts)
-    kind = getattr(own_errors, name)
-    assert issubclass(kind, SnaprebuildError)
-    error = kind(facts.pop("message"))
+        of_format: type[FormatError] = getattr(format_errors, name)
+        return of_format(facts.pop("what"), **facts)
+    own: type[SnaprebuildError] = getattr(own_errors, name)
+    error = own(facts.pop("message"))
     for fact, value in facts.items():
         setattr(error, fact, value)
     return error
