@@ -7,7 +7,7 @@ import datetime
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -212,13 +212,16 @@ AUTO_BYTES_MIN = 4 << 30
 
 
 @contextlib.contextmanager
-def engine_of(name: EngineName, master: str | None, size_bytes: int) -> Iterator[Engine | None]:
+def engine_of(
+    name: EngineName, master: str | None, size_bytes: int, progress: Callable[[str, int], None] | None = None
+) -> Iterator[Engine | None]:
     """What carries out the works of a verb; None for worker processes of this machine.
 
     Args:
         name: what was asked for.
         master: of Spark.
         size_bytes: to be read. On one machine its own workers do the same as Spark's, without a JVM beside them.
+        progress: told what was done, and the bytes since it was told last.
 
     Raises:
         UsageError: Spark is not installed, or does not start.
@@ -233,7 +236,7 @@ def engine_of(name: EngineName, master: str | None, size_bytes: int) -> Iterator
     except ImportError as error:
         raise UsageError(f"--engine spark needs {error.name}: pip install 'snaprebuild[spark]'") from error
     with opened_session(master) as session:
-        yield SparkEngine(session)
+        yield SparkEngine(session, progress)
 
 
 def as_of_ms(text: str | None) -> int:

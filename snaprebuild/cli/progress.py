@@ -6,28 +6,8 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from snaprebuild.operations.plan import Plan
-    from snaprebuild.operations.rebuild import Progress
-    from snaprebuild.operations.rebuild_result import PartitionResult
-
-__all__ = ["bytes_progress", "progress_of"]
-
-
-@contextlib.contextmanager
-def progress_of(plan: Plan) -> Iterator[Progress | None]:
-    """The callback for a rebuild; None where nobody watches or nothing is to be read."""
-    with bytes_progress("replaying", plan.bytes_least) as advance:
-        if advance is None:
-            yield None
-            return
-
-        def progress(result: PartitionResult, size_bytes: int) -> None:
-            advance(result.plan.source.topic_partition, size_bytes)
-
-        yield progress
+__all__ = ["bytes_progress"]
 
 
 @contextlib.contextmanager

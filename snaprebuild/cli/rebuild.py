@@ -259,7 +259,7 @@ def rebuild(
     while it runs, only --out and --dry-run work. The snapshots take effect when it next starts. Exit code 1 when something that
     is wanted is left out.
     """
-    from snaprebuild.cli.progress import progress_of
+    from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.rebuild_output import print_rebuild, rebuild_document
     from snaprebuild.cli.result import begin, leave, shown
     from snaprebuild.operations.plan import make_plan
@@ -277,7 +277,8 @@ def rebuild(
     made = make_plan(asked.request()) if plan is None else load_plan(plan)
     kept = None if dry_run else Receipt(default_receipt_path(made.request.out) if receipt is None else receipt, made)
     try:
-        with engine_of(engine, master, made.bytes_least) as spark, progress_of(made) as progress:
+        size_bytes = made.bytes_least
+        with bytes_progress("replaying", size_bytes) as progress, engine_of(engine, master, size_bytes, progress) as spark:
             result = carry_out(made, jobs=jobs, engine=spark, dry_run=dry_run, receipt=kept, progress=progress)
     except BaseException:
         if kept is not None and kept.is_there:

@@ -87,7 +87,8 @@ def verify(
     source = open_selected(paths, server_properties, selection)
     clock = clock_of(source, as_of, expiration_ms)
     started = time.perf_counter()
-    with engine_of(engine, master, source.size_bytes) as spark, bytes_progress("verifying", source.size_bytes) as progress:
+    size_bytes = source.size_bytes
+    with bytes_progress("verifying", size_bytes) as progress, engine_of(engine, master, size_bytes, progress) as spark:
         check_crc = crc is Crc.CHECK
         result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=spark, progress=progress)
     seconds = time.perf_counter() - started

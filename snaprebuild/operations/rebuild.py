@@ -41,8 +41,8 @@ WRITERS = 8
 PENDING_MAX = 4 * WRITERS
 """Snapshots of one partition that wait to be written: states are large where producers are many."""
 
-Progress = Callable[[PartitionResult, int], None]
-"""Called with the partition and the bytes of a segment that was taken."""
+Progress = Callable[[str, int], None]
+"""Called with the topic-partition and the bytes of a segment that was taken."""
 
 
 def rebuild(
@@ -245,7 +245,7 @@ class _RebuildWork(Work):
         for state in self._replay.take(index, summary):
             self._boundary(state)
         if self._progress is not None:
-            self._progress(self._result, summary.size_bytes)
+            self._progress(self._result.plan.source.topic_partition, summary.size_bytes)
         return self._replay.damage is None
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:

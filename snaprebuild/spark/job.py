@@ -11,6 +11,7 @@ import math
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -23,6 +24,7 @@ from snaprebuild.operations.feed import Arrivals, Outcome
 from snaprebuild.operations.schedule import ReadTask, Work, read_segment, told
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
+from snaprebuild.spark.counts import Counts, Progress, counted
 from snaprebuild.spark.packing import pack, slots
 
 __all__ = ["SparkEngine"]
@@ -51,9 +53,11 @@ class SparkEngine:
 
     Attributes:
         session: which must be able to import this package in its Python workers.
+        progress: told what was done so far, and the bytes since it was told last; by a thread of its own.
     """
 
     session: SparkSession
+    progress: Progress | None = None
 
     def __call__(self, works: Sequence[Work]) -> None:
         """Carries out all works. A failure of one does not stop the others."""
@@ -100,12 +104,13 @@ class SparkEngine:
     def _rounds(self, works: list[Work], wanted: dict[int, list[ReadTask]]) -> Iterator[tuple[int, Any]]:
         """Number and outcome of each work, as they come."""
         read: list[DataFrame] = []
-        with _Settings(self.session, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_PER_BATCH)}):
+        settings = _Settings(self.session, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_PER_BATCH)})
+        with settings, counted(self.session.sparkContext, self.progress) as counts:
             try:
                 while wanted:
-                    read.append(self._read(wanted).persist())
+                    read.append(self._read(wanted, counts).persist())
                     again: dict[int, list[ReadTask]] = {}
-                    for row in self._put_together(works, sorted(wanted), read):
+                    for row in self._put_together(works, sorted(wanted), read, counts):
                         if row.done is None:
                             again[row.partition] = pickle.loads(row.wanted)  # noqa: S301  made by our own task
                         else:
@@ -115,7 +120,7 @@ class SparkEngine:
                 for frame in read:
                     frame.unpersist()
 
-    def _read(self, wanted: dict[int, list[ReadTask]]) -> DataFrame:
+    def _read(self, wanted: dict[int, list[ReadTask]], counts: Counts) -> DataFrame:
         tasks = [(number, task) for number, of_one in wanted.items() for task in of_one]
         sizes = [task.identity.size_bytes for _, task in tasks]
         count = self._task_count(sum(sizes), len(tasks))
@@ -123,14 +128,14 @@ class SparkEngine:
         placed = pack(sizes, count)
         table = read_rows.table_of([(slot_of[place], number, task) for place, (number, task) in zip(placed, tasks, strict=True)])
         rows = data_frame(self.session, table).repartition(count, "slot")
-        return rows.mapInArrow(_read_segments, ddl(summary_rows.SCHEMA))
+        return rows.mapInArrow(partial(_read_segments, counts=counts), ddl(summary_rows.SCHEMA))
 
     def _task_count(self, size_bytes: int, items: int) -> int:
         cores = self.session.sparkContext.defaultParallelism
         task_bytes = min(max(size_bytes // (TASKS_PER_CORE * cores), TASK_BYTES_MIN), TASK_BYTES_MAX)
         return max(1, min(items, max(math.ceil(size_bytes / task_bytes), cores)))
 
-    def _put_together(self, works: list[Work], numbers: list[int], read: list[DataFrame]) -> list[Any]:
+    def _put_together(self, works: list[Work], numbers: list[int], read: list[DataFrame], counts: Counts) -> list[Any]:
         jobs = [row for number in numbers for row in summary_rows.rows_of_job(number, pickle.dumps(works[number].job()))]
         rows = data_frame(self.session, pa.Table.from_batches([summary_rows.table_of(jobs)]))
         for frame in read:
@@ -139,7 +144,7 @@ class SparkEngine:
         return (
             rows.repartition(count, "partition")
             .sortWithinPartitions(*summary_rows.KEYS)
-            .mapInArrow(_carry_out, ddl(RESULT_SCHEMA))
+            .mapInArrow(partial(_carry_out, counts=counts), ddl(RESULT_SCHEMA))
             .collect()
         )
 
@@ -164,7 +169,7 @@ class _Settings:
                 self._session.conf.set(key, value)
 
 
-def _read_segments(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _read_segments(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
     """In a task: reads each segment that a row names."""
     for batch in batches:
         for number, task in read_rows.tasks_of(batch):
@@ -172,14 +177,16 @@ def _read_segments(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
                 rows = list(summary_rows.rows_of_pieces(number, read_segment(task)))
             except Exception as error:  # of this segment alone
                 rows = list(summary_rows.rows_of_error(number, task.base_offset, told(error)))
+            counts.add(segments=1, size_bytes=task.identity.size_bytes)
             for start in range(0, len(rows), ROWS_PER_BATCH):
                 yield summary_rows.table_of(rows[start : start + ROWS_PER_BATCH])
 
 
-def _carry_out(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _carry_out(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
     """In a task: carries out the job of each partition with the rows that follow it."""
     for number, arrived in groupby(summary_rows.outcomes(batches), key=lambda each: each[0]):
         yield from _carry_out_one(number, arrived)
+        counts.add(partitions=1)
 
 
 def _carry_out_one(number: int, arrived: Iterator[tuple[int, int, bytes | Outcome]]) -> Iterator[pa.RecordBatch]:
