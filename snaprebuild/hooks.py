@@ -31,7 +31,7 @@ from snaprebuild.replay.difference import SnapshotStatus, impossible_entries
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.storage.atomic_file import create_file
-from snaprebuild.storage.log_dir import read_small_file
+from snaprebuild.storage.regular_file import read_small_file
 
 __all__ = ["EnsuredSnapshot", "Origin", "ensure_snapshot"]
 

@@ -21,7 +21,7 @@ def plan_document(plan: Plan) -> dict[str, object]:
     """The JSON document of a plan."""
     rate = plan.rate_bytes_per_second
     body = {
-        "request": asdict(plan.request),
+        "request": plan.request.as_json(),
         "as_of_ms": plan.clock.as_of_ms,
         "expiration_ms": plan.clock.expiration_ms,
         "bytes_to_read": plan.bytes_least,
@@ -110,7 +110,7 @@ def rebuild_document(result: RebuildResult) -> dict[str, object]:
     """The JSON document of a rebuild."""
     plan = result.plan
     body = {
-        "request": asdict(plan.request),
+        "request": plan.request.as_json(),
         "as_of_ms": plan.clock.as_of_ms,
         "expiration_ms": plan.clock.expiration_ms,
         "dry_run": result.is_dry_run,
@@ -129,7 +129,7 @@ def _partition_result(result: PartitionResult) -> dict[str, object]:
         "path": directory.path,
         "topic_partition": result.plan.source.topic_partition,
         "target": result.plan.target,
-        "inputs": [[segment.log.name, *asdict(segment.log.identity).values()] for segment in directory.segments],
+        "inputs": [[segment.log.name, *segment.log.identity.row] for segment in directory.segments],
         "log_start_offset": result.plan.source.log_start_offset,
         "log_end_offset": result.plan.log_end_offset,
         "replay_from_offset": directory.segments[result.replay_index].base_offset if result.boundaries else None,

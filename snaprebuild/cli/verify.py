@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -148,7 +147,7 @@ def _partition(verdict: PartitionVerdict) -> dict[str, object]:
     return {
         "path": directory.path,
         "topic_partition": verdict.source.topic_partition,
-        "inputs": [[segment.log.name, *asdict(segment.log.identity).values()] for segment in directory.segments],
+        "inputs": [[segment.log.name, *segment.log.identity.row] for segment in directory.segments],
         "bytes_read": verdict.bytes_read,
         "snapshots": snapshots,
         "missing": verdict.missing,

@@ -20,7 +20,6 @@ from snaprebuild.replay.difference import Comparison, Knowledge, SnapshotStatus,
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.transactions import OpenTransactions
 from snaprebuild.replay.window import same_when_loaded
-from snaprebuild.storage.log_dir import read_small_file
 
 __all__ = ["CrossCheck", "ListedDifferences", "segment_findings"]
 
@@ -118,9 +117,10 @@ class CrossCheck:
             self._index_tells_nothing = True
             return None
         expected = self._open.aborted_in(state.closes.without_orphans(), state.effect)
-        path = self.source.directory.file_path(transaction_index_file_name(state.segment.base_offset))
+        directory = self.source.directory
+        path = directory.file_path(transaction_index_file_name(state.segment.base_offset))
         try:
-            data = read_small_file(path, INDEX_BYTES_MAX)
+            data = directory.store.read_small(path, INDEX_BYTES_MAX)
             found = [] if data is None else list(read_transaction_index(data, file=path))
         except (FormatError, ReadFailedError) as error:
             return Finding("unreadable-transaction-index", Severity.FINDING, path, str(error), state.offset)

@@ -18,7 +18,7 @@ from snaprebuild.operations.findings import Finding, Severity, counted, finding_
 from snaprebuild.operations.replay_partition import Clock
 from snaprebuild.replay.difference import ENTRY_FIELDS, cost_of_change, cost_of_extra, cost_of_missing
 from snaprebuild.replay.window import expired_mask
-from snaprebuild.storage.log_dir import read_small_file
+from snaprebuild.storage.regular_file import read_small_file
 
 __all__ = ["DiffKind", "DiffStatus", "EntryDiff", "SnapshotDiff", "SnapshotSide", "diff_snapshots"]
 

@@ -37,7 +37,7 @@ from snaprebuild.operations.index_check import (
     log_beside,
 )
 from snaprebuild.replay.difference import impossible_entries
-from snaprebuild.storage.log_dir import read_small_file
+from snaprebuild.storage.regular_file import read_small_file
 from snaprebuild.storage.segment_file import SegmentFile
 
 __all__ = ["dump_file"]

@@ -17,7 +17,6 @@ from snaprebuild.replay.difference import Knowledge, compare, impossible_entries
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, effect_of_entries, entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import same_when_loaded, settle, witness_fault
-from snaprebuild.storage.log_dir import read_small_file
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 
 __all__ = [
@@ -55,7 +54,7 @@ def read_snapshot_file(directory: PartitionDir, offset: int) -> np.ndarray | Non
         raise LimitExceededError(
             "snapshot", file=path, expected=f"at most {SNAPSHOT_BYTES_MAX} bytes", found=listed.identity.size_bytes
         )
-    data = read_small_file(path, bytes_max=listed.identity.size_bytes + 1)
+    data = directory.store.read_small(path, listed.identity.size_bytes + 1)
     return None if data is None else read_entries(data, file=path)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from formats.batch_headers import HeaderReader, TailKind
+from concurrent.futures import ThreadPoolExecutor
+
+from formats.batch_headers import HeaderReader, SegmentBytes, TailKind
 from formats.errors import FormatError
 from formats.file_names import offset_index_file_name, time_index_file_name
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.source import PartitionSource
 from snaprebuild.replay.window import window_start
+from snaprebuild.storage.index_hints import read_last_timestamp_hint, read_positions_hint
 from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.storage.segment_file import SegmentFile, read_last_timestamp_hint, read_positions_hint
 
 __all__ = ["known_log_end", "largest_timestamp_hint", "log_end_offset", "window_index"]
 
@@ -27,10 +29,11 @@ def log_end_offset(directory: PartitionDir, deadline: float | None = None) -> in
         RefusedError: the deadline has passed.
     """
     segment = directory.segments[-1]
-    with SegmentFile(directory.file_path(segment.log.name), deadline) as source:
+    with directory.open_segment(segment, deadline) as source:
         hint = None
         if segment.offset_index is not None:
-            hint = read_positions_hint(directory.file_path(offset_index_file_name(segment.base_offset)), source.size_bytes)
+            index = directory.file_path(offset_index_file_name(segment.base_offset))
+            hint = read_positions_hint(index, source.size_bytes, directory.store)
         if hint is not None and len(hint):
             end = _end_from(source, segment.base_offset, int(hint[-1]), check_crc=True)
             if end is not None:
@@ -47,7 +50,7 @@ def known_log_end(directory: PartitionDir) -> int:
         return 0
 
 
-def _end_from(source: SegmentFile, base_offset: int, start_bytes: int, *, check_crc: bool) -> int | None:
+def _end_from(source: SegmentBytes, base_offset: int, start_bytes: int, *, check_crc: bool) -> int | None:
     """Log end from a position on; None where no batch begins there, or where checksums speak against it."""
     reader = HeaderReader(source, check_crc=check_crc, start_bytes=start_bytes, block_bytes=1 << 20)
     end: int | None = None
@@ -71,7 +74,8 @@ def largest_timestamp_hint(partition: PartitionSource, index: int) -> int | None
     segment = partition.directory.segments[index]
     if not segment.time_index or _is_recovered_at_start(partition, index):
         return None
-    return read_last_timestamp_hint(partition.directory.file_path(time_index_file_name(segment.base_offset)))
+    directory = partition.directory
+    return read_last_timestamp_hint(directory.file_path(time_index_file_name(segment.base_offset)), directory.store)
 
 
 def _is_recovered_at_start(partition: PartitionSource, index: int) -> bool:
@@ -89,5 +93,10 @@ def _is_recovered_at_start(partition: PartitionSource, index: int) -> bool:
 def window_index(partition: PartitionSource, clock: Clock) -> int:
     """Index of the first segment within the expiration, as far as the time indexes tell; what they do not tell counts as young."""
     last = len(partition.directory.segments) - 1  # the active segment's index lags behind its data
-    hints = [*(largest_timestamp_hint(partition, index) for index in range(last)), None]
-    return window_start(hints, clock.as_of_ms, clock.expiration_ms)
+    readers = partition.directory.store.readers
+    if readers == 1:
+        hints = [largest_timestamp_hint(partition, index) for index in range(last)]
+    else:
+        with ThreadPoolExecutor(readers) as pool:
+            hints = list(pool.map(lambda index: largest_timestamp_hint(partition, index), range(last)))
+    return window_start([*hints, None], clock.as_of_ms, clock.expiration_ms)

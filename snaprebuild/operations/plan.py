@@ -9,7 +9,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from formats.batch_headers import HeaderReader
 from formats.errors import FormatError
@@ -32,9 +32,9 @@ from snaprebuild.replay.broker_start import LoadedLog, broker_start
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.broker_lock import LOCK_FILE_NAME
-from snaprebuild.storage.log_dir import BROKER_FILES
+from snaprebuild.storage.directory_kind import BROKER_FILES
 from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.storage.segment_file import SegmentFile
+from snaprebuild.storage.store import USUAL_S3, S3Settings, is_object
 
 __all__ = [
     "BoundaryPlan",
@@ -72,6 +72,7 @@ class Request:
         drop_expired: leave expired entries out.
         allow_unproven: write UNPROVEN ones in place.
         as_of_ms, expiration_ms: the clock.
+        s3: how object stores are reached.
     """
 
     paths: tuple[str, ...]
@@ -89,6 +90,15 @@ class Request:
     allow_unproven: bool = False
     as_of_ms: int = 0
     expiration_ms: int | None = None
+    s3: S3Settings = USUAL_S3
+
+    def as_json(self) -> dict[str, object]:
+        """Plain values; ``s3`` is None where no object store is concerned."""
+        fields = asdict(self)
+        fields["s3"].pop("run")
+        if not any(map(is_object, (*self.paths, self.out or ""))):
+            fields["s3"] = None
+        return fields
 
     @property
     def selection(self) -> Selection:
@@ -190,7 +200,7 @@ def make_plan(request: Request, *, measure_rate: bool = False) -> Plan:
         UsageError: nothing to read from, or ``out`` is no directory.
         RefusedError: the output directory lies in a log directory.
     """
-    source = open_source(request.paths, request.server_properties, request.selection)
+    source = open_source(request.paths, request.server_properties, request.selection, request.s3)
     if request.out is not None:
         # What an earlier run left below the source is its output, no input.
         out = os.path.realpath(request.out)
@@ -471,17 +481,17 @@ def _retention_frees(partition: PartitionSource, boundaries: list[tuple[int, boo
 def _measured_rate(plans: list[PartitionPlan], check_crc: bool) -> float | None:
     """Bytes a second, measured on the beginning of the largest segment that would be read."""
     candidates = [
-        (segment.size_bytes, plan.source.directory.file_path(segment.log.name))
+        (segment, plan.source.directory)
         for plan in plans
         for segment in plan.source.directory.segments[plan.replay_index : plan.stop_index]
         if segment.size_bytes
     ]
     if not candidates:
         return None
-    _, path = max(candidates)
+    segment, directory = max(candidates, key=lambda each: (each[0].size_bytes, each[1].file_path(each[0].log.name)))
     started, read = time.perf_counter(), 0
     try:
-        with SegmentFile(path) as source:
+        with directory.open_segment(segment) as source:
             reader = HeaderReader(source, check_crc=check_crc)
             for block in reader:
                 effect_of_block(block)

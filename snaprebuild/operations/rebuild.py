@@ -30,8 +30,7 @@ from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.storage.broker_lock import HeldLock, hold
-from snaprebuild.storage.log_dir import read_log_dir
-from snaprebuild.storage.partition_dir import list_partition_dir
+from snaprebuild.storage.log_dir import listed_again, read_log_dir
 
 __all__ = ["Progress", "RebuildJob", "RemoteRebuild", "rebuild"]
 
@@ -162,9 +161,9 @@ def _check_unchanged(plan: PartitionPlan) -> None:
         RefusedError: the partition, or what its broker says of it, is not what was planned for.
     """
     directory, state = plan.source.directory, plan.source.log_dir
-    if replace(read_log_dir(state.path), faults=()) != replace(state, faults=()):
+    if replace(read_log_dir(state.path, state.store), faults=()) != replace(state, faults=()):
         raise RefusedError("the broker's files changed since the plan was made: plan again", path=state.path)
-    now = list_partition_dir(directory.path, directory.name)
+    now = listed_again(directory)
     if (now.segments, now.snapshots) != (directory.segments, directory.snapshots):
         raise RefusedError("segments or snapshots changed since the plan was made: plan again", path=directory.path)
 

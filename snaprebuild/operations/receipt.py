@@ -233,7 +233,7 @@ def _header(plan: Plan) -> dict[str, Any]:
         "snaprebuild": __version__,
         "began_ms": int(time.time() * 1000),
         "in_place": plan.request.out is None,
-        "request": asdict(plan.request),
+        "request": plan.request.as_json(),
         "expiration_ms": plan.clock.expiration_ms,
     }
 
@@ -252,9 +252,9 @@ def _partition_line(number: int, plan: PartitionPlan) -> dict[str, Any]:
         "clean_shutdown": source.log_dir.was_shut_down_cleanly,
         "recovery_point": source.recovery_point,
         "is_tiered": source.is_tiered,
-        "segments": [[each.base_offset, *asdict(each.log.identity).values()] for each in directory.segments],
+        "segments": [[each.base_offset, *each.log.identity.row] for each in directory.segments],
         "without_index": [each.base_offset for each in directory.segments if each.offset_index is None],
-        "snapshots": [[offset, *asdict(listed.identity).values()] for offset, listed in directory.snapshots],
+        "snapshots": [[offset, *listed.identity.row] for offset, listed in directory.snapshots],
     }
 
 

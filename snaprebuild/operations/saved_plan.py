@@ -12,16 +12,16 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, BinaryIO, get_args, get_origin, get_type_hints
 
 from formats.text_lines import shown
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.plan import PartitionPlan, Plan, Request, make_plan
 from snaprebuild.operations.replay_partition import ReplayFrom
-from snaprebuild.storage.partition_dir import FileIdentity
 from snaprebuild.storage.regular_file import open_regular_file
 from snaprebuild.storage.small_file import write_text_file
+from snaprebuild.storage.store import FileIdentity
 
 __all__ = ["load_plan", "save_plan"]
 
@@ -44,7 +44,7 @@ def save_plan(plan: Plan, path: str) -> None:
 def _lines_of(plan: Plan) -> Iterator[str]:
     digest = hashlib.sha256()
     # With blanks, unlike the lines below it: ``check_place`` knows a document of ours by its beginning.
-    line = json.dumps({"schema": SCHEMA, "request": asdict(plan.request), "expiration_ms": plan.clock.expiration_ms}) + "\n"
+    line = json.dumps({"schema": SCHEMA, "request": plan.request.as_json(), "expiration_ms": plan.clock.expiration_ms}) + "\n"
     digest.update(line.encode())
     yield line
     for partition in plan.partitions:
@@ -75,11 +75,11 @@ def _fingerprint(plan: PartitionPlan) -> dict[str, Any]:
     }
 
 
-_ROW = "[offset, bytes, time in ns, inode]"
+_ROW = "[offset, bytes, time in ns, inode or ETag]"
 
 
-def _row(offset: int, identity: FileIdentity) -> list[int]:
-    return [offset, identity.size_bytes, identity.mtime_ns, identity.inode]
+def _row(offset: int, identity: FileIdentity) -> list[int | str]:
+    return [offset, *identity.row]
 
 
 def load_plan(path: str) -> Plan:

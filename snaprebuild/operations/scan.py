@@ -55,7 +55,7 @@ def _badness(partition: PartitionScan) -> tuple[int, ...]:
 def _shutdown(state: LogDirState, findings: list[Finding]) -> tuple[Shutdown, int | None]:
     held_by = None
     try:
-        held_by = lock_holder(state.path)
+        held_by = lock_holder(state.path) if state.store.is_local else None
     except LockUnknownError as error:
         findings.append(Finding("lock-unknown", Severity.NOTE, error.path or state.path, f"whether a broker runs: {error.message}"))
     if held_by is not None:

@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
-from snaprebuild.storage.partition_dir import FileIdentity
-from snaprebuild.storage.segment_file import SegmentFile, read_positions_hint
+from snaprebuild.storage.index_hints import read_positions_hint
+from snaprebuild.storage.local_store import LOCAL
+from snaprebuild.storage.store import FileIdentity, Store
 
 if TYPE_CHECKING:
     from snaprebuild.operations.feed import Arrivals
@@ -62,6 +63,7 @@ class ReadTask:
         with_statistics: count its batches by kind and by producer, too.
         traced_producer: id of the producer whose deciding batches are wanted, too, or None.
         deadline: nothing is read once ``time.monotonic()`` is past it, which all processes of a machine share; None for none.
+        store: that holds it.
     """
 
     path: str
@@ -74,6 +76,7 @@ class ReadTask:
     with_statistics: bool = False
     traced_producer: int | None = None
     deadline: float | None = None
+    store: Store = LOCAL
 
 
 class Work:
@@ -136,14 +139,14 @@ def read_segment(task: ReadTask) -> Pieces:
         RefusedError: it is not the file that was listed, or the deadline has passed.
         SnaprebuildError: it cannot be read.
     """
-    with SegmentFile(task.path, task.deadline) as source:
+    with task.store.open_bytes(task.path, task.identity, task.deadline) as source:
         found = source.identity
-        unchanged = found.inode == task.identity.inode and (
+        unchanged = (found.inode, found.etag) == (task.identity.inode, task.identity.etag) and (
             found.size_bytes >= task.identity.size_bytes if task.is_last else found.size_bytes == task.identity.size_bytes
         )
         if not unchanged:
             raise RefusedError("changed since it was listed (a broker is at work here): run again", path=task.path)
-        hint = None if task.index_path is None else read_positions_hint(task.index_path, source.size_bytes)
+        hint = None if task.index_path is None else read_positions_hint(task.index_path, source.size_bytes, task.store)
         return summarise_pieces(
             source,
             task.base_offset,

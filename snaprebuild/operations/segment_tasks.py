@@ -49,6 +49,7 @@ def read_tasks(
                 check_crc=check_crc,
                 is_last=is_last,
                 deadline=deadline,
+                store=directory.store,
                 cuts=tuple(cuts[first:] if is_last else cuts[first : bisect_left(cuts, segments[index + 1].base_offset)]),
                 with_statistics=with_statistics,
                 traced_producer=traced_producer,

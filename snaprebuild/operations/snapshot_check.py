@@ -17,7 +17,6 @@ from formats.errors import FormatError
 from formats.producer_snapshot import ENTRY_BYTES, ENTRY_DTYPE, HEADER_BYTES, check_snapshot
 from formats.time_index import TIME_INDEX_ENTRY, last_timestamp_hint
 from snaprebuild.errors import ReadFailedError
-from snaprebuild.storage.log_dir import read_small_file
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 
 __all__ = ["CheckedSnapshot", "ReadOutcome", "check_snapshots"]
@@ -127,7 +126,7 @@ def _body(directory: PartitionDir, snapshot: CheckedSnapshot) -> memoryview:
     """The bytes of the entries; empty without any, and where reading failed."""
     path = directory.file_path(snapshot.file.name)
     try:
-        data = read_small_file(path, limits.SNAPSHOT_BYTES_MAX)
+        data = directory.store.read_small(path, limits.SNAPSHOT_BYTES_MAX)
         if data is None:
             raise ReadFailedError("vanished while it was looked at", path=path)
         if data == EMPTY_SNAPSHOT:
@@ -266,7 +265,7 @@ class _LogTimes:
         if segment.time_index is None:
             return None
         try:
-            data = read_small_file(self._directory.file_path(segment.time_index), limits.INDEX_BYTES_MAX)
+            data = self._directory.store.read_small(self._directory.file_path(segment.time_index), limits.INDEX_BYTES_MAX)
         except ReadFailedError:
             return None
         return None if data is None else last_timestamp_hint(data[:TIME_ENTRY_BYTES])

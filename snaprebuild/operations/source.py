@@ -17,15 +17,17 @@ from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.replay.broker_start import loaded_log_start
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.broker_lock import lock_holder
+from snaprebuild.storage.directory_kind import BROKER_FILES
 from snaprebuild.storage.log_dir import (
-    BROKER_FILES,
     LogDirState,
     directory_fault,
     find_partitions,
     read_leader_epochs,
-    read_small_file,
+    store_of,
 )
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.regular_file import read_small_file
+from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, common_ancestor, relative
 
 __all__ = [
     "PartitionSource",
@@ -168,8 +170,19 @@ class Source:
         return tuple({partition.log_dir.path: partition.log_dir for partition in self.partitions}.values())
 
 
-def open_source(paths: Iterable[str], server_properties: str | None = None, selection: Selection = Selection()) -> Source:
+def open_source(
+    paths: Iterable[str],
+    server_properties: str | None = None,
+    selection: Selection = Selection(),
+    settings: S3Settings = USUAL_S3,
+) -> Source:
     """Finds the selected partitions below ``paths`` and below the ``log.dirs`` of a ``server.properties``.
+
+    Args:
+        paths: directories, or prefixes of object stores.
+        server_properties: path of the configuration of a broker.
+        selection: what is wanted of them.
+        settings: how object stores are reached.
 
     Of several ``log.dirs`` some may be offline, as for a broker: each is a finding, and the others are read.
 
@@ -188,8 +201,8 @@ def open_source(paths: Iterable[str], server_properties: str | None = None, sele
         raise UsageError("a path is empty")
     if not roots:
         raise UsageError("name at least one path, or the --server-properties of a broker")
-    discovery = find_partitions(roots)
-    ancestor = os.path.commonpath([os.path.abspath(root) for root in roots])
+    discovery = find_partitions(roots, settings)
+    ancestor = common_ancestor(roots)
     partitions: list[PartitionSource] = []
     findings = [_offline(path, fault) for path, fault in offline.items()]
     findings += [
@@ -208,17 +221,17 @@ def open_source(paths: Iterable[str], server_properties: str | None = None, sele
                 continue
             skipped = _why_skipped(directory, directory.path in discovery.named)
             if skipped is None:
-                partition = PartitionSource(directory, log_dir.state, os.path.relpath(directory.path, ancestor))
+                partition = PartitionSource(directory, log_dir.state, relative(directory.path, ancestor))
                 partitions.append(replace(partition, is_tiered=_is_tiered(partition)))
             else:
                 findings.append(skipped)
     findings += _in_two_log_dirs(partitions, log_dirs)
     narrowed = bool(selection.topics or selection.partitions)
-    empty_log_dir = any(os.path.lexists(os.path.join(root, name)) for root in roots for name in BROKER_FILES)
-    if not partitions and not any(finding.severity for finding in findings) and (narrowed or not empty_log_dir):
+    is_silent = not partitions and not any(finding.severity for finding in findings)
+    if is_silent and (narrowed or not any(store_of(root, settings).present(absolute(root), BROKER_FILES) for root in roots)):
         # A mistyped path or topic must not look like health.
         message = "no partition was found here that the selection takes"
-        findings.append(Finding("nothing-found", Severity.FINDING, os.path.abspath(roots[0]), message))
+        findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), message))
     return Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties))
 
 
@@ -245,7 +258,7 @@ def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[s
 def live_broker_notes(source: Source) -> list[Finding]:
     """A note for each log directory that a live broker holds; reading beside it is allowed, writing is not."""
     notes = []
-    for path in sorted(state.path for state in source.log_dirs if state.is_broker_directory):
+    for path in sorted(state.path for state in source.log_dirs if state.is_broker_directory and state.store.is_local):
         with contextlib.suppress(RefusedError):
             if lock_holder(path) is not None:
                 message = "a live broker holds this log directory: what is read is a moment of it, and nothing is written into it"

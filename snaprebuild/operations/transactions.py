@@ -26,8 +26,8 @@ from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.operations.source import PartitionSource, Source, live_broker_notes
 from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.storage.index_hints import read_positions_hint
 from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.storage.segment_file import SegmentFile, read_positions_hint
 
 __all__ = [
     "DEFAULT_MAX_TIMEOUT_MS",
@@ -322,8 +322,8 @@ def _first_batches(directory: PartitionDir, first_offsets: Iterable[int]) -> dic
             continue
         segment = directory.segments[index]
         hint_path = directory.file_path(offset_index_file_name(segment.base_offset)) if segment.offset_index else None
-        with SegmentFile(directory.file_path(segment.log.name)) as source:
-            hint = None if hint_path is None else read_positions_hint(hint_path, source.size_bytes)
+        with directory.open_segment(segment) as source:
+            hint = None if hint_path is None else read_positions_hint(hint_path, source.size_bytes, directory.store)
             for block in HeaderReader(source, hint=hint, columns=("base_offset", "max_timestamp", "magic")):
                 for row in np.flatnonzero(np.isin(block.column("base_offset"), offsets) & (block.column("magic") == 2)).tolist():
                     timestamp = int(block.column("max_timestamp")[row])

@@ -15,7 +15,7 @@ from snaprebuild.operations.receipt import ReceiptSink
 from snaprebuild.operations.replay_partition import Clock
 from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, create_snapshot, remove_other_name, tell_class
 from snaprebuild.replay.window import same_when_loaded
-from snaprebuild.storage.log_dir import read_small_file
+from snaprebuild.storage.regular_file import read_small_file
 
 __all__ = ["OutWriter", "create_in_turn"]
 

@@ -30,6 +30,7 @@ from typing import Self
 
 from snaprebuild.errors import AlreadyExistsError, BusyError, OutcomeUnknownError, RefusedError, StorageError, WriteFailedError
 from snaprebuild.storage.file_calls import OS, FileCalls
+from snaprebuild.storage.store import Status
 
 __all__ = [
     "OS",
@@ -72,7 +73,7 @@ class Ownership:
     mode: int
 
     @classmethod
-    def of(cls, status: os.stat_result) -> Self:
+    def of(cls, status: Status) -> Self:
         """Takes owner, group and permission bits of a file, usually of the segment that a snapshot belongs to."""
         return cls(status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode) & 0o777)
 

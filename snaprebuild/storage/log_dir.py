@@ -6,7 +6,6 @@ each is listed once, and one that is reached twice (by two paths or a link) coun
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -24,13 +23,14 @@ from formats.file_names import (
     META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
-    parse_file_name,
     parse_partition_dir_name,
 )
-from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.storage.broker_lock import LOCK_FILE_NAME
-from snaprebuild.storage.partition_dir import ENTRIES_MAX, PartitionDir, partition_dir_of_entries
-from snaprebuild.storage.regular_file import open_regular_file
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.storage.directory_kind import BROKER_FILES, REMOTE_LOG_INDEX_CACHE, is_partition, leads_to_directory
+from snaprebuild.storage.local_store import LOCAL
+from snaprebuild.storage.object_tree import ObjectLister, find_objects
+from snaprebuild.storage.partition_dir import ENTRIES_MAX, PartitionDir, list_partition_dir, partition_dir_of_entries
+from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute, is_object
 
 __all__ = [
     "Discovery",
@@ -38,55 +38,14 @@ __all__ = [
     "LogDirState",
     "directory_fault",
     "find_partitions",
+    "listed_again",
     "read_leader_epochs",
     "read_log_dir",
-    "read_small_file",
+    "store_of",
 ]
 
 DEPTH_MAX = 32
 """Directories between a path and a partition below it."""
-
-REMOTE_LOG_INDEX_CACHE = "remote-log-index-cache"
-"""The broker's own cache of remote indexes; nothing in it is a partition."""
-
-BROKER_FILES = (
-    META_PROPERTIES,
-    RECOVERY_POINT_CHECKPOINT,
-    REPLICATION_OFFSET_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    CLEANER_OFFSET_CHECKPOINT,
-    CLEAN_SHUTDOWN,
-    LOCK_FILE_NAME,
-)
-"""Any of these in a directory makes it a broker's log directory."""
-
-
-def read_small_file(path: str, bytes_max: int = limits.TEXT_FILE_BYTES_MAX) -> bytes | None:
-    """The bytes of a small regular file, or None when it is absent.
-
-    Raises:
-        ReadFailedError: it cannot be read, is no regular file, or is larger than ``bytes_max``.
-    """
-    try:
-        fd, status = open_regular_file(path)
-    except ReadFailedError as error:
-        if error.errno == errno.ENOENT:
-            return None
-        raise
-    try:
-        size = status.st_size
-        if size > bytes_max:
-            raise ReadFailedError(f"has {size} bytes, more than the limit of {bytes_max}", path=path)
-        parts = []
-        while part := os.read(fd, max(size, 4096)):
-            parts.append(part)
-            if sum(map(len, parts)) > bytes_max:
-                raise ReadFailedError(f"has more than {bytes_max} bytes", path=path)
-        return b"".join(parts)
-    except OSError as error:
-        raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
-    finally:
-        os.close(fd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +61,7 @@ class LogDirState:
             ``cleaner_points`` (where the log cleaner stands: only compacted topics have one). None when the file is absent.
         faults: messages about files that could not be read or parsed.
         is_cleaner_known: False where the cleaner's checkpoint is there and cannot be read, so that any topic may be compacted.
+        store: that holds it.
     """
 
     path: str
@@ -114,6 +74,7 @@ class LogDirState:
     cleaner_points: dict[str, int] | None = None
     faults: tuple[str, ...] = ()
     is_cleaner_known: bool = True
+    store: Store = LOCAL
 
     @property
     def was_shut_down_cleanly(self) -> bool:
@@ -146,32 +107,72 @@ class Discovery:
     faults: list[ReadFailedError] = field(default_factory=list)
 
 
-def find_partitions(paths: Iterable[str]) -> Discovery:
+def store_of(location: str, settings: S3Settings = USUAL_S3) -> Store:
+    """The store that a location leads into."""
+    if not is_object(location):
+        return LOCAL
+    from snaprebuild.storage.s3 import S3Store  # the SDK takes longer to import than most commands take
+
+    return S3Store(settings)
+
+
+def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Discovery:
     """Finds the partitions below the given paths.
+
+    Args:
+        paths: directories, or prefixes of object stores.
+        settings: of those.
 
     Raises:
         UsageError: a path does not exist or is no directory.
+        ReadFailedError: an object store cannot be listed.
     """
     found = Discovery()
     by_log_dir: dict[str, list[PartitionDir]] = {}
-    seen: set[tuple[int, int]] = set()
+    seen: set[tuple[int, int] | str] = set()
     for path in paths:
-        fault = directory_fault(path)
-        if fault is not None:
+        root, store = absolute(path), store_of(path, settings)
+        if store.is_local and (fault := directory_fault(path)) is not None:
             raise UsageError(fault, path=path)
-        root = os.path.abspath(path)
-        for partition in _walk(root, found):
-            if (partition.device, partition.inode) in seen:
+        for partition in _walk(root, found) if store.is_local else _objects(store, root, found):
+            identity = (partition.device, partition.inode) if store.is_local else partition.path
+            if identity in seen:
                 found.duplicates.append(partition.path)
                 continue
-            seen.add((partition.device, partition.inode))
+            seen.add(identity)
             if partition.path == root:
                 found.named.add(partition.path)
-            by_log_dir.setdefault(_log_dir_of(partition.path), []).append(partition)
+            by_log_dir.setdefault(_log_dir_of(partition), []).append(partition)
     for log_dir in sorted(by_log_dir):
         partitions = sorted(by_log_dir[log_dir], key=lambda each: (each.name.topic, each.name.partition, each.path))
-        found.log_dirs.append(LogDir(read_log_dir(log_dir), tuple(partitions)))
+        found.log_dirs.append(LogDir(read_log_dir(log_dir, partitions[0].store), tuple(partitions)))
     return found
+
+
+def _objects(store: Store, root: str, found: Discovery) -> list[PartitionDir]:
+    """A bucket that cannot be listed does not keep other paths from being read."""
+    assert isinstance(store, ObjectLister)
+    try:
+        return find_objects(store, root, found.faults)
+    except ReadFailedError as error:
+        found.faults.append(error)
+        return []
+
+
+def listed_again(directory: PartitionDir) -> PartitionDir:
+    """A partition directory as it is now.
+
+    Raises:
+        ReadFailedError: it cannot be listed.
+        RefusedError: it is a directory of objects that is gone.
+    """
+    if directory.store.is_local:
+        return list_partition_dir(directory.path, directory.name)
+    faults: list[ReadFailedError] = []
+    assert isinstance(directory.store, ObjectLister)
+    for now in find_objects(directory.store, directory.path, faults):
+        return now
+    raise RefusedError("is gone", path=directory.path)
 
 
 def directory_fault(path: str) -> str | None:
@@ -184,9 +185,9 @@ def directory_fault(path: str) -> str | None:
         return f"cannot be looked at: {error.strerror}"
 
 
-def _log_dir_of(path: str) -> str:
+def _log_dir_of(partition: PartitionDir) -> str:
     """The directory whose lock and checkpoints concern a partition: the real one, whatever links lead there."""
-    return os.path.dirname(os.path.realpath(path))
+    return os.path.dirname(os.path.realpath(partition.path) if partition.store.is_local else partition.path)
 
 
 def _walk(root: str, found: Discovery) -> Iterator[PartitionDir]:
@@ -202,10 +203,10 @@ def _walk(root: str, found: Discovery) -> Iterator[PartitionDir]:
             visited.add((status.st_dev, status.st_ino))
             entries = _listed(path)
             name = parse_partition_dir_name(os.path.basename(path))
-            if name is not None and _is_partition(entries):
+            if name is not None and is_partition(entries):
                 yield partition_dir_of_entries(path, name, entries)
                 continue
-            below = [entry.path for entry in entries if entry.name != REMOTE_LOG_INDEX_CACHE and _leads_to_directory(entry)]
+            below = [entry.path for entry in entries if entry.name != REMOTE_LOG_INDEX_CACHE and leads_to_directory(entry)]
         except OSError as error:
             found.faults.append(ReadFailedError(f"cannot be listed: {error.strerror}", path=path, errno=error.errno))
             continue
@@ -228,31 +229,18 @@ def _listed(path: str) -> list[os.DirEntry[str]]:
     return entries
 
 
-def _is_partition(entries: list[os.DirEntry[str]]) -> bool:
-    """A directory that is named like a partition is one if a file of it is, or if it is empty; ``data-1`` may be a disk of a broker."""
-    names = {entry.name for entry in entries}
-    if not names.isdisjoint(BROKER_FILES):
-        return False
-    if any(parse_file_name(name) is not None for name in names):
-        return True
-    return not any(_leads_to_directory(entry) for entry in entries)
-
-
-def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
-    """Whether to look inside. A link that leads nowhere, or around in a circle, hides only itself."""
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
-
-
-def read_log_dir(path: str) -> LogDirState:
+def read_log_dir(path: str, store: Store = LOCAL) -> LogDirState:
     """Reads the small files of a log directory. What cannot be read or parsed becomes a fault and counts as absent."""
     faults: list[str] = []
+    present: frozenset[str] = frozenset()
+    try:
+        present = store.present(path, BROKER_FILES)
+    except ReadFailedError as error:
+        faults.append(str(error))
 
     def small(name: str) -> bytes | None:
         try:
-            return read_small_file(os.path.join(path, name))
+            return store.read_small(os.path.join(path, name), limits.TEXT_FILE_BYTES_MAX) if name in present else None
         except ReadFailedError as error:
             faults.append(str(error))
             return None
@@ -276,18 +264,18 @@ def read_log_dir(path: str) -> LogDirState:
         except FormatError as error:
             faults.append(str(error))
     cleaner_points = checkpoint(CLEANER_OFFSET_CHECKPOINT)
-    has_cleaner = os.path.lexists(os.path.join(path, CLEANER_OFFSET_CHECKPOINT))
     return LogDirState(
         path=path,
-        is_broker_directory=any(os.path.lexists(os.path.join(path, name)) for name in BROKER_FILES),
+        is_broker_directory=bool(present),
         clean_shutdown=None if clean is None else read_clean_shutdown(clean),
         meta=meta,
         recovery_points=checkpoint(RECOVERY_POINT_CHECKPOINT),
         log_starts=checkpoint(LOG_START_OFFSET_CHECKPOINT),
         high_watermarks=checkpoint(REPLICATION_OFFSET_CHECKPOINT),
         cleaner_points=cleaner_points,
-        is_cleaner_known=cleaner_points is not None or not has_cleaner,
+        is_cleaner_known=cleaner_points is not None or CLEANER_OFFSET_CHECKPOINT not in present,
         faults=tuple(faults),
+        store=store,
     )
 
 
@@ -301,7 +289,7 @@ def read_leader_epochs(partition: PartitionDir) -> tuple[tuple[int, int], ...] |
     if not partition.has_leader_epochs:
         return None
     path = partition.file_path(LEADER_EPOCH_CHECKPOINT)
-    data = read_small_file(path)
+    data = partition.store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
     if data is None:
         return None
     return tuple((entry.epoch, entry.start_offset) for entry in read_leader_epoch_checkpoint(data, file=path))

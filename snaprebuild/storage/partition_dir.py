@@ -11,30 +11,18 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol
 
 from formats.file_names import INT64_MAX, FileKind, FileSuffix, PartitionDirectoryName, parse_file_name
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage.atomic_file import Ownership
+from snaprebuild.storage.local_store import LOCAL
+from snaprebuild.storage.store import FileIdentity, OpenBytes, Status, Store
 
-__all__ = ["FileIdentity", "ListedFile", "PartitionDir", "SegmentFiles", "list_partition_dir", "partition_dir_of_entries"]
+__all__ = ["ENTRIES_MAX", "Entry", "ListedFile", "PartitionDir", "SegmentFiles", "list_partition_dir", "partition_dir_of_entries"]
 
 ENTRIES_MAX = 2_000_000
 """Files of one directory: 100,000 segments with their indexes are 400,000; more than this is no partition."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileIdentity:
-    """What tells that a file has changed: size in bytes, modification time in ns, inode."""
-
-    size_bytes: int
-    mtime_ns: int
-    inode: int
-
-    @classmethod
-    def of(cls, status: os.stat_result) -> FileIdentity:
-        """From a ``stat`` result."""
-        return cls(status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +82,7 @@ class PartitionDir:
         has_leader_epochs: whether ``leader-epoch-checkpoint`` is there.
         others: count of files with names that neither Kafka nor this program knows.
         sub_directories: names of directories inside, which keep a broker from nothing but do not belong there.
+        store: that holds them all.
     """
 
     path: str
@@ -111,6 +100,7 @@ class PartitionDir:
     others: int = 0
     sub_directories: tuple[str, ...] = ()
     inode: int = field(default=0, compare=False)
+    store: Store = LOCAL
 
     @property
     def topic_partition(self) -> str:
@@ -126,6 +116,10 @@ class PartitionDir:
         """Path of a file inside."""
         return os.path.join(self.path, name)
 
+    def open_segment(self, segment: SegmentFiles, deadline: float | None = None) -> OpenBytes:
+        """Opens the bytes of one of its segments (``Store.open_bytes``)."""
+        return self.store.open_bytes(self.file_path(segment.log.name), segment.log.identity, deadline)
+
     def snapshot_at(self, offset: int) -> ListedFile | None:
         """The snapshot file of this offset, if there is one."""
         index = bisect.bisect_left(self.snapshots, offset, key=lambda snapshot: snapshot[0])
@@ -135,7 +129,7 @@ class PartitionDir:
 
 
 def list_partition_dir(path: str, name: PartitionDirectoryName) -> PartitionDir:
-    """Lists a partition directory.
+    """Lists a partition directory of the file system.
 
     Raises:
         ReadFailedError: it cannot be listed, or has more than ``ENTRIES_MAX`` entries.
@@ -152,15 +146,34 @@ def list_partition_dir(path: str, name: PartitionDirectoryName) -> PartitionDir:
     return partition_dir_of_entries(path, name, entries)
 
 
-def partition_dir_of_entries(path: str, name: PartitionDirectoryName, entries: Iterable[os.DirEntry[str]]) -> PartitionDir:
+class Entry(Protocol):
+    """What a listing says of one name: ``os.DirEntry``, or its likeness for an object."""
+
+    @property
+    def name(self) -> str:
+        """Inside the directory."""
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is a directory."""
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is a regular file."""
+
+    def stat(self, *, follow_symlinks: bool = True) -> Status:
+        """Size, times, owner and mode; of an object the ETag, too, as ``st_etag``."""
+
+
+def partition_dir_of_entries(
+    path: str, name: PartitionDirectoryName, entries: Iterable[Entry], store: Store = LOCAL
+) -> PartitionDir:
     """Sorts the entries of one listing.
 
     Raises:
         ReadFailedError: a file cannot be looked at.
     """
     try:
-        status = os.stat(path)
-        return _Sorter(path, name, status).sorted(entries)
+        status = os.stat(path) if store.is_local else None
+        return _Sorter(path, name, status, store).sorted(entries)
     except OSError as error:
         raise ReadFailedError(f"cannot be looked at: {error.strerror}", path=path, errno=error.errno) from error
 
@@ -173,8 +186,6 @@ _FREQUENT = (_LOG, *_INDEXES, _SNAPSHOT)
 _LAST_NAME = f"{INT64_MAX:0{_STEM_CHARACTERS}d}~"
 """Behind every name that begins with an offset."""
 
-_Entry: TypeAlias = "os.DirEntry[str]"
-
 
 class _Sorter:
     """Puts each entry of a listing where it belongs.
@@ -183,19 +194,23 @@ class _Sorter:
     same answer for these too, slowly.
     """
 
-    def __init__(self, path: str, name: PartitionDirectoryName, status: os.stat_result) -> None:
+    def __init__(self, path: str, name: PartitionDirectoryName, status: os.stat_result | None, store: Store) -> None:
         self.path = path
         self.name = name
         self.status = status
-        self.frequent: dict[str, dict[str, _Entry]] = {ending: {} for ending in _FREQUENT}
+        self.store = store
+        self.frequent: dict[str, dict[str, Entry]] = {ending: {} for ending in _FREQUENT}
         self.owners: dict[tuple[int, int, int], Ownership] = {}
-        self.lists: dict[str, list[str]] = {
-            key: [] for key in ("misnamed", "swapped", "deleted", "temporary", "unreadable", "sub_directories")
-        }
+        self.misnamed: list[str] = []
+        self.swapped: list[str] = []
+        self.deleted: list[str] = []
+        self.temporary: list[str] = []
+        self.unreadable: list[str] = []
+        self.sub_directories: list[str] = []
         self.flags: set[FileKind] = set()
         self.others = 0
 
-    def sorted(self, entries: Iterable[_Entry]) -> PartitionDir:
+    def sorted(self, entries: Iterable[Entry]) -> PartitionDir:
         frequent = self.frequent
         for entry in entries:
             name = entry.name
@@ -214,17 +229,23 @@ class _Sorter:
         return PartitionDir(
             path=self.path,
             name=self.name,
-            device=self.status.st_dev,
+            device=0 if self.status is None else self.status.st_dev,
             segments=segments,
             snapshots=tuple(self._listed(_SNAPSHOT)),
             lone_indexes=tuple(sorted(lone)),
             has_leader_epochs=FileKind.LEADER_EPOCH_CHECKPOINT in self.flags,
             others=self.others,
-            inode=self.status.st_ino,
-            **{key: tuple(sorted(names)) for key, names in self.lists.items()},
+            inode=0 if self.status is None else self.status.st_ino,
+            store=self.store,
+            misnamed=tuple(sorted(self.misnamed)),
+            swapped=tuple(sorted(self.swapped)),
+            deleted=tuple(sorted(self.deleted)),
+            temporary=tuple(sorted(self.temporary)),
+            unreadable=tuple(sorted(self.unreadable)),
+            sub_directories=tuple(sorted(self.sub_directories)),
         )
 
-    def _only_genuine(self, entries: dict[str, _Entry]) -> None:
+    def _only_genuine(self, entries: dict[str, Entry]) -> None:
         """Takes out what has a frequent ending and no offset before it."""
         # isdecimal alone knows the digits of other scripts. Equal lengths compare as numbers do.
         for name in [
@@ -232,21 +253,21 @@ class _Sorter:
         ]:
             self._rare(entries.pop(name))
 
-    def _rare(self, entry: _Entry) -> None:
+    def _rare(self, entry: Entry) -> None:
         known = parse_file_name(entry.name)
         if known is None:
             if entry.is_dir(follow_symlinks=False):
-                self.lists["sub_directories"].append(entry.name)
+                self.sub_directories.append(entry.name)
             else:
                 self.others += 1
         elif known.suffix is FileSuffix.DELETED:
-            self.lists["deleted"].append(entry.name)
+            self.deleted.append(entry.name)
         elif known.suffix is not FileSuffix.NONE:
-            self.lists["swapped"].append(entry.name)
+            self.swapped.append(entry.name)
         elif known.kind in (FileKind.MISNAMED_SNAPSHOT, FileKind.MISNAMED_SEGMENT_FILE):
-            self.lists["misnamed"].append(entry.name)
+            self.misnamed.append(entry.name)
         elif known.kind is FileKind.PRODUCER_SNAPSHOT_TEMPORARY:
-            self.lists["temporary"].append(entry.name)
+            self.temporary.append(entry.name)
         else:
             self.flags.add(known.kind)
 
@@ -271,10 +292,9 @@ class _Sorter:
         for name, entry in sorted(self.frequent[ending].items()):
             status = self._status(entry)
             if status is not None:
-                identity = FileIdentity(status.st_size, status.st_mtime_ns, status.st_ino)
-                yield int(name[:_STEM_CHARACTERS]), ListedFile(name, identity, self._owner(status))
+                yield int(name[:_STEM_CHARACTERS]), ListedFile(name, FileIdentity.of(status), self._owner(status))
 
-    def _owner(self, status: os.stat_result) -> Ownership:
+    def _owner(self, status: Status) -> Ownership:
         # One value for all files: nearly every file of a partition has the same owner and mode.
         key = (status.st_uid, status.st_gid, status.st_mode)
         owner = self.owners.get(key)
@@ -282,18 +302,18 @@ class _Sorter:
             owner = self.owners[key] = Ownership.of(status)
         return owner
 
-    def _is_file(self, entry: _Entry) -> bool:
+    def _is_file(self, entry: Entry) -> bool:
         """Asks the listing, which costs no system call."""
         if entry.is_file(follow_symlinks=False):
             return True
-        self.lists["unreadable"].append(entry.name)
+        self.unreadable.append(entry.name)
         return False
 
-    def _size(self, entry: _Entry) -> int | None:
+    def _size(self, entry: Entry) -> int | None:
         status = self._status(entry)
         return None if status is None else status.st_size
 
-    def _status(self, entry: _Entry) -> os.stat_result | None:
+    def _status(self, entry: Entry) -> Status | None:
         """None for what is no regular file, and for what a live broker deleted since the listing."""
         try:
             status = entry.stat(follow_symlinks=False)
@@ -301,5 +321,5 @@ class _Sorter:
             return None
         if stat.S_ISREG(status.st_mode):
             return status
-        self.lists["unreadable"].append(entry.name)
+        self.unreadable.append(entry.name)
         return None

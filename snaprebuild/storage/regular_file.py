@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
+from formats import limits
 from snaprebuild.errors import ReadFailedError
 
-__all__ = ["open_regular_file"]
+__all__ = ["open_regular_file", "read_small_file"]
 
 
 def open_regular_file(path: str) -> tuple[int, os.stat_result]:
@@ -28,3 +30,31 @@ def open_regular_file(path: str) -> tuple[int, os.stat_result]:
         os.close(fd)
         raise ReadFailedError("is no regular file", path=path)
     return fd, status
+
+
+def read_small_file(path: str, bytes_max: int = limits.TEXT_FILE_BYTES_MAX) -> bytes | None:
+    """The bytes of a small regular file, or None when it is absent.
+
+    Raises:
+        ReadFailedError: it cannot be read, is no regular file, or is larger than ``bytes_max``.
+    """
+    try:
+        fd, status = open_regular_file(path)
+    except ReadFailedError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise
+    try:
+        size = status.st_size
+        if size > bytes_max:
+            raise ReadFailedError(f"has {size} bytes, more than the limit of {bytes_max}", path=path)
+        parts = []
+        while part := os.read(fd, max(size, 4096)):
+            parts.append(part)
+            if sum(map(len, parts)) > bytes_max:
+                raise ReadFailedError(f"has more than {bytes_max} bytes", path=path)
+        return b"".join(parts)
+    except OSError as error:
+        raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+    finally:
+        os.close(fd)

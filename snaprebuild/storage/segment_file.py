@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from types import TracebackType
 from typing import Self
 
-import numpy as np
-
-from formats import limits
-from formats.offset_index import positions_hint
-from formats.time_index import TIME_INDEX_ENTRY_BYTES, last_timestamp_hint
 from snaprebuild.errors import ReadFailedError, RefusedError
-from snaprebuild.storage.log_dir import read_small_file
-from snaprebuild.storage.partition_dir import FileIdentity
 from snaprebuild.storage.regular_file import open_regular_file
+from snaprebuild.storage.store import FileIdentity
 
-__all__ = ["SegmentFile", "read_last_timestamp_hint", "read_positions_hint"]
-
-
-TIME_INDEX_TAIL_ENTRIES = 64
-"""More than one entry, so that a fault at the very end does not hide the entries before it."""
+__all__ = ["SegmentFile"]
 
 
 class SegmentFile:
-    """A segment file; follows ``formats.batch_headers.SegmentBytes``. A context manager.
+    """A segment file; follows ``store.OpenBytes``. A context manager.
 
     Raises:
         ReadFailedError: the file cannot be opened or is no regular file.
@@ -82,30 +71,5 @@ class SegmentFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def read_positions_hint(index_path: str, segment_bytes: int) -> np.ndarray | None:
-    """Positions of batches from an offset index, as a hint; None when it is absent or cannot be read."""
-    try:
-        data = read_small_file(index_path, limits.INDEX_BYTES_MAX)
-    except ReadFailedError:
-        return None  # a hint only: without it the segment is walked from its start
-    return None if data is None else positions_hint(data, segment_bytes)
-
-
-def read_last_timestamp_hint(time_index_path: str) -> int | None:
-    """The timestamp of the last entry of a closed segment's time index, ms, as a hint; None when it is absent or tells nothing.
-
-    Only the end of the file is read: a broker may have hundreds of thousands of these.
-    """
-    try:
-        with SegmentFile(time_index_path) as source:
-            whole = source.size_bytes - source.size_bytes % TIME_INDEX_ENTRY_BYTES
-            start = max(whole - TIME_INDEX_TAIL_ENTRIES * TIME_INDEX_ENTRY_BYTES, 0)
-            buffer = bytearray(whole - start)
-            source.read_into(start, memoryview(buffer))
-    except ReadFailedError:
-        return None  # a hint only: the segment counts as young
-    return last_timestamp_hint(bytes(buffer))

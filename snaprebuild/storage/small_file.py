@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from formats.file_names import parse_file_name, parse_partition_dir_name
 from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
-from snaprebuild.storage.log_dir import BROKER_FILES
+from snaprebuild.storage.directory_kind import BROKER_FILES
 from snaprebuild.storage.regular_file import open_regular_file
 
 __all__ = ["check_place", "write_text_file"]

@@ -18,8 +18,9 @@ from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.replay.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.segment_batches import producer_batches
 from snaprebuild.replay.segment_summary import summarise_pieces
+from snaprebuild.storage.index_hints import read_positions_hint
 from snaprebuild.storage.partition_dir import list_partition_dir
-from snaprebuild.storage.segment_file import SegmentFile, read_positions_hint
+from snaprebuild.storage.segment_file import SegmentFile
 
 States = dict[int, dict[int, Entry]]
 COMMAND_SECONDS = 120.0

@@ -14,7 +14,8 @@ from formats.file_names import FileKind, FileSuffix, PartitionDirectoryName, par
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage import partition_dir
 from snaprebuild.storage.atomic_file import Ownership
-from snaprebuild.storage.partition_dir import FileIdentity, PartitionDir, list_partition_dir
+from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
+from snaprebuild.storage.store import FileIdentity
 
 NAME = PartitionDirectoryName("t", 0)
 

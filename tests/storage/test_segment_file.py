@@ -11,8 +11,9 @@ from formats.batch_headers import HeaderReader
 from formats.errors import TruncatedError
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage import segment_file
-from snaprebuild.storage.partition_dir import FileIdentity
-from snaprebuild.storage.segment_file import SegmentFile, read_positions_hint
+from snaprebuild.storage.index_hints import read_positions_hint
+from snaprebuild.storage.segment_file import SegmentFile
+from snaprebuild.storage.store import FileIdentity
 
 
 def test_reading_at_any_position(tmp_path: Path) -> None:

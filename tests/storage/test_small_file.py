@@ -11,7 +11,7 @@ import pytest
 
 from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
 from snaprebuild.storage import small_file
-from snaprebuild.storage.log_dir import read_small_file
+from snaprebuild.storage.regular_file import read_small_file
 from snaprebuild.storage.small_file import write_text_file
 
 OLDER = '{\n "schema": "snaprebuild.saved-plan/1",\n "more": "than the new one"\n}\n'

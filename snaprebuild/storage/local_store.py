@@ -1,0 +1,87 @@
+"""The store that is the file system of this machine."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from snaprebuild.errors import ReadFailedError, WriteFailedError
+from snaprebuild.storage.atomic_file import Ownership, create_file
+from snaprebuild.storage.regular_file import read_small_file
+from snaprebuild.storage.segment_file import SegmentFile
+from snaprebuild.storage.store import FileIdentity
+
+__all__ = ["LOCAL", "LocalStore"]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStore:
+    """Files; see ``store.Store``."""
+
+    @property
+    def is_local(self) -> bool:
+        """It is."""
+        return True
+
+    @property
+    def readers(self) -> int:
+        """A small file is read faster than a thread is woken."""
+        return 1
+
+    def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
+        """See ``Store.present``; a link counts, wherever it leads."""
+        return frozenset(name for name in names if os.path.lexists(os.path.join(directory, name)))
+
+    def read_small(self, location: str, bytes_max: int) -> bytes | None:
+        """See ``Store.read_small``."""
+        return read_small_file(location, bytes_max)
+
+    def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
+        """See ``Store.read_end``."""
+        try:
+            with SegmentFile(location) as source:
+                buffer = bytearray(min(count, source.size_bytes))
+                done = source.read_into(source.size_bytes - len(buffer), memoryview(buffer))
+                return source.size_bytes, bytes(buffer[:done])
+        except ReadFailedError as error:
+            if error.errno == errno.ENOENT:
+                return None
+            raise
+
+    def open_bytes(self, location: str, identity: FileIdentity | None = None, deadline: float | None = None) -> SegmentFile:
+        """See ``Store.open_bytes``. An open file stays the one that it is, so that whoever opens it compares identities."""
+        return SegmentFile(location, deadline)
+
+    def prepare_writes(self, directory: str) -> None:
+        """See ``Store.prepare_writes``: a link is never made over a name that is taken."""
+
+    def create(
+        self,
+        directory: str,
+        name: str,
+        data: bytes,
+        *,
+        owner: Ownership | None,
+        temporary_name: str,
+        before_name: Callable[[int], None] | None = None,
+    ) -> None:
+        """See ``Store.create``; without an owner the directory is made where it is missing."""
+        if owner is None:
+            try:
+                os.makedirs(directory, exist_ok=True)
+            except OSError as error:
+                raise WriteFailedError(f"cannot be created: {error.strerror}", path=directory, errno=error.errno) from error
+        create_file(
+            directory,
+            name,
+            data,
+            owner=owner,
+            temporary_name=temporary_name,
+            before_name=None if before_name is None else lambda status: before_name(status.st_mtime_ns),
+        )
+
+
+LOCAL = LocalStore()
+"""The one of this machine."""

@@ -1,0 +1,247 @@
+"""The port to bytes at rest: which values name them, and what a store of them can do.
+
+A location is a string: an absolute path, or ``s3://bucket/key``. ``os.path.join``, ``dirname`` and ``basename`` serve both; whatever asks
+the storage itself goes through a `Store`. Stores are small values (settings and nothing else), so that they travel to worker processes with
+what they belong to, and two of equal settings are equal.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, Self
+
+from formats.batch_headers import SegmentBytes
+from snaprebuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.storage.atomic_file import Ownership
+
+__all__ = [
+    "OBJECT_SCHEME",
+    "USUAL_S3",
+    "FileIdentity",
+    "OpenBytes",
+    "S3Settings",
+    "Status",
+    "Store",
+    "absolute",
+    "common_ancestor",
+    "is_object",
+    "relative",
+]
+
+OBJECT_SCHEME = "s3://"
+"""What the location of an object begins with."""
+
+
+class Status(Protocol):
+    """What a listing says of a file: ``os.stat_result``, or its likeness for an object."""
+
+    @property
+    def st_size(self) -> int:
+        """Bytes."""
+
+    @property
+    def st_mtime_ns(self) -> int:
+        """Modification time, ns since 1970."""
+
+    @property
+    def st_ino(self) -> int:
+        """Inode; 0 for an object."""
+
+    @property
+    def st_mode(self) -> int:
+        """Kind and permissions."""
+
+    @property
+    def st_uid(self) -> int:
+        """Owner."""
+
+    @property
+    def st_gid(self) -> int:
+        """Group."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """What tells that a file has changed: size in bytes, modification time in ns, inode; of an object the ETag instead."""
+
+    size_bytes: int
+    mtime_ns: int
+    inode: int
+    etag: str | None = None
+
+    @classmethod
+    def of(cls, status: Status) -> FileIdentity:
+        """From a ``stat`` result, or its likeness for an object."""
+        return cls(status.st_size, status.st_mtime_ns, status.st_ino, getattr(status, "st_etag", None))
+
+    @property
+    def row(self) -> tuple[int, int, int | str]:
+        """Size, modification time, and inode or ETag: how documents name an input."""
+        return self.size_bytes, self.mtime_ns, self.inode if self.etag is None else self.etag
+
+
+class OpenBytes(SegmentBytes, Protocol):
+    """A file or object, read at any position. A context manager."""
+
+    @property
+    def identity(self) -> FileIdentity:
+        """What it was when it was opened."""
+
+    def close(self) -> None:
+        """Lets go of whatever reading took."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+class Store(Protocol):
+    """Bytes at rest: what is there, ranged reading, and creation that never replaces."""
+
+    @property
+    def is_local(self) -> bool:
+        """A file system: with locks, owners, links, and names that can be changed."""
+
+    @property
+    def readers(self) -> int:
+        """Small reads that are worth doing at once; 1 where one after the other is as fast."""
+
+    def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
+        """Those of the names that are taken in a directory.
+
+        Raises:
+            ReadFailedError: it cannot be told.
+        """
+
+    def read_small(self, location: str, bytes_max: int) -> bytes | None:
+        """All bytes of a small regular file, or None when it is absent.
+
+        Raises:
+            ReadFailedError: it cannot be read, is no regular file, or is larger than ``bytes_max``.
+            RefusedError: a limit of the run is used up.
+        """
+
+    def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
+        """Size of a file, and its last ``count`` bytes, or all where it is smaller; None when it is absent.
+
+        Raises:
+            ReadFailedError, RefusedError: as ``read_small``.
+        """
+
+    def open_bytes(self, location: str, identity: FileIdentity | None = None, deadline: float | None = None) -> OpenBytes:
+        """Opens a file to be read in ranges; an object is held to ``identity`` from the first range to the last.
+
+        Args:
+            location: of the file.
+            identity: from the listing; None for what is there now.
+            deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
+
+        Raises:
+            ReadFailedError: it cannot be opened (``errno`` is ENOENT where it is absent).
+        """
+
+    def prepare_writes(self, directory: str) -> None:
+        """Makes sure, once for each place, that nothing below a directory would ever be replaced.
+
+        Raises:
+            RefusedError: the store would replace what is there.
+            StorageError: it cannot be told.
+        """
+
+    def create(
+        self,
+        directory: str,
+        name: str,
+        data: bytes,
+        *,
+        owner: Ownership | None,
+        temporary_name: str,
+        before_name: Callable[[int], None] | None = None,
+    ) -> None:
+        """Creates a file that appears whole or not at all, and never replaces one.
+
+        Args:
+            directory: that it goes to; made where it is missing.
+            name: inside the directory.
+            data: all of its bytes.
+            owner: whom it must belong to, where the store knows owners; None for the process.
+            temporary_name: to write under, where the store needs one.
+            before_name: told the modification time, ns, before the file gets its name; 0 where the store sets that itself. What it
+                raises leaves nothing behind.
+
+        Raises:
+            AlreadyExistsError: the name is taken; what stands there was not touched.
+            BusyError: another run writes the same file now.
+            RefusedError: it may not be written.
+            WriteFailedError: nothing took effect.
+            OutcomeUnknownError: the file is there or may be there.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class S3Settings:
+    """How an object store is reached. No secret stands in it: those come from the usual chain of the SDK, or from files.
+
+    Attributes:
+        endpoint_url: None for that of the environment, else Amazon's.
+        path_style: ``endpoint/bucket/key`` instead of a host name for each bucket.
+        profile: of the shared configuration files; None for the usual choice.
+        requester_pays: the caller pays for requests and transfer.
+        sse_c_key_file: file with the 32 bytes of a customer's key, raw or in base64; None without one.
+        max_requests: that a run may send, None for any number; likewise ``max_read_bytes``.
+        run: which run the two limits are counted for; stores are equal without it.
+    """
+
+    endpoint_url: str | None = None
+    path_style: bool = False
+    profile: str | None = None
+    requester_pays: bool = False
+    sse_c_key_file: str | None = None
+    max_requests: int | None = None
+    max_read_bytes: int | None = None
+    run: str = field(default="", compare=False, repr=False)
+
+
+USUAL_S3 = S3Settings()
+"""Everything as the environment and the SDK have it."""
+
+
+def is_object(location: str) -> bool:
+    """Whether a location leads into an object store."""
+    return location.startswith(OBJECT_SCHEME)
+
+
+def absolute(location: str) -> str:
+    """A location that does not depend on the working directory; of a prefix without slashes at its end.
+
+    Raises:
+        UsageError: a location of an object names no bucket, or has a part that no directory may have.
+    """
+    if not is_object(location):
+        return os.path.abspath(location)
+    bucket, _, key = location.removeprefix(OBJECT_SCHEME).partition("/")
+    key = key.rstrip("/")
+    if not bucket or any(character in bucket for character in "@:?#\\ "):
+        raise UsageError("expected s3://BUCKET/PREFIX", path=f"{OBJECT_SCHEME}...")  # what stands there instead may be a password
+    if key and not all(part not in ("", ".", "..") for part in key.split("/")):
+        raise UsageError("a part of the prefix is empty, '.' or '..', which no directory is called", path=location)
+    return f"{OBJECT_SCHEME}{bucket}/{key}" if key else f"{OBJECT_SCHEME}{bucket}"
+
+
+def common_ancestor(locations: Iterable[str]) -> str:
+    """The lowest directory that all locations lie in, for ``relative``."""
+    return os.path.commonpath([_as_path(each) for each in locations])
+
+
+def relative(location: str, ancestor: str) -> str:
+    """The path of a location below what ``common_ancestor`` gave."""
+    return os.path.relpath(_as_path(location), ancestor)
+
+
+def _as_path(location: str) -> str:
+    location = absolute(location)
+    return "/" + location.removeprefix(OBJECT_SCHEME) if is_object(location) else location
