@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 
 import pyarrow as pa
 
 from snaprebuild.operations.schedule import ReadTask
-from snaprebuild.storage.partition_dir import FileIdentity
+from snaprebuild.storage.store import FileIdentity, Store
 
 __all__ = ["SCHEMA", "table_of", "tasks_of"]
 
@@ -19,9 +20,9 @@ _PLAIN = {
     "is_last": pa.bool_(),
     "cuts": pa.list_(pa.int64()),
 }
-_IDENTITY = {"size_bytes": pa.int64(), "mtime_ns": pa.int64(), "inode": pa.int64()}
+_IDENTITY = {"size_bytes": pa.int64(), "mtime_ns": pa.int64(), "inode": pa.int64(), "etag": pa.string()}
 
-SCHEMA = pa.schema([("slot", pa.int64()), ("partition", pa.int32()), *_PLAIN.items(), *_IDENTITY.items()])
+SCHEMA = pa.schema([("slot", pa.int64()), ("partition", pa.int32()), *_PLAIN.items(), *_IDENTITY.items(), ("store", pa.binary())])
 """``slot`` leads to the task (``packing.slots``); the others are the number of the partition and those of ``ReadTask``."""
 
 
@@ -30,6 +31,11 @@ def table_of(rows: list[tuple[int, int, ReadTask]]) -> pa.Table:
     columns = {"slot": [slot for slot, _, _ in rows], "partition": [number for _, number, _ in rows]}
     columns |= {name: [getattr(task, name) for _, _, task in rows] for name in _PLAIN}
     columns |= {name: [getattr(task.identity, name) for _, _, task in rows] for name in _IDENTITY}
+    stores: dict[Store, bytes] = {}
+    for _, _, task in rows:
+        if task.store not in stores:
+            stores[task.store] = pickle.dumps(task.store)
+    columns["store"] = [stores[task.store] for _, _, task in rows]
     return pa.Table.from_pydict(columns, schema=SCHEMA)
 
 
@@ -38,4 +44,5 @@ def tasks_of(batch: pa.RecordBatch) -> Iterator[tuple[int, ReadTask]]:
     for row in batch.to_pylist():
         identity = FileIdentity(**{name: row[name] for name in _IDENTITY})
         plain = {name: row[name] for name in _PLAIN if name != "cuts"}
-        yield row["partition"], ReadTask(**plain, cuts=tuple(row["cuts"]), identity=identity)
+        store = pickle.loads(row["store"])  # noqa: S301  settings and nothing else, from our own driver
+        yield row["partition"], ReadTask(**plain, cuts=tuple(row["cuts"]), identity=identity, store=store)
