@@ -24,12 +24,14 @@ from snaprebuild.cli.options import (
     Paths,
     ReceiptFile,
     Report,
+    S3Options,
     ServerProperties,
     Topic,
     Verbose,
     as_of_ms,
     check_paths,
     selection_of,
+    takes_s3,
 )
 from snaprebuild.errors import UsageError
 
@@ -158,26 +160,30 @@ class Asked:
     partition: Partition = None
     offsets: Offset = None
 
-    def request(self) -> Request:
+    def request(self, s3: S3Options) -> Request:
         """What is asked for.
 
         Raises:
             UsageError: an option makes no sense.
         """
         from snaprebuild.operations.plan import Request
+        from snaprebuild.storage.store import absolute, is_object
 
         selection = selection_of(self.topic, self.partition, self.offsets)
         check_paths(self.paths, server_properties=self.server_properties, out=self.out)
         if self.set_aside and self.out is not None:
             raise UsageError("--set-aside renames files in the log directories, and --out leaves those alone: give one of them")
+        settings = s3.settings()
+        if self.set_aside and any(map(is_object, self.paths or ())):
+            raise UsageError("--set-aside renames files, and objects are never renamed or removed")
         return Request(
-            paths=tuple(os.path.abspath(path) for path in self.paths or ()),
+            paths=tuple(absolute(path) for path in self.paths or ()),
             server_properties=None if self.server_properties is None else os.path.abspath(self.server_properties),
             topics=selection.topics,
             partitions=tuple(sorted(selection.partitions)),
             offset_from=selection.offset_from,
             offset_to=selection.offset_to,
-            out=None if self.out is None else os.path.abspath(self.out),
+            out=None if self.out is None else absolute(self.out),
             boundaries=self.boundaries.value,
             replay_from=self.replay_from.value,
             set_aside=self.set_aside,
@@ -186,6 +192,7 @@ class Asked:
             allow_unproven=self.allow_unproven,
             as_of_ms=as_of_ms(self.as_of),
             expiration_ms=self.expiration_ms,
+            s3=settings,
         )
 
 
@@ -203,8 +210,10 @@ def _takes_what_is_asked(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 @_takes_what_is_asked
+@takes_s3
 def plan(
     asked: Asked,
+    s3: S3Options,
     save: Save = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
@@ -222,7 +231,7 @@ def plan(
     from snaprebuild.operations.saved_plan import save_plan
 
     begin(verbose, {"--report": report, "--save": save})
-    made = make_plan(asked.request(), measure_rate=True)
+    made = make_plan(asked.request(s3), measure_rate=True)
     if save is not None:
         save_plan(made, save)
         typer.echo(f"saved: snaprebuild rebuild --plan {shlex.quote(save)} carries it out", err=True)
@@ -237,8 +246,10 @@ def plan(
 
 
 @_takes_what_is_asked
+@takes_s3
 def rebuild(
     asked: Asked,
+    s3: S3Options,
     plan: SavedPlan = None,
     dry_run: DryRun = False,
     receipt: ReceiptFile = None,
@@ -263,11 +274,11 @@ def rebuild(
 
     check_paths(None, plan=plan)
     begin(verbose, {"--report": report, "--receipt": receipt}, plan)
-    if plan is not None and asked != Asked():
+    if plan is not None and (asked, s3) != (Asked(), S3Options()):
         raise UsageError(
             "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs and options of the output go with it"
         )
-    made = make_plan(asked.request()) if plan is None else load_plan(plan)
+    made = make_plan(asked.request(s3)) if plan is None else load_plan(plan)
     kept = None if dry_run else Receipt(default_receipt_path(made.request.out) if receipt is None else receipt, made)
     try:
         with progress_of(made) as progress:

@@ -18,6 +18,7 @@ from snaprebuild.cli.options import (
     Partition,
     Paths,
     Report,
+    S3Options,
     ServerProperties,
     Topic,
     Verbose,
@@ -25,6 +26,7 @@ from snaprebuild.cli.options import (
     clock_of,
     open_selected,
     selection_of,
+    takes_s3,
 )
 from snaprebuild.cli.rebuild import Crc, CrcOption
 from snaprebuild.errors import UsageError
@@ -37,7 +39,9 @@ __all__ = ["verify"]
 DIFFERENCES_SHOWN_MAX = 10
 
 
+@takes_s3
 def verify(
+    s3: S3Options,
     paths: Paths = None,
     server_properties: ServerProperties = None,
     crc: CrcOption = Crc.CHECK,
@@ -77,7 +81,7 @@ def verify(
             raise UsageError("--receipt names the files by itself: no PATH, --server-properties or selection goes with it")
         _tell_receipt(receipt, details=details, as_json=output is OutputFormat.JSON, report=report, verbose=verbose)
     selection = selection_of(topic, partition, offsets)
-    source = open_selected(paths, server_properties, selection)
+    source = open_selected(paths, server_properties, selection, s3)
     clock = clock_of(source, as_of, expiration_ms)
     started = time.perf_counter()
     with bytes_progress("verifying", source.size_bytes) as progress:
