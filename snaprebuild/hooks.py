@@ -30,7 +30,7 @@ from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import SnapshotStatus, impossible_entries
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.storage.atomic_file import create_file
+from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.regular_file import read_small_file
 
 __all__ = ["EnsuredSnapshot", "Origin", "ensure_snapshot"]
@@ -304,7 +304,7 @@ def _written(ensured: EnsuredSnapshot, out: str) -> EnsuredSnapshot:
     """Writes the file to another directory; one with the same bytes may be there."""
     name = snapshot_file_name(ensured.offset)
     path, temporary = os.path.join(out, name), snapshot_temporary_file_name(ensured.offset)
-    if not create_in_turn(out, lambda: create_file(out, name, ensured.data, owner=None, temporary_name=temporary)):
+    if not create_in_turn(lambda: LOCAL.create(out, name, ensured.data, owner=None, temporary_name=temporary)):
         try:
             is_same = read_small_file(path, bytes_max=len(ensured.data)) == ensured.data
         except ReadFailedError as error:

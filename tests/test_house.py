@@ -57,6 +57,7 @@ ONLY_IN = {
     "typer": ("snaprebuild/cli/",),
     "rich": ("snaprebuild/cli/",),
     "boto3": ("snaprebuild/storage/s3.py",),
+    "botocore": ("snaprebuild/storage/s3.py",),
     "pyspark": ("snaprebuild/spark/",),
 }
 

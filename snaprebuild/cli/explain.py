@@ -20,6 +20,7 @@ from snaprebuild.cli.options import (
     Partition,
     Paths,
     Report,
+    S3Options,
     ServerProperties,
     Topic,
     Verbose,
@@ -28,6 +29,7 @@ from snaprebuild.cli.options import (
     open_selected,
     quoted,
     selection_of,
+    takes_s3,
 )
 from snaprebuild.cli.rebuild import Crc, CrcOption
 from snaprebuild.errors import UsageError
@@ -46,7 +48,9 @@ EPOCH_MAX = 2**15 - 1
 _VERSION = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})(\.[0-9]{1,2})?")
 
 
+@takes_s3
 def explain(
+    s3: S3Options,
     paths: Paths = None,
     *,
     producer_id: Annotated[
@@ -113,7 +117,7 @@ def explain(
 
     begin(verbose, {"--report": report})
     question = Question(producer_id, at, _version(broker_version), sequence, epoch)
-    source = open_selected(paths, server_properties, selection_of(topic, partition, None))
+    source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     clock = clock_of(source, as_of, expiration_ms)
     started = time.perf_counter()
     with bytes_progress("explaining", source.size_bytes) as progress:

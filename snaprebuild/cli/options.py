@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
+import functools
+import inspect
 import os
 import re
+import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import click
 import typer
@@ -18,17 +22,14 @@ from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.operations.evidence import Clock
-    from snaprebuild.operations.schedule import Engine
     from snaprebuild.operations.source import Selection, Source
+    from snaprebuild.storage.store import S3Settings
 
 __all__ = [
     "INT64_MAX",
     "AsOf",
-    "EngineName",
-    "EngineOption",
     "ExpirationMs",
     "Jobs",
-    "Master",
     "Offset",
     "OutputFormat",
     "OutputOption",
@@ -36,6 +37,7 @@ __all__ = [
     "Paths",
     "ReceiptFile",
     "Report",
+    "S3Options",
     "ServerProperties",
     "Topic",
     "Verbose",
@@ -43,11 +45,11 @@ __all__ = [
     "as_of_ms",
     "check_paths",
     "clock_of",
-    "engine_of",
     "offsets_range",
     "open_selected",
     "quoted",
     "selection_of",
+    "takes_s3",
 ]
 
 INT32_MAX = 2**31 - 1
@@ -181,62 +183,108 @@ Jobs = Annotated[
 ]
 
 
-class EngineName(StrEnum):
-    """Who reads and replays."""
+@dataclass(frozen=True)
+class S3Options:
+    """The options of every verb that reads from object stores; each field is one."""
 
-    PROCESS = "process"
-    SPARK = "spark"
-    AUTO = "auto"
+    s3_endpoint_url: Annotated[
+        str | None,
+        typer.Option(
+            "--s3-endpoint-url",
+            metavar="URL",
+            help="Object store of s3:// paths. Default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or the profile, else Amazon S3.",
+        ),
+    ] = None
+    s3_path_style: Annotated[
+        bool,
+        typer.Option(
+            "--s3-path-style", help="Address buckets as URL/bucket, which many other stores need. Default: as the SDK decides."
+        ),
+    ] = False
+    s3_profile: Annotated[
+        str | None,
+        typer.Option(
+            "--s3-profile",
+            metavar="NAME",
+            help="Profile of the shared AWS configuration, with its role where it names one. Default: the SDK's usual chain.",
+        ),
+    ] = None
+    s3_requester_pays: Annotated[
+        bool, typer.Option("--s3-requester-pays", help="Pay for requests and transfer of a bucket that asks for it. Default: no.")
+    ] = False
+    s3_sse_c_key_file: Annotated[
+        str | None,
+        typer.Option(
+            "--s3-sse-c-key-file",
+            metavar="FILE",
+            help="Key of objects encrypted with a customer's key (SSE-C): 32 bytes, raw or in base64. Default: none.",
+        ),
+    ] = None
+    max_requests: Annotated[
+        int | None,
+        typer.Option(
+            "--max-requests",
+            metavar="N",
+            click_type=WholeNumber(1, INT64_MAX),
+            help="Requests that the run may send to object stores; at the limit it stops with exit code 3. Default: any number.",
+        ),
+    ] = None
+    max_read_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--max-read-bytes",
+            metavar="N",
+            click_type=WholeNumber(1, INT64_MAX),
+            help="Bytes that the run may read from object stores; at the limit it stops with exit code 3. Default: any number.",
+        ),
+    ] = None
+
+    def settings(self) -> S3Settings:
+        """How object stores are reached in this run.
+
+        Raises:
+            UsageError: the URL is none, or holds what would be told in documents: a user, a password, a query.
+        """
+        from snaprebuild.storage.store import S3Settings
+
+        check_paths(None, s3_sse_c_key_file=self.s3_sse_c_key_file)
+        key_file = self.s3_sse_c_key_file
+        return S3Settings(
+            endpoint_url=None if self.s3_endpoint_url is None else _endpoint(self.s3_endpoint_url),
+            path_style=self.s3_path_style,
+            profile=self.s3_profile,
+            requester_pays=self.s3_requester_pays,
+            sse_c_key_file=None if key_file is None else os.path.abspath(key_file),
+            max_requests=self.max_requests,
+            max_read_bytes=self.max_read_bytes,
+            run=secrets.token_hex(8),
+        )
 
 
-EngineOption = Annotated[
-    EngineName,
-    typer.Option(
-        "--engine",
-        show_default=False,
-        help="process reads with workers of this machine, spark as a Spark job (docs/spark.md); auto takes Spark where --master "
-        "names a cluster and there are more than 4 GiB to read. Default: process.",
-    ),
-]
-Master = Annotated[
-    str | None,
-    typer.Option(
-        "--master",
-        metavar="URL",
-        help="Spark's master, as spark://host:7077. Default: what spark-submit says, else $SPARK_MASTER, else local[*].",
-    ),
-]
-
-AUTO_BYTES_MIN = 4 << 30
-"""Below this the start of a Spark job is most of it."""
-
-
-@contextlib.contextmanager
-def engine_of(
-    name: EngineName, master: str | None, size_bytes: int, progress: Callable[[str, int], None] | None = None
-) -> Iterator[Engine | None]:
-    """What carries out the works of a verb; None for worker processes of this machine.
-
-    Args:
-        name: what was asked for.
-        master: of Spark.
-        size_bytes: to be read. On one machine its own workers do the same as Spark's, without a JVM beside them.
-        progress: told what was done, and the bytes since it was told last.
-
-    Raises:
-        UsageError: Spark is not installed, or does not start.
-    """
-    is_cluster = not (master or os.environ.get("SPARK_MASTER") or "local").startswith("local")
-    if name is EngineName.PROCESS or (name is EngineName.AUTO and not (is_cluster and size_bytes >= AUTO_BYTES_MIN)):
-        yield None
-        return
+def _endpoint(url: str) -> str:
+    expected = "--s3-endpoint-url: expected http://HOST:PORT or https://HOST, without user, password, query or fragment"
     try:
-        from snaprebuild.spark.job import SparkEngine
-        from snaprebuild.spark.session import opened_session
-    except ImportError as error:
-        raise UsageError(f"--engine spark needs {error.name}: pip install 'snaprebuild[spark]'") from error
-    with opened_session(master) as session:
-        yield SparkEngine(session, progress)
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise UsageError(expected) from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in url or "?" in url or "#" in url or port == 0:
+        raise UsageError(expected)  # without the URL: it may hold a password
+    return url
+
+
+def takes_s3(verb: Callable[..., None]) -> Callable[..., None]:
+    """Gives a verb the options of ``S3Options`` behind its own, and their value as its argument ``s3``: typer reads the signature."""
+    options = inspect.signature(S3Options, eval_str=True).parameters
+    own = [each for name, each in inspect.signature(verb, eval_str=True).parameters.items() if name != "s3"]
+
+    @functools.wraps(verb)
+    def with_options(*first: Any, **given: Any) -> None:
+        verb(*first, s3=S3Options(**{name: given.pop(name) for name in options}), **given)
+
+    behind = (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in options.values())
+    with_options.__signature__ = inspect.Signature([*own, *behind])  # type: ignore[attr-defined]
+    return with_options
 
 
 def as_of_ms(text: str | None) -> int:
@@ -337,7 +385,7 @@ def check_paths(paths: list[str] | None, **options: str | None) -> None:
             raise UsageError(f"{option}: expected a file, found the directory {path}")
 
 
-def open_selected(paths: list[str] | None, server_properties: str | None, selection: Selection) -> Source:
+def open_selected(paths: list[str] | None, server_properties: str | None, selection: Selection, s3: S3Options) -> Source:
     """The source that the options ask for.
 
     Raises:
@@ -346,4 +394,4 @@ def open_selected(paths: list[str] | None, server_properties: str | None, select
     from snaprebuild.operations.source import open_source
 
     check_paths(paths, server_properties=server_properties)
-    return open_source(paths or [], server_properties, selection)
+    return open_source(paths or [], server_properties, selection, s3.settings())

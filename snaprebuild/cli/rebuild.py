@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from snaprebuild.cli.engine import EngineName, EngineOption, Master, engine_of
 from snaprebuild.cli.options import (
     AsOf,
-    EngineName,
-    EngineOption,
     ExpirationMs,
     Jobs,
-    Master,
     Offset,
     OutputFormat,
     OutputOption,
@@ -27,13 +25,14 @@ from snaprebuild.cli.options import (
     Paths,
     ReceiptFile,
     Report,
+    S3Options,
     ServerProperties,
     Topic,
     Verbose,
     as_of_ms,
     check_paths,
-    engine_of,
     selection_of,
+    takes_s3,
 )
 from snaprebuild.errors import UsageError
 
@@ -162,26 +161,30 @@ class Asked:
     partition: Partition = None
     offsets: Offset = None
 
-    def request(self) -> Request:
+    def request(self, s3: S3Options) -> Request:
         """What is asked for.
 
         Raises:
             UsageError: an option makes no sense.
         """
         from snaprebuild.operations.plan import Request
+        from snaprebuild.storage.store import absolute, is_object
 
         selection = selection_of(self.topic, self.partition, self.offsets)
         check_paths(self.paths, server_properties=self.server_properties, out=self.out)
         if self.set_aside and self.out is not None:
             raise UsageError("--set-aside renames files in the log directories, and --out leaves those alone: give one of them")
+        settings = s3.settings()
+        if self.set_aside and any(map(is_object, self.paths or ())):
+            raise UsageError("--set-aside renames files, and objects are never renamed or removed")
         return Request(
-            paths=tuple(os.path.abspath(path) for path in self.paths or ()),
+            paths=tuple(absolute(path) for path in self.paths or ()),
             server_properties=None if self.server_properties is None else os.path.abspath(self.server_properties),
             topics=selection.topics,
             partitions=tuple(sorted(selection.partitions)),
             offset_from=selection.offset_from,
             offset_to=selection.offset_to,
-            out=None if self.out is None else os.path.abspath(self.out),
+            out=None if self.out is None else absolute(self.out),
             boundaries=self.boundaries.value,
             replay_from=self.replay_from.value,
             set_aside=self.set_aside,
@@ -190,6 +193,7 @@ class Asked:
             allow_unproven=self.allow_unproven,
             as_of_ms=as_of_ms(self.as_of),
             expiration_ms=self.expiration_ms,
+            s3=settings,
         )
 
 
@@ -207,8 +211,10 @@ def _takes_what_is_asked(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 @_takes_what_is_asked
+@takes_s3
 def plan(
     asked: Asked,
+    s3: S3Options,
     save: Save = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
@@ -226,7 +232,7 @@ def plan(
     from snaprebuild.operations.saved_plan import save_plan
 
     begin(verbose, {"--report": report, "--save": save})
-    made = make_plan(asked.request(), measure_rate=True)
+    made = make_plan(asked.request(s3), measure_rate=True)
     if save is not None:
         save_plan(made, save)
         typer.echo(f"saved: snaprebuild rebuild --plan {shlex.quote(save)} carries it out", err=True)
@@ -241,8 +247,10 @@ def plan(
 
 
 @_takes_what_is_asked
+@takes_s3
 def rebuild(
     asked: Asked,
+    s3: S3Options,
     plan: SavedPlan = None,
     dry_run: DryRun = False,
     receipt: ReceiptFile = None,
@@ -269,12 +277,12 @@ def rebuild(
 
     check_paths(None, plan=plan)
     begin(verbose, {"--report": report, "--receipt": receipt}, plan)
-    if plan is not None and asked != Asked():
+    if plan is not None and (asked, s3) != (Asked(), S3Options()):
         raise UsageError(
             "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs, --engine, --master and options of "
             "the output go with it"
         )
-    made = make_plan(asked.request()) if plan is None else load_plan(plan)
+    made = make_plan(asked.request(s3)) if plan is None else load_plan(plan)
     kept = None if dry_run else Receipt(default_receipt_path(made.request.out) if receipt is None else receipt, made)
     try:
         size_bytes = made.bytes_least

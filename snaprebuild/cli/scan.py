@@ -14,11 +14,13 @@ from snaprebuild.cli.options import (
     Partition,
     Paths,
     Report,
+    S3Options,
     ServerProperties,
     Topic,
     Verbose,
     open_selected,
     selection_of,
+    takes_s3,
 )
 from snaprebuild.cli.result import begin, document, leave, print_table, print_text, shown, size_text
 from snaprebuild.cli.table import printable
@@ -51,7 +53,9 @@ Details = Annotated[
 ]
 
 
+@takes_s3
 def scan(
+    s3: S3Options,
     paths: Paths = None,
     server_properties: ServerProperties = None,
     topic: Topic = None,
@@ -72,7 +76,7 @@ def scan(
     begin(verbose, {"--report": report})
     # Half a million small values and no cycle: collecting would cost as much as the work.
     gc.disable()
-    result = scan_source(open_selected(paths, server_properties, selection_of(topic, partition, None)))
+    result = scan_source(open_selected(paths, server_properties, selection_of(topic, partition, None), s3))
     inputs = {"paths": paths or [], "server_properties": server_properties, "topics": topic or [], "partitions": partition or []}
     leave(
         lambda: document("scan", SCAN_VERSION, {"inputs": inputs, **scan_as_json(result)}),

@@ -16,6 +16,7 @@ from snaprebuild.cli.options import (
     Partition,
     Paths,
     Report,
+    S3Options,
     ServerProperties,
     Topic,
     Verbose,
@@ -23,6 +24,7 @@ from snaprebuild.cli.options import (
     clock_of,
     open_selected,
     selection_of,
+    takes_s3,
 )
 from snaprebuild.cli.rebuild import Crc
 
@@ -63,7 +65,9 @@ CrcCompared = Annotated[
 ]
 
 
+@takes_s3
 def stats(
+    s3: S3Options,
     paths: Paths = None,
     server_properties: ServerProperties = None,
     top: Top = TOP_DEFAULT,
@@ -90,7 +94,7 @@ def stats(
     from snaprebuild.operations.stats import stats as count
 
     begin(verbose, {"--report": report})
-    source = open_selected(paths, server_properties, selection_of(topic, partition, None))
+    source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     clock = clock_of(source, as_of, expiration_ms)
     started = time.perf_counter()
     with bytes_progress("counting", source.size_bytes) as progress:

@@ -16,6 +16,7 @@ from snaprebuild.cli.options import (
     Partition,
     Paths,
     Report,
+    S3Options,
     ServerProperties,
     Topic,
     Verbose,
@@ -24,6 +25,7 @@ from snaprebuild.cli.options import (
     open_selected,
     quoted,
     selection_of,
+    takes_s3,
 )
 from snaprebuild.cli.rebuild import Crc, CrcOption
 from snaprebuild.errors import UsageError
@@ -37,7 +39,9 @@ COMMANDS_SHOWN_MAX = 20
 """Commands that the tables show; the JSON document has those of all that it lists."""
 
 
+@takes_s3
 def transactions(
+    s3: S3Options,
     paths: Paths = None,
     server_properties: ServerProperties = None,
     late_ms: Annotated[
@@ -91,7 +95,7 @@ def transactions(
     begin(verbose, {"--report": report})
     if late_ms is not None and max_timeout_ms is not None:
         raise UsageError("--late-ms and --max-timeout-ms both say when a transaction is late: name one of them")
-    source = open_selected(paths, server_properties, selection_of(topic, partition, None))
+    source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     if late_ms is None:
         late_ms = (max_timeout_ms or _max_timeout_ms(server_properties)) + LATE_BUFFER_MS
     clock = clock_of(source, as_of)

@@ -8,27 +8,26 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from snaprebuild.cli.engine import EngineName, EngineOption, Master, engine_of
 from snaprebuild.cli.options import (
     AsOf,
-    EngineName,
-    EngineOption,
     ExpirationMs,
     Jobs,
-    Master,
     Offset,
     OutputFormat,
     OutputOption,
     Partition,
     Paths,
     Report,
+    S3Options,
     ServerProperties,
     Topic,
     Verbose,
     check_paths,
     clock_of,
-    engine_of,
     open_selected,
     selection_of,
+    takes_s3,
 )
 from snaprebuild.cli.rebuild import Crc, CrcOption
 from snaprebuild.errors import UsageError
@@ -41,7 +40,9 @@ __all__ = ["verify"]
 DIFFERENCES_SHOWN_MAX = 10
 
 
+@takes_s3
 def verify(
+    s3: S3Options,
     paths: Paths = None,
     server_properties: ServerProperties = None,
     crc: CrcOption = Crc.CHECK,
@@ -83,7 +84,7 @@ def verify(
             raise UsageError("--receipt names the files by itself: no PATH, --server-properties or selection goes with it")
         _tell_receipt(receipt, details=details, as_json=output is OutputFormat.JSON, report=report, verbose=verbose)
     selection = selection_of(topic, partition, offsets)
-    source = open_selected(paths, server_properties, selection)
+    source = open_selected(paths, server_properties, selection, s3)
     clock = clock_of(source, as_of, expiration_ms)
     started = time.perf_counter()
     size_bytes = source.size_bytes

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 
 from formats.batch_headers import HeaderReader
 from formats.errors import FormatError
-from formats.file_names import parse_file_name, snapshot_file_name
+from formats.file_names import snapshot_file_name
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.log_facts import largest_timestamp_hint, log_end_offset, window_index
@@ -33,8 +33,10 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.broker_lock import LOCK_FILE_NAME
 from snaprebuild.storage.directory_kind import BROKER_FILES
+from snaprebuild.storage.local_store import LOCAL
+from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.storage.store import USUAL_S3, S3Settings, is_object
+from snaprebuild.storage.store import OBJECT_SCHEME, USUAL_S3, S3Settings, Store, is_object
 
 __all__ = [
     "BoundaryPlan",
@@ -203,18 +205,14 @@ def make_plan(request: Request, *, measure_rate: bool = False) -> Plan:
     source = open_source(request.paths, request.server_properties, request.selection, request.s3)
     if request.out is not None:
         # What an earlier run left below the source is its output, no input.
-        out = os.path.realpath(request.out)
-        kept = tuple(
-            each
-            for each in source.partitions
-            if each.directory.segments or not _lies_in(os.path.realpath(each.directory.path), out)
-        )
+        out = _real(request.out)
+        kept = tuple(each for each in source.partitions if each.directory.segments or not _lies_in(_real(each.directory.path), out))
         source = replace(source, partitions=kept)
     expiration = request.expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS
     clock = Clock(request.as_of_ms, expiration)
     targets = _targets(request.out, source.partitions)
     if request.out is not None:
-        check_output(request.out, targets.values(), source.partitions)
+        check_output(request.out, targets.values(), source.partitions, store_of(request.out, request.s3))
     retention_ms, retention_source = _retention(request.server_properties)
     findings = [*source.findings, *live_broker_notes(source)]
     plans = []
@@ -244,37 +242,69 @@ def _nothing(partition: PartitionSource, target: str, fault: str | None, log_end
     return PartitionPlan(partition, target, (), (), log_end, 0, 0, "nothing to do", 0, 0, 0, None, fault)
 
 
-def check_output(out: str, targets: Iterable[str], partitions: Iterable[PartitionSource]) -> None:
+def check_output(out: str, targets: Iterable[str], partitions: Iterable[PartitionSource], store: Store = LOCAL) -> None:
     """A directory that a broker does not know keeps it from starting, so nothing foreign is put where one may run.
+
+    In an object store no broker runs; but what lies there may be a copy that is put back one day.
+
+    Args:
+        out: the directory asked for.
+        targets: the one for each partition.
+        partitions: that are read.
+        store: that holds the targets.
 
     Raises:
         UsageError: ``out`` is no directory.
         RefusedError: it lies in a directory of a broker.
+        ReadFailedError: an object store does not tell.
     """
     above = out
-    while not os.path.lexists(above):
+    while store.is_local and not os.path.lexists(above):
         above = os.path.dirname(above)
-    if not os.path.isdir(above):
+    if store.is_local and not os.path.isdir(above):
         raise UsageError("--out leads there, and it is no directory", path=above)
-    real = {os.path.realpath(target) for target in targets}
-    own = {os.path.realpath(partition.directory.path) for partition in partitions}
-    for target in sorted(real):
-        inside = next((directory for directory in own if _lies_in(target, directory)), None) or _broker_directory_above(target)
+    own = {_real(partition.directory.path) for partition in partitions}
+    known: dict[str, bool] = {}
+    for target in sorted({_real(target) for target in targets}):
+        inside = _directory_around(target, own) or _broker_directory_above(target, store, known)
         if inside is not None:
             raise RefusedError(f"--out leads into {inside}, where a broker would trip over it", path=out)
 
 
-def _broker_directory_above(target: str) -> str | None:
-    """The partition or log directory of any broker, selected or not, that a target lies in; None where it lies in none."""
-    with contextlib.suppress(OSError):
-        if any(name.endswith(".log") and parse_file_name(name) is not None for name in os.listdir(target)):
-            return target
+def _real(location: str) -> str:
+    return location if is_object(location) else os.path.realpath(location)
+
+
+def _directory_around(target: str, directories: set[str]) -> str | None:
+    while target not in directories:
+        if target == (target := os.path.dirname(target)):
+            return None
+    return target
+
+
+def _broker_directory_above(target: str, store: Store, known: dict[str, bool]) -> str | None:
+    """The partition or log directory of any broker, selected or not, that a target lies in; None where it lies in none.
+
+    Args:
+        target: the directory.
+        store: that holds it.
+        known: whether directories are those of a broker, as far as that was asked.
+    """
+    if store.holds_segments(target):
+        return target
+    names = [name for name in BROKER_FILES if name != LOCK_FILE_NAME]
     directory = target
     while True:
-        if any(os.path.lexists(os.path.join(directory, name)) for name in BROKER_FILES if name != LOCK_FILE_NAME):
+        if directory not in known:
+            known[directory] = False
+            with contextlib.suppress(ReadFailedError):  # above --out, where a role may be forbidden to look
+                known[directory] = bool(store.present(directory, names))
+        if known[directory]:
             return directory
-        if directory == (directory := os.path.dirname(directory)):
+        above = os.path.dirname(directory)
+        if above in (directory, OBJECT_SCHEME.rstrip("/")) or above == OBJECT_SCHEME:
             return None
+        directory = above
 
 
 def _lies_in(path: str, directory: str) -> bool:

@@ -30,7 +30,7 @@ from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.storage.broker_lock import HeldLock, hold
-from snaprebuild.storage.log_dir import listed_again, read_log_dir
+from snaprebuild.storage.log_dir import listed_again, read_log_dir, store_of
 
 __all__ = ["Progress", "RebuildJob", "RemoteRebuild", "rebuild"]
 
@@ -64,12 +64,14 @@ def rebuild(
         progress: told of every segment.
 
     Raises:
-        RefusedError: the receipt would lie among the files of a broker, or its name is taken.
-        WriteFailedError: the receipt cannot be written where it is wanted. Nothing was read or written.
+        RefusedError: the receipt would lie among the files of a broker, or its name is taken; or a store would replace what is there.
+        StorageError: the receipt cannot be written where it is wanted, or a store tells nothing. Nothing was read or written.
     """
     receipt = None if dry_run or not any(partition.boundaries for partition in plan.partitions) else receipt
     if receipt is not None:
         receipt.check_place()
+    if not dry_run:
+        _prepare_writes(plan)
     results = [PartitionResult(partition) for partition in plan.partitions]
     in_place = plan.request.out is None
     # The writers end before the locks are let go, also when an interrupt ends the run: nothing is written without the lock.
@@ -98,6 +100,14 @@ def rebuild(
         finally:
             writers.shutdown(cancel_futures=True)
     return RebuildResult(plan, tuple(results), dry_run, *_ended(receipt))
+
+
+def _prepare_writes(plan: Plan) -> None:
+    """Asks each place once, before anything is read or written, whether what is there is safe from being replaced."""
+    out, settings = plan.request.out, plan.request.s3
+    wanted = [partition for partition in plan.partitions if partition.boundaries]
+    for place in sorted({partition.source.log_dir.path if out is None else out for partition in wanted}):
+        store_of(place, settings).prepare_writes(place)
 
 
 def _ended(receipt: Receipt | None) -> tuple[str | None, tuple[Finding, ...]]:
@@ -142,6 +152,9 @@ class _Locks:
         log_dir = result.plan.source.log_dir
         if not self._needed or not log_dir.is_broker_directory:
             return None
+        if not log_dir.store.is_local:  # no broker works on objects
+            _check_unchanged(result.plan)
+            return None
         if log_dir.path not in self._held:
             try:
                 self._held[log_dir.path] = self._stack.enter_context(hold(log_dir.path))
@@ -171,7 +184,9 @@ def _check_unchanged(plan: PartitionPlan) -> None:
 def _second_names(plan: PartitionPlan) -> list[int]:
     """Offsets of snapshots that seem to have their temporary name, too: a run was killed between link and unlink."""
     directory = plan.source.directory
-    found = []
+    found: list[int] = []
+    if not directory.store.is_local:
+        return found
     for name in directory.temporary:
         known = parse_file_name(name)
         assert known is not None
@@ -210,6 +225,7 @@ class _RebuildWork(Work):
         self._clock = context.clock
         self._progress = context.progress
         self._writers = context.writers
+        self._store = store_of(plan.target, context.request.s3)
         self._writer = _writer_of(result, context, lock)
         self._wanted = {boundary.offset: boundary for boundary in plan.boundaries}
         self._told_corrupt = context.told_corrupt
@@ -357,7 +373,7 @@ class _RebuildWork(Work):
             if expired.any() and judgement.snapshot_class.may_go_in_place:
                 reason = f"{int(expired.sum())} expired entries were left out as asked"
                 judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (reason, *judgement.reasons))
-        return RebuiltSnapshot(wanted, self._result.plan.target, entries, judgement, comparison)
+        return RebuiltSnapshot(wanted, self._result.plan.target, self._store, entries, judgement, comparison)
 
 
 # ---------------------------------------------------------------------------------------------------------------- elsewhere

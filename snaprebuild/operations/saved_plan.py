@@ -21,11 +21,11 @@ from snaprebuild.operations.plan import PartitionPlan, Plan, Request, make_plan
 from snaprebuild.operations.replay_partition import ReplayFrom
 from snaprebuild.storage.regular_file import open_regular_file
 from snaprebuild.storage.small_file import write_text_file
-from snaprebuild.storage.store import FileIdentity
+from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings
 
 __all__ = ["load_plan", "save_plan"]
 
-SCHEMA = "snaprebuild.saved-plan/2"
+SCHEMA = "snaprebuild.saved-plan/3"
 
 LINE_BYTES_MAX = 256 << 20
 """A partition directory holds at most 2,000,000 files (``partition_dir.ENTRIES_MAX``), each of which takes some 100 bytes of its line."""
@@ -209,18 +209,26 @@ def _request_of(saved: Any) -> Request:
     Raises:
         TypeError, ValueError: an option that is none, or a value that is not of its kind.
     """
-    kinds = get_type_hints(Request)
+    if not isinstance(saved, dict):
+        raise TypeError("no object")
+    s3 = saved.get("s3")
+    settings = USUAL_S3 if s3 is None else S3Settings(**_fields_of(S3Settings, s3, without="run"))
+    request = Request(**_fields_of(Request, {**saved, "s3": settings} if "s3" in saved else saved))
+    if request.boundaries not in ("missing", "all"):
+        raise ValueError(f"boundaries: {request.boundaries!r}")
+    ReplayFrom(request.replay_from)
+    return request
+
+
+def _fields_of(kind: type, saved: Any, without: str = "") -> dict[str, Any]:
+    kinds = {key: each for key, each in get_type_hints(kind).items() if key != without}
     if not isinstance(saved, dict) or saved.keys() != kinds.keys():
         raise TypeError(f"other fields than {', '.join(kinds)}")
     fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in saved.items()}
     for key, value in fields.items():
         if not _is_of(value, kinds[key]):
             raise TypeError(f"{key}: {value!r}")
-    request = Request(**fields)
-    if request.boundaries not in ("missing", "all"):
-        raise ValueError(f"boundaries: {request.boundaries!r}")
-    ReplayFrom(request.replay_from)
-    return request
+    return fields
 
 
 def _is_of(value: object, kind: Any) -> bool:

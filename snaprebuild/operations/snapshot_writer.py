@@ -18,8 +18,9 @@ from snaprebuild.operations.rebuild_result import LEFT_OUT, BoundaryResult, Part
 from snaprebuild.operations.receipt import ReceiptSink
 from snaprebuild.replay.classes import Judgement
 from snaprebuild.replay.difference import Comparison
-from snaprebuild.storage.atomic_file import Ownership, create_file, remove_second_name
+from snaprebuild.storage.atomic_file import Ownership, remove_second_name
 from snaprebuild.storage.fingerprint import Fingerprint
+from snaprebuild.storage.store import Store, is_object
 
 __all__ = ["RebuiltSnapshot", "SnapshotWriter", "create_snapshot", "remove_other_name", "tell_class"]
 
@@ -33,6 +34,7 @@ class RebuiltSnapshot:
     Attributes:
         wanted: the boundary.
         target: directory that the snapshot goes to.
+        store: that holds it.
         entries: of ``ENTRY_DTYPE``, by producer id.
         judgement: class and reasons.
         found: the snapshot that stands at this boundary in the partition, beside the replay; None without one.
@@ -40,6 +42,7 @@ class RebuiltSnapshot:
 
     wanted: BoundaryPlan
     target: str
+    store: Store
     entries: np.ndarray
     judgement: Judgement
     found: Comparison | None
@@ -102,17 +105,17 @@ def create_snapshot(
 
     Raises:
         AlreadyExistsError: the name is taken.
-        StorageError: as ``create_file``, or the receipt cannot be written.
+        StorageError: as ``Store.create``, or the receipt cannot be written.
     """
     offset, data = rebuilt.wanted.offset, write_entries(rebuilt.entries)
 
-    def announce(status: os.stat_result) -> None:
+    def announce(mtime_ns: int) -> None:
         if receipt is not None:
-            made = Fingerprint.of(data, status)
+            made = Fingerprint.of(data, mtime_ns)
             receipt.announce(partition, offset, rebuilt.judgement.snapshot_class.value, len(rebuilt.entries), made)
 
     try:
-        create_file(
+        rebuilt.store.create(
             rebuilt.target,
             snapshot_file_name(offset),
             data,
@@ -131,6 +134,8 @@ def create_snapshot(
 def remove_other_name(result: PartitionResult, offset: int) -> None:
     """Removes the temporary name that a killed run left to a whole snapshot. It harms nobody, so that it is no failure where it stays."""
     name, target = snapshot_temporary_file_name(offset), result.plan.target
+    if is_object(target):
+        return
     try:
         if remove_second_name(target, snapshot_file_name(offset), name):
             log.info("%s: %s was a second name of a whole snapshot, left by a run that was killed: removed", target, name)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 
 from formats.errors import FormatError
 from formats.producer_snapshot import read_entries, snapshot_size
-from snaprebuild.errors import AlreadyExistsError, BusyError, WriteFailedError
+from snaprebuild.errors import AlreadyExistsError, BusyError
 from snaprebuild.operations.findings import Severity
 from snaprebuild.operations.rebuild_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.operations.receipt import ReceiptSink
 from snaprebuild.operations.replay_partition import Clock
 from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, create_snapshot, remove_other_name, tell_class
 from snaprebuild.replay.window import same_when_loaded
-from snaprebuild.storage.regular_file import read_small_file
 
 __all__ = ["OutWriter", "create_in_turn"]
 
@@ -49,7 +47,7 @@ class OutWriter(SnapshotWriter):
         if is_equal is None:
             if self._dry_run:
                 return rebuilt.result(WOULD_WRITE)
-            if create_in_turn(rebuilt.target, lambda: create_snapshot(rebuilt, None, self._result.plan, self._receipt)):
+            if create_in_turn(lambda: create_snapshot(rebuilt, None, self._result.plan, self._receipt)):
                 return rebuilt.result(WRITTEN)
             is_equal = self._is_equal_there(rebuilt)  # another run was faster
         elif not self._dry_run:
@@ -63,7 +61,7 @@ class OutWriter(SnapshotWriter):
         """Whether the file that is there is equal as a map, after one expiry filter on both sides; None when there is none."""
         # A file that is larger by far is not read to be compared.
         bytes_max = snapshot_size(2 * len(rebuilt.entries) + 1_000_000)
-        data = read_small_file(rebuilt.path, bytes_max=bytes_max)
+        data = rebuilt.store.read_small(rebuilt.path, bytes_max)
         if data is None:
             return None
         try:
@@ -73,23 +71,18 @@ class OutWriter(SnapshotWriter):
         return same_when_loaded(found, rebuilt.entries, self._clock.as_of_ms, self._clock.expiration_ms)
 
 
-def create_in_turn(target: str, create: Callable[[], None]) -> bool:
-    """Creates a file, and its directory. One that another run writes now is waited for: most likely it is the same.
+def create_in_turn(create: Callable[[], None]) -> bool:
+    """Creates a file. One that another run writes now is waited for: most likely it is the same.
 
     Args:
-        target: directory of the file.
-        create: creates it, as ``create_file`` does.
+        create: creates it, as ``Store.create`` does.
 
     Returns:
         False where its name is taken.
 
     Raises:
-        StorageError: as ``create``, or the directory cannot be created.
+        StorageError: as ``create``.
     """
-    try:
-        os.makedirs(target, exist_ok=True)
-    except OSError as error:
-        raise WriteFailedError(f"cannot be created: {error.strerror}", path=target, errno=error.errno) from error
     deadline = time.monotonic() + BUSY_SECONDS_MAX
     while True:
         try:

@@ -28,7 +28,7 @@ SCHEMA = pa.schema([("slot", pa.int64()), ("partition", pa.int32()), *_PLAIN.ite
 
 def table_of(rows: list[tuple[int, int, ReadTask]]) -> pa.Table:
     """Slot, number of the partition, and what is to be read."""
-    columns = {"slot": [slot for slot, _, _ in rows], "partition": [number for _, number, _ in rows]}
+    columns: dict[str, list[object]] = {"slot": [slot for slot, _, _ in rows], "partition": [number for _, number, _ in rows]}
     columns |= {name: [getattr(task, name) for _, _, task in rows] for name in _PLAIN}
     columns |= {name: [getattr(task.identity, name) for _, _, task in rows] for name in _IDENTITY}
     stores: dict[Store, bytes] = {}

@@ -32,9 +32,9 @@ class Fingerprint:
     mtime_ns: int
 
     @classmethod
-    def of(cls, data: bytes, status: os.stat_result) -> Fingerprint:
-        """Of bytes that were just written, with what the file system says of their file."""
-        return cls(hashlib.sha256(data).hexdigest(), len(data), status.st_mtime_ns)
+    def of(cls, data: bytes, mtime_ns: int) -> Fingerprint:
+        """Of bytes that are just being written, with the time that their file has, or 0 where that is not known."""
+        return cls(hashlib.sha256(data).hexdigest(), len(data), mtime_ns)
 
 
 def fingerprint_at(path: str) -> Fingerprint:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from formats.file_names import parse_file_name
 from snaprebuild.errors import ReadFailedError, WriteFailedError
 from snaprebuild.storage.atomic_file import Ownership, create_file
 from snaprebuild.storage.regular_file import read_small_file
@@ -33,6 +34,13 @@ class LocalStore:
     def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
         """See ``Store.present``; a link counts, wherever it leads."""
         return frozenset(name for name in names if os.path.lexists(os.path.join(directory, name)))
+
+    def holds_segments(self, directory: str) -> bool:
+        """See ``Store.holds_segments``."""
+        try:
+            return any(name.endswith(".log") and parse_file_name(name) is not None for name in os.listdir(directory))
+        except OSError:
+            return False
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
         """See ``Store.read_small``."""

@@ -117,6 +117,9 @@ class Store(Protocol):
             ReadFailedError: it cannot be told.
         """
 
+    def holds_segments(self, directory: str) -> bool:
+        """Whether segments lie directly in a directory, as far as it can be listed."""
+
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
         """All bytes of a small regular file, or None when it is absent.
 

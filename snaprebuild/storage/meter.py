@@ -1,0 +1,96 @@
+"""Limits of a run on what it asks of an object store: requests sent, and bytes read.
+
+Counts are kept for each run and process; worker processes share those of the process that started them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import MutableSequence
+from multiprocessing.context import BaseContext
+from typing import Any
+
+from snaprebuild.errors import RefusedError
+from snaprebuild.storage.store import S3Settings
+
+__all__ = ["Meter", "SharedCounts", "adopt_meters", "meter_of", "share_meters"]
+
+SharedCounts = dict[str, Any]
+"""Counts in shared memory, by run."""
+
+_REQUESTS, _BYTES = 0, 1
+
+
+class Meter:
+    """What one run has used up."""
+
+    def __init__(self) -> None:
+        self._counts: MutableSequence[int] = [0, 0]
+        self._shared: Any = None
+        self._lock: Any = threading.Lock()
+
+    @property
+    def requests(self) -> int:
+        """Requests sent."""
+        return self._counts[_REQUESTS]
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes asked for."""
+        return self._counts[_BYTES]
+
+    def request(self, settings: S3Settings) -> None:
+        """Called before each request is sent.
+
+        Raises:
+            RefusedError: the run may send no more.
+        """
+        self._add(_REQUESTS, 1, settings.max_requests, "--max-requests")
+
+    def read(self, settings: S3Settings, count: int) -> None:
+        """Called before ``count`` bytes are asked for.
+
+        Raises:
+            RefusedError: the run may not read so many more.
+        """
+        self._add(_BYTES, count, settings.max_read_bytes, "--max-read-bytes")
+
+    def _add(self, kind: int, count: int, most: int | None, option: str) -> None:
+        with self._lock:
+            if most is not None and self._counts[kind] + count > most:
+                raise RefusedError(f"the limit of {option} {most} is used up: nothing more is asked of the store")
+            self._counts[kind] += count
+
+    def share(self, context: BaseContext) -> Any:
+        """The counts in shared memory, from now on."""
+        with self._lock:
+            if self._shared is None:
+                self.adopt(context.Array("q", list(self._counts)))
+            return self._shared
+
+    def adopt(self, shared: Any) -> None:
+        """Counts on in the shared memory of another process."""
+        self._shared = self._counts = shared
+        self._lock = shared.get_lock()
+
+
+_meters: dict[str, Meter] = {}
+_meters_lock = threading.Lock()
+
+
+def meter_of(run: str) -> Meter:
+    """The meter of a run in this process."""
+    with _meters_lock:
+        return _meters.setdefault(run, Meter())
+
+
+def share_meters(context: BaseContext) -> SharedCounts:
+    """The counts of all runs of this process, for ``adopt_meters`` in its workers."""
+    with _meters_lock:
+        return {run: meter.share(context) for run, meter in _meters.items()}
+
+
+def adopt_meters(counts: SharedCounts) -> None:
+    """In a worker: goes on counting where the process stands that started it."""
+    for run, shared in counts.items():
+        meter_of(run).adopt(shared)

@@ -1,0 +1,145 @@
+"""An object read as if it were an open file: ranges of some MiB, several of them on their way ahead of a reader that goes forward.
+
+A reader that asks for little, or jumps, gets a small range and nothing ahead of it. Memory is bounded by ``HELD_MAX`` ranges, whatever
+the size of the object.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Self
+
+from snaprebuild.errors import RefusedError
+from snaprebuild.storage.store import FileIdentity
+
+__all__ = ["Fetch", "ObjectBytes"]
+
+RANGE_BYTES = 8 << 20
+"""One request. Below some MiB the time to its first byte counts more than its bytes."""
+
+SMALL_RANGE_BYTES = 256 << 10
+"""One request of a reader that looks something up."""
+
+AHEAD = 4
+"""Ranges on their way at once: as fast as 8 or 16 on loopback, and of one connection's speed each in a cloud."""
+
+HELD_MAX = AHEAD + 1
+"""Ranges held, the one that is read among them."""
+
+Fetch = Callable[[int, int, threading.Event], bytearray]
+"""Gets (position, count) of the object, whole, or raises; gives up when the event is set."""
+
+_pool: ThreadPoolExecutor | None = None
+_pool_lock = threading.Lock()
+
+
+def _fetchers() -> ThreadPoolExecutor:
+    """The threads of this process that fetch ranges, whatever the count of objects that are open."""
+    global _pool  # noqa: PLW0603
+    with _pool_lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(AHEAD, thread_name_prefix="range")
+        return _pool
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    start: int
+    end: int
+    data: Future[bytearray]
+
+
+class ObjectBytes:
+    """The bytes of one object; see ``store.OpenBytes``."""
+
+    def __init__(self, location: str, identity: FileIdentity, fetch: Fetch, deadline: float | None) -> None:
+        """Takes what it needs; nothing is asked of the store yet.
+
+        Args:
+            location: for messages.
+            identity: of the object, to which ``fetch`` holds it.
+            fetch: gets a range.
+            deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
+        """
+        self._location = location
+        self._identity = identity
+        self._fetch = fetch
+        self._deadline = deadline
+        self._ranges: deque[_Range] = deque()
+        self._closed = threading.Event()
+
+    @property
+    def name(self) -> str:
+        """Its location."""
+        return self._location
+
+    @property
+    def identity(self) -> FileIdentity:
+        """What it was when it was listed."""
+        return self._identity
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the object."""
+        return self._identity.size_bytes
+
+    def read_into(self, position_bytes: int, buffer: memoryview) -> int:
+        """Fills ``buffer`` from ``position_bytes``; returns the count of bytes, less than asked for only at the end.
+
+        Raises:
+            ReadFailedError: the store fails.
+            RefusedError: the object has changed, a limit is used up, or the deadline has passed.
+        """
+        end = min(position_bytes + len(buffer), self.size_bytes)
+        size = RANGE_BYTES if len(buffer) > SMALL_RANGE_BYTES else SMALL_RANGE_BYTES
+        self._let_go(position_bytes)
+        position = position_bytes
+        while position < end:
+            if self._deadline is not None and time.monotonic() > self._deadline:
+                raise RefusedError("the deadline has passed", path=self._location)
+            self._ask(position, end, size)
+            current = next(each for each in self._ranges if each.start <= position < each.end)
+            data = current.data.result()
+            count = min(current.end, end) - position
+            start = position - current.start
+            buffer[position - position_bytes : position - position_bytes + count] = memoryview(data)[start : start + count]
+            position += count
+        return max(end - position_bytes, 0)
+
+    def _let_go(self, position: int) -> None:
+        """Of what lies behind the reader, and of everything where it jumped."""
+        if self._ranges and not self._ranges[0].start <= position <= self._ranges[-1].end:
+            self._cancel()
+        while self._ranges and self._ranges[0].end <= position:
+            self._ranges.popleft()
+
+    def _ask(self, position: int, end: int, size: int) -> None:
+        """Makes sure that the range at ``position`` is on its way, and those ahead of it where the reader goes through the object."""
+        while self._ranges and self._ranges[0].end <= position and len(self._ranges) >= HELD_MAX:
+            self._ranges.popleft()
+        reached = self._ranges[-1].end if self._ranges else position
+        while len(self._ranges) < HELD_MAX and reached < (self.size_bytes if size == RANGE_BYTES else end):
+            until = min(reached + size, self.size_bytes)
+            self._ranges.append(_Range(reached, until, _fetchers().submit(self._fetch, reached, until - reached, self._closed)))
+            reached = until
+
+    def _cancel(self) -> None:
+        for each in self._ranges:
+            each.data.cancel()
+        self._ranges.clear()
+
+    def close(self) -> None:
+        """Gives up what is on its way."""
+        self._closed.set()
+        self._cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

@@ -1,0 +1,537 @@
+"""Object stores that speak S3; the only module that knows boto3.
+
+What is sent: ListObjectsV2, HeadObject, GetObject (of ranges, with If-Match), PutObject (with If-None-Match and a checksum), and, once for
+each place that is written to, the DeleteObject of a probe of our own. Credentials come from the usual chain of the SDK and appear in no
+message: of what a store or the SDK says, only codes, names of exceptions and request ids are repeated.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import errno
+import hashlib
+import logging
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from http import HTTPStatus
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ParamValidationError,
+    PartialCredentialsError,
+    ProfileNotFound,
+)
+
+from formats.file_names import parse_file_name
+from snaprebuild import __version__
+from snaprebuild.errors import (
+    AlreadyExistsError,
+    BusyError,
+    OutcomeUnknownError,
+    ReadFailedError,
+    RefusedError,
+    UsageError,
+    WriteFailedError,
+)
+from snaprebuild.storage.atomic_file import Ownership
+from snaprebuild.storage.meter import meter_of
+from snaprebuild.storage.object_bytes import ObjectBytes
+from snaprebuild.storage.object_tree import ObjectStatus
+from snaprebuild.storage.store import OBJECT_SCHEME, FileIdentity, S3Settings
+
+__all__ = ["PROBE_NAME", "S3Store"]
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 5
+"""Of a request that only reads, by the SDK's standard mode; and of a range or object whose body breaks off."""
+
+CONNECT_SECONDS, READ_SECONDS = 10, 60
+"""The SDK waits this long for a connection, and for the next bytes of an answer."""
+
+PAUSE_SECONDS = 0.1
+"""Before the second attempt; twice as long before each later one."""
+
+PIECE_BYTES = 1 << 20
+"""Read of a body at once; between two pieces it is asked whether anybody still wants them."""
+
+READERS = 16
+"""Small objects that are read at once."""
+
+PROBE_NAME = ".snaprebuild-probe-"
+"""Begins the names of the objects that tell whether a store honours conditions; they are deleted at once."""
+
+KEY_BYTES = 32
+"""Of a customer's key, AES-256."""
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]+)-([0-9]+)/([0-9]+)")
+_HARMLESS = re.compile(r"[A-Za-z0-9._:/+=-]{1,100}")
+_GONE = ("404", "NoSuchKey", "NotFound")
+
+_Answer = TypeVar("_Answer")
+
+_clients: dict[tuple[S3Settings, str, int], Any] = {}
+_clients_lock = threading.Lock()
+_probed: set[tuple[S3Settings, str]] = set()
+_probed_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class S3Store:
+    """Objects; see ``store.Store`` and ``object_tree.ObjectLister``. The connection is made when it is first used, once in a process."""
+
+    settings: S3Settings = field(default_factory=S3Settings)
+
+    @property
+    def is_local(self) -> bool:
+        """It is not."""
+        return False
+
+    @property
+    def readers(self) -> int:
+        """Most of the time of a small read is waited."""
+        return READERS
+
+    # ------------------------------------------------------------------------------------------------------------ what is there
+
+    def list_below(self, location: str) -> Iterator[tuple[str, ObjectStatus]]:
+        """See ``ObjectLister.list_below``."""
+        bucket, prefix = _bucket_and_key(location)
+        prefix = f"{prefix}/" if prefix else ""
+        previous = ""
+        try:
+            pages = self._client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix, **self._payer())
+            for page in pages:
+                for found in page.get("Contents", ()):
+                    key = found["Key"]
+                    if key <= previous or not key.startswith(prefix):
+                        # Directory buckets of S3 Express do: there a directory would be taken for whole before it is.
+                        message = "the store does not list keys in ascending order, which is relied on"
+                        raise ReadFailedError(message, path=location)
+                    previous = key
+                    mtime_ns = int(found["LastModified"].timestamp() * 1000) * 1_000_000
+                    yield key[len(prefix) :], ObjectStatus(found["Size"], mtime_ns, found.get("ETag", ""))
+        except (ClientError, BotoCoreError) as error:
+            raise _read_failed(error, location, "cannot be listed") from None
+
+    def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
+        """See ``Store.present``."""
+        return frozenset(name for name in names if self._identity(os.path.join(directory, name)) is not None)
+
+    def holds_segments(self, directory: str) -> bool:
+        """See ``Store.holds_segments``: one request. Segments stand first, because their names begin with digits."""
+        bucket, key = _bucket_and_key(directory)
+        prefix = f"{key}/" if key else ""
+        try:
+            page = self._client().list_objects_v2(Bucket=bucket, Prefix=prefix, Delimiter="/", **self._payer())
+        except (ClientError, BotoCoreError) as error:
+            raise _read_failed(error, directory, "cannot be listed") from None
+        names = (found["Key"][len(prefix) :] for found in page.get("Contents", ()))
+        return any(name.endswith(".log") and parse_file_name(name) is not None for name in names)
+
+    def _identity(self, location: str) -> FileIdentity | None:
+        """Of the object that is there now; None where there is none."""
+        bucket, key = _bucket_and_key(location)
+        try:
+            answer = self._client().head_object(Bucket=bucket, Key=key, **self._access())
+        except (ClientError, BotoCoreError) as error:
+            if _is_gone(error):
+                return None
+            raise _read_failed(error, location, "cannot be looked at") from None
+        mtime_ns = int(answer["LastModified"].timestamp() * 1000) * 1_000_000
+        return FileIdentity(answer["ContentLength"], mtime_ns, 0, answer.get("ETag", ""))
+
+    # ------------------------------------------------------------------------------------------------------------ reading
+
+    def read_small(self, location: str, bytes_max: int) -> bytes | None:
+        """See ``Store.read_small``: one request, and its checksum compared where the store keeps one."""
+        bucket, key = _bucket_and_key(location)
+
+        def get() -> bytes | None:
+            try:
+                answer = self._client().get_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED", **self._access())
+            except ClientError as error:
+                if _is_gone(error):
+                    return None
+                raise
+            with contextlib.closing(answer["Body"]) as body:
+                size = answer["ContentLength"]
+                if size > bytes_max:
+                    raise ReadFailedError(f"has {size} bytes, more than the limit of {bytes_max}", path=location)
+                self._count(size)
+                data: bytes = body.read()
+                return data
+
+        return _attempted(get, location, "cannot be read")
+
+    def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
+        """See ``Store.read_end``: one request, of a range that is counted from the end."""
+        bucket, key = _bucket_and_key(location)
+
+        def get() -> tuple[int, bytes] | None:
+            self._count(count)
+            try:
+                answer = self._client().get_object(Bucket=bucket, Key=key, Range=f"bytes=-{count}", **self._access())
+            except ClientError as error:
+                if _is_gone(error):
+                    return None
+                if _status(error) == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                    return 0, b""
+                raise
+            with contextlib.closing(answer["Body"]) as body:
+                if answer["ContentLength"] > count:
+                    raise ReadFailedError("the store gives more than the range that was asked for", path=location)
+                data = body.read()
+            found = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
+            return (len(data) if found is None else int(found[3])), data
+
+        return _attempted(get, location, "cannot be read")
+
+    def open_bytes(self, location: str, identity: FileIdentity | None = None, deadline: float | None = None) -> ObjectBytes:
+        """See ``Store.open_bytes``. With an identity nothing is asked before the first byte is wanted."""
+        if identity is None:
+            identity = self._identity(location)
+            if identity is None:
+                raise ReadFailedError("does not exist", path=location, errno=errno.ENOENT)
+        if not identity.etag:
+            raise ReadFailedError("the store gives no ETag, which would tell whether it changes while it is read", path=location)
+        known = identity
+
+        def fetch(start: int, count: int, given_up: threading.Event) -> bytearray:
+            return self._range(location, known, start, count, given_up)
+
+        return ObjectBytes(location, identity, fetch, deadline)
+
+    def _range(self, location: str, identity: FileIdentity, start: int, count: int, given_up: threading.Event) -> bytearray:
+        """One range of an object that must not have changed; a body that breaks off is gone on with where it broke."""
+        buffer = bytearray(count)
+        done = 0
+
+        def get() -> bytearray:
+            nonlocal done
+            for piece in self._pieces(location, identity, start + done, count - done):
+                if given_up.is_set():
+                    break
+                buffer[done : done + len(piece)] = piece
+                done += len(piece)
+            return buffer
+
+        return _attempted(get, location, f"cannot be read at bytes {start} to {start + count - 1}")
+
+    def _pieces(self, location: str, identity: FileIdentity, start: int, count: int) -> Iterator[bytes]:
+        bucket, key = _bucket_and_key(location)
+        self._count(count)
+        last = start + count - 1
+        try:
+            answer = self._client().get_object(
+                Bucket=bucket, Key=key, Range=f"bytes={start}-{last}", IfMatch=identity.etag, **self._access()
+            )
+        except ClientError as error:
+            if _status(error) == HTTPStatus.PRECONDITION_FAILED:
+                raise _changed(location) from None
+            raise
+        with contextlib.closing(answer["Body"]) as body:
+            if answer.get("ETag") != identity.etag:  # the store knows no If-Match
+                raise _changed(location)
+            found = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
+            is_whole = found is None and (start, count) == (0, identity.size_bytes)
+            if answer["ContentLength"] != count or not (is_whole or (found and (int(found[1]), int(found[2])) == (start, last))):
+                message = f"the store gives another range than bytes {start} to {last}, which were asked for"
+                raise ReadFailedError(message, path=location)
+            while count:
+                piece = body.read(min(count, PIECE_BYTES))
+                if not piece:
+                    raise _ShortBodyError
+                count -= len(piece)
+                yield piece
+
+    # ------------------------------------------------------------------------------------------------------------ writing
+
+    def prepare_writes(self, directory: str) -> None:
+        """See ``Store.prepare_writes``: some stores ignore conditions without a word, so that one of our own objects is put twice."""
+        with _probed_lock:
+            if (self.settings, directory) in _probed:
+                return
+            name = f"{PROBE_NAME}{secrets.token_hex(8)}"
+            location = os.path.join(directory, name)
+            self._create(location, b"snaprebuild: may be deleted")
+            try:
+                self._create(location, b"snaprebuild: may be deleted. This one must never be seen")
+            except AlreadyExistsError:
+                _probed.add((self.settings, directory))
+            else:
+                message = "the store ignores If-None-Match, so that an object could be replaced: nothing is written here"
+                raise RefusedError(message, path=directory)
+            finally:
+                self._delete_probe(location)
+
+    def _delete_probe(self, location: str) -> None:
+        bucket, key = _bucket_and_key(location)
+        try:
+            self._client().delete_object(Bucket=bucket, Key=key, **self._payer())
+        except (ClientError, BotoCoreError, RefusedError) as error:
+            log.warning("%s: a probe of the store stays, and may be deleted: %s", location, _told(error))
+
+    def create(
+        self,
+        directory: str,
+        name: str,
+        data: bytes,
+        *,
+        owner: Ownership | None,
+        temporary_name: str,
+        before_name: Callable[[int], None] | None = None,
+    ) -> None:
+        """See ``Store.create``. An object appears whole by itself, and belongs to whoever owns the bucket."""
+        if before_name is not None:
+            before_name(0)
+        self._create(os.path.join(directory, name), data)
+
+    def _create(self, location: str, data: bytes) -> None:
+        """Puts an object where none is, and reads it back. Each attempt is ours, so that it is known which one took effect."""
+        may_be_there = False
+        reason = ""
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(PAUSE_SECONDS * 2**attempt)
+            try:
+                outcome, reason = self._put(location, data)
+            except RefusedError as error:
+                if not may_be_there:
+                    raise
+                message = f"whether it was written is not known ({reason}), and it cannot be looked at: {error.message}"
+                raise OutcomeUnknownError(message, path=location) from None
+            if outcome is _Put.DONE:
+                self._check_written(location, data)
+                return
+            if outcome is _Put.TAKEN and not may_be_there:
+                raise AlreadyExistsError("is there already, and was not touched", path=location, name=os.path.basename(location))
+            if outcome is _Put.FAILED and not may_be_there:
+                raise WriteFailedError(f"cannot be written: {reason}", path=location)
+            may_be_there |= outcome is _Put.UNKNOWN
+            if may_be_there and self._is_ours(location, data, reason):
+                return
+        if may_be_there:
+            message = f"whether it was written is not known ({reason}), and it may still appear: look before trying again"
+            raise OutcomeUnknownError(message, path=location)
+        if outcome is _Put.CONFLICT:
+            raise BusyError("another run writes this very object now", path=location)
+        raise WriteFailedError(f"cannot be written: {reason}", path=location)
+
+    def _put(self, location: str, data: bytes) -> tuple[_Put, str]:
+        bucket, key = _bucket_and_key(location)
+        digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
+        try:
+            self._client(attempts=1).put_object(
+                Bucket=bucket, Key=key, Body=data, IfNoneMatch="*", ChecksumSHA256=digest, **self._access()
+            )
+        except (ClientError, BotoCoreError) as error:
+            if _status(error) == HTTPStatus.NOT_IMPLEMENTED:
+                message = f"the store takes no conditional writes ({_told(error)}), so that nothing is written"
+                raise RefusedError(message, path=location) from None
+            return _put_outcome(error), _told(error)
+        return _Put.DONE, ""
+
+    def _is_ours(self, location: str, data: bytes, reason: str) -> bool:
+        """Reads back where an answer was lost: our bytes mean that it was done, none that it may be tried again.
+
+        Raises:
+            AlreadyExistsError: another object is there.
+            OutcomeUnknownError: it cannot be read either.
+        """
+        try:
+            found = self.read_small(location, max(len(data), PIECE_BYTES))
+        except (ReadFailedError, RefusedError) as error:
+            message = f"whether it was written is not known ({reason}), and it cannot be read back: {error.message}"
+            raise OutcomeUnknownError(message, path=location) from None
+        if found is not None and found != data:
+            raise AlreadyExistsError("is there already, and was not touched", path=location, name=os.path.basename(location))
+        return found is not None
+
+    def _check_written(self, location: str, data: bytes) -> None:
+        try:
+            found = self.read_small(location, max(len(data), PIECE_BYTES))
+        except (ReadFailedError, RefusedError) as error:
+            raise OutcomeUnknownError(f"was written, and cannot be read back: {error.message}", path=location) from None
+        if found != data:
+            what = "is not there" if found is None else "holds other bytes"
+            raise OutcomeUnknownError(f"was written, and {what} when it is read back", path=location)
+
+    # ------------------------------------------------------------------------------------------------------------ the connection
+
+    def _count(self, count: int) -> None:
+        meter_of(self.settings.run).read(self.settings, count)
+
+    def _payer(self) -> dict[str, str]:
+        return {"RequestPayer": "requester"} if self.settings.requester_pays else {}
+
+    def _access(self) -> dict[str, Any]:
+        """What goes with every request for an object."""
+        path = self.settings.sse_c_key_file
+        if path is None:
+            return self._payer()
+        return {**self._payer(), "SSECustomerAlgorithm": "AES256", "SSECustomerKey": _customer_key(path)}
+
+    def _client(self, attempts: int = ATTEMPTS) -> Any:
+        key = (self.settings, self.settings.run, attempts)
+        with _clients_lock:
+            if key not in _clients:
+                _clients[key] = _connected(self.settings, attempts)
+            return _clients[key]
+
+
+class _Put(Enum):
+    """What an attempt to create an object came to."""
+
+    DONE = "done"
+    TAKEN = "taken"
+    CONFLICT = "conflict"
+    """Another attempt for the same key was under way (409): this one took no effect."""
+    REPEAT = "repeat"
+    """It took no effect, and may be tried again."""
+    FAILED = "failed"
+    """It took no effect, and never will."""
+    UNKNOWN = "unknown"
+    """It was sent, and what became of it nobody told."""
+
+
+def _put_outcome(error: Exception) -> _Put:
+    status = _status(error)
+    if status == HTTPStatus.PRECONDITION_FAILED:
+        return _Put.TAKEN
+    if status == HTTPStatus.CONFLICT:
+        return _Put.CONFLICT
+    if status == HTTPStatus.TOO_MANY_REQUESTS or _code(error) in ("SlowDown", "RequestTimeout"):
+        return _Put.REPEAT
+    if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return _Put.FAILED
+    if isinstance(error, (EndpointConnectionError, ConnectTimeoutError)):
+        return _Put.REPEAT
+    if isinstance(error, (NoCredentialsError, PartialCredentialsError, ParamValidationError)):
+        return _Put.FAILED
+    return _Put.UNKNOWN
+
+
+class _ShortBodyError(Exception):
+    """The body of an answer ended before its time."""
+
+
+def _connected(settings: S3Settings, attempts: int) -> Any:
+    # The SDK tells headers and credentials in its log, which -vv would show.
+    for name in ("boto3", "botocore", "urllib3"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": attempts},
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=READ_SECONDS,
+        max_pool_connections=2 * READERS,
+        s3={"addressing_style": "path" if settings.path_style else "auto"},
+        user_agent_extra=f"snaprebuild/{__version__}",
+    )
+    try:
+        session = boto3.session.Session(profile_name=settings.profile)
+        client = session.client("s3", endpoint_url=settings.endpoint_url, config=config)
+    except ProfileNotFound:
+        raise UsageError("--s3-profile: the shared configuration files have no such profile") from None
+    except (BotoCoreError, ValueError) as error:
+        raise UsageError(f"the object store cannot be reached as it is configured ({type(error).__name__})") from None
+    endpoint = urlsplit(client.meta.endpoint_url)
+    if settings.sse_c_key_file is not None and endpoint.scheme != "https" and endpoint.hostname not in _LOOPBACK:
+        raise UsageError("--s3-sse-c-key-file: the key would cross the network in the clear; expected an endpoint with https")
+    meter = meter_of(settings.run)
+    # Of each attempt, those of the SDK among them.
+    client.meta.events.register("before-send.s3", lambda **_: meter.request(settings))
+    return client
+
+
+def _customer_key(path: str) -> bytes:
+    """The key in a file; no message repeats a byte of it.
+
+    Raises:
+        UsageError: the file holds no such key.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read(100)
+    except OSError as error:
+        raise UsageError(f"--s3-sse-c-key-file: cannot be read: {error.strerror}", path=path) from None
+    if len(data) != KEY_BYTES:
+        try:
+            data = base64.b64decode(data.strip(), validate=True)
+        except binascii.Error:
+            data = b""
+    if len(data) != KEY_BYTES:
+        raise UsageError(f"--s3-sse-c-key-file: expected {KEY_BYTES} bytes, raw or in base64", path=path)
+    return data
+
+
+def _bucket_and_key(location: str) -> tuple[str, str]:
+    bucket, _, key = location.removeprefix(OBJECT_SCHEME).partition("/")
+    return bucket, key
+
+
+# ------------------------------------------------------------------------------------------------------------ what goes wrong
+
+
+def _attempted(get: Callable[[], _Answer], location: str, what: str) -> _Answer:
+    """Calls ``get`` until an answer came whole. Requests are repeated by the SDK; a body that breaks off is repeated here."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return get()
+        except ClientError as error:
+            raise _read_failed(error, location, what) from None
+        except (BotoCoreError, _ShortBodyError) as error:
+            if attempt + 1 == ATTEMPTS or isinstance(error, (NoCredentialsError, PartialCredentialsError)):
+                raise _read_failed(error, location, what) from None
+            time.sleep(PAUSE_SECONDS * 2**attempt)
+    raise AssertionError
+
+
+def _changed(location: str) -> RefusedError:
+    return RefusedError("changed since it was listed (somebody is at work here): run again", path=location)
+
+
+def _status(error: Exception) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) if isinstance(error, ClientError) else 0
+
+
+def _code(error: Exception) -> str:
+    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
+
+
+def _is_gone(error: Exception) -> bool:
+    return _code(error) in _GONE
+
+
+def _read_failed(error: Exception, location: str, what: str) -> ReadFailedError:
+    return ReadFailedError(f"{what}: {_told(error)}", path=location, errno=errno.ENOENT if _is_gone(error) else None)
+
+
+def _told(error: Exception) -> str:
+    """What went wrong, without a word of the SDK or the store that could hold a key, a token, or the password of a URL."""
+    if isinstance(error, ClientError):
+        request_id = str(error.response.get("ResponseMetadata", {}).get("RequestId", ""))
+        parts = [str(_status(error) or ""), _code(error), f"request {request_id}" if request_id else ""]
+        return "the store answers " + " ".join(part for part in parts if part and _HARMLESS.fullmatch(part.replace(" ", "")))
+    if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
+        return "no credentials were found in the environment, the shared configuration files, or the machine's role"
+    if isinstance(error, _ShortBodyError):
+        return "the answer breaks off every time"
+    return f"the store does not answer as it should ({type(error).__name__})"
