@@ -239,13 +239,16 @@ class HeaderReader:
         check_crc: compute the checksum of every batch and list those that differ.
         hint: positions at which batches probably begin, ascending (from an offset index). Never trusted, see ``formats.batch_walk``.
         start_bytes: where to begin; a batch must begin there.
+        end_bytes: where a range of the segment ends, None for all of it; a batch must end there. Of ranges that were read side by side,
+            the first from 0, each position is proven by the one before it: see ``tail``.
         block_bytes: how much of the segment is held at a time.
         block_rows: headers from which on a ``HeaderBlock`` is handed out: array operations on few rows are not worth their fixed cost.
         columns: the fields that are wanted.
         read_markers: read the records of control batches with a producer id; a batch on which a broker throws ends the iteration. Else the
             blocks have none of them, and what a control batch holds is left to the caller.
         grammar: the layout of magic 2.
-        tail: set when the iteration has ended.
+        tail: set when the iteration has ended. Of a range it is what one of the whole segment would be, but for one case: CLEAN before
+            ``end_bytes``, where a whole batch begins that goes on behind it. Then the range does not begin or does not end between batches.
         bytes_read: what was asked of ``source``.
     """
 
@@ -253,6 +256,7 @@ class HeaderReader:
     check_crc: bool = False
     hint: np.ndarray | None = None
     start_bytes: int = 0
+    end_bytes: int | None = None
     block_bytes: int = limits.HEADER_BLOCK_BYTES
     block_rows: int = 1
     columns: tuple[str, ...] = HEADER_COLUMNS
@@ -276,7 +280,8 @@ class HeaderReader:
     def _rows(self) -> Iterator[_Rows]:
         """The bytes of the segment block by block, and what is read of them while they are there and in the processor's cache."""
         dtype = row_dtype(self.grammar)
-        capacity = min(max(self.block_bytes, 2 * limits.BATCH_HEADER_BYTES_MAX), max(self.source.size_bytes, 1))
+        range_end = self._range_end
+        capacity = min(max(self.block_bytes, 2 * limits.BATCH_HEADER_BYTES_MAX), max(range_end - self.start_bytes, 1))
         # A bytearray can be searched. Behind the block: a row's width, so that a short message at its end is gathered like any.
         data = bytearray(capacity + dtype.itemsize)
         buffer = np.frombuffer(data, dtype=np.uint8)
@@ -284,12 +289,12 @@ class HeaderReader:
         tail = self.tail
         while tail is None:
             filled = self._fill(buffer, position, capacity)
-            at_end = position + filled >= self.source.size_bytes
+            at_end = position + filled >= range_end
             offsets, rows, end, reason = self._walk(data, buffer, position, filled, dtype)
             if len(offsets) == 0 and reason is None and not at_end:
                 size = LOG_OVERHEAD_BYTES + int(gather(buffer, np.zeros(1, dtype=np.int64), dtype)["length"][0])
-                if position + size > self.source.size_bytes:
-                    reason = _short(self.source, position)
+                if position + size > range_end:
+                    at_end = True
                 else:  # a batch that is larger than the block
                     offsets, end = np.zeros(1, dtype=np.int64), size
                     rows = gather(buffer, offsets, dtype)
@@ -315,24 +320,36 @@ class HeaderReader:
         control = control[np.flatnonzero((rows["producer_id"][control] >= 0) & (rows["record_count"][control] != 0))]
         return _Chunk(found.position_bytes, columns, control, chosen_rows(rows, control), found.bad_crc)
 
+    @property
+    def _range_end(self) -> int:
+        return self.source.size_bytes if self.end_bytes is None else self.end_bytes
+
     def _tail_behind(self, position: int, end: int, at_end: bool, reason: FormatError | None) -> Tail | None:
-        """The tail of the segment when it ends behind the batches of this block."""
+        """The tail when the segment, or the range, ends behind the batches of this block."""
+        stop = position + end
         if reason is not None:
-            return self._tail(reason, position + end)
+            return self._tail(reason, stop)
         if not at_end:
             return None
-        if position + end >= self.source.size_bytes:
-            return Tail(TailKind.CLEAN, position + end)
-        return self._tail(_short(self.source, position + end), position + end)
+        if stop == self._range_end:
+            return Tail(TailKind.CLEAN, stop)
+        return self._tail(_short(self.source, stop), stop) if self.end_bytes is None else self._tail_before_range_end(stop)
+
+    def _tail_before_range_end(self, stop: int) -> Tail:
+        """No whole batch of the range begins at ``stop``: what one who reads the whole segment sees there."""
+        ahead = HeaderReader(
+            self.source, start_bytes=stop, block_bytes=1, columns=(), read_markers=self.read_markers, grammar=self.grammar
+        )
+        crossing = next(iter(ahead), None)
+        self.bytes_read += ahead.bytes_read
+        return ahead.tail if crossing is None and ahead.tail is not None else Tail(TailKind.CLEAN, stop)
 
     def _fill(self, buffer: np.ndarray, position: int, capacity: int) -> int:
-        wanted = min(capacity, self.source.size_bytes - position)
+        wanted = min(capacity, self._range_end - position)
         filled = self.source.read_into(position, buffer.data[:wanted]) if wanted > 0 else 0
-        if filled < wanted:
-            found = f"{position + filled} bytes"
-            raise TruncatedError(
-                "segment became shorter", file=self.source.name, expected=f"{self.source.size_bytes} bytes", found=found
-            )
+        if filled != wanted:
+            found = f"{position + filled if wanted > 0 else self.source.size_bytes} bytes"
+            raise TruncatedError("segment became shorter", file=self.source.name, expected=f"{self._range_end} bytes", found=found)
         self.bytes_read += filled
         buffer[filled : filled + len(buffer) - capacity] = 0
         return filled

@@ -10,6 +10,7 @@ __all__ = [
     "HEADER_BLOCK_BYTES",
     "INDEX_BYTES_MAX",
     "KRAFT_VOTERS_MAX",
+    "RANGES_MAX",
     "RECORD_HEADERS_MAX",
     "SNAPSHOT_BYTES_MAX",
     "TEXT_FILE_BYTES_MAX",
@@ -58,3 +59,7 @@ KRAFT_VOTERS_MAX = 10_000
 HEADER_BLOCK_BYTES = 4 << 20
 """What the fast header reader holds of a segment at a time: large enough that a block costs less than its batches, small enough
 that what was read is still in the processor's cache when it is walked. 8 MiB cost 10 to 20 ns more for each batch of 350 bytes."""
+
+RANGES_MAX = 1024
+"""Ranges into which a segment is split. The largest segment (`segment.bytes` and positions are int32) has 32 of 64 MiB; below 2 MiB a
+range costs more to hand out than to read."""

@@ -16,6 +16,7 @@ import numpy as np
 from construct import Struct
 from numpy.typing import NDArray
 
+from formats import limits
 from formats.index_entries import Fault, Index, IndexGrammar
 from formats.primitives import INT32
 
@@ -25,6 +26,7 @@ __all__ = [
     "positions_hint",
     "read_offset_index",
     "read_offset_index_reference",
+    "split_positions",
     "write_offset_index",
 ]
 
@@ -121,3 +123,23 @@ def positions_hint(data: bytes | memoryview, segment_bytes: int) -> NDArray[np.i
         greatest_before = np.maximum.accumulate(positions[:-1])
         positions = np.concatenate((positions[:1], positions[1:][positions[1:] > greatest_before]))
     return positions
+
+
+def split_positions(hint: NDArray[np.int64] | None, size_bytes: int, target_bytes: int) -> tuple[int, ...]:
+    """Where to split a segment into ranges of about ``target_bytes``, to be read side by side.
+
+    Args:
+        hint: of ``positions_hint``, or None without an index. What of it lies outside of the segment is not used.
+        size_bytes: of the segment.
+        target_bytes: of a range, at least 1. Where entries of the index are further apart, ranges are longer.
+
+    Returns:
+        Where the second range begins, the third and so on: strictly increasing positions in (0, size_bytes), of the hint; none for one
+        range. At most ``limits.RANGES_MAX`` ranges.
+    """
+    ranges = min(-(-size_bytes // target_bytes), limits.RANGES_MAX)
+    if hint is None or not len(hint) or ranges < 2:
+        return ()
+    ideal = np.arange(1, ranges, dtype=np.int64) * (size_bytes // ranges)
+    chosen = hint[np.minimum(np.searchsorted(hint, ideal), len(hint) - 1)]
+    return tuple(np.unique(chosen[(chosen > 0) & (chosen < size_bytes)]).tolist())

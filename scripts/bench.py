@@ -31,8 +31,8 @@ from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.replay_partition import PartitionReplay, ReplayFrom
 from snaprebuild.operations.schedule import ReadTask, read_segment
 from snaprebuild.operations.segment_tasks import read_tasks
+from snaprebuild.replay.batch_contents import BLOCK_ROWS, SUMMARY_COLUMNS
 from snaprebuild.replay.block_effect import effect_of_block
-from snaprebuild.replay.segment_summary import BLOCK_ROWS, SUMMARY_COLUMNS
 from snaprebuild.storage.atomic_file import create_file
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
 from snaprebuild.storage.segment_file import SegmentFile, read_positions_hint

@@ -15,7 +15,6 @@ from enum import StrEnum
 
 import numpy as np
 
-from formats.batch_headers import Tail, TailKind
 from snaprebuild.operations.evidence import (
     Clock,
     WindowProof,
@@ -28,7 +27,7 @@ from snaprebuild.operations.evidence import (
 )
 from snaprebuild.replay.classes import Damage, Judgement, ReplayRecord, SnapshotClass
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, TransactionCloses, compose, entries_of
-from snaprebuild.replay.segment_summary import NO_ROWS, SegmentSummary
+from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import WindowState, expired_mask, settle
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 
@@ -313,35 +312,6 @@ class PartitionReplay:
         judgement = Judgement(SnapshotClass.UNPROVEN, (reason,))
         for index in range(1, min(self.start_index, len(self._segments) - 1) + 1):
             offset = self._segments[index].base_offset
-            empty = _unread(self._segments[index - 1])
+            unread = self._segments[index - 1]
+            empty = SegmentSummary.unread(unread.base_offset, unread.size_bytes)
             yield BoundaryState(offset, False, entries_of(IDENTITY), judgement, IDENTITY, offset, False, empty, None)
-
-
-def _unread(segment: SegmentFiles) -> SegmentSummary:
-    """A stand-in for a segment that was not read."""
-    return SegmentSummary(
-        base_offset=segment.base_offset,
-        cut_offset=None,
-        cut_batch_offset=None,
-        size_bytes=segment.size_bytes,
-        batches=0,
-        first_offset=None,
-        next_offset=segment.base_offset,
-        max_timestamp=-1,
-        effect=IDENTITY,
-        tail=Tail(TailKind.CLEAN, 0),
-        bad_crc_count=0,
-        bad_crc=(),
-        missing_offsets=0,
-        partial_batches=0,
-        empty_control_batches=0,
-        disorder_offset=None,
-        legacy_batches=0,
-        producer_batches=0,
-        transactional_batches=0,
-        commit_markers=0,
-        abort_markers=0,
-        commits_left_out=0,
-        bytes_read=0,
-        traced=NO_ROWS,
-    )

@@ -130,6 +130,10 @@ class SegmentStatistics:
     batches: BatchStatistics
     producers: KeyedColumns
 
+    def plus(self, other: SegmentStatistics) -> SegmentStatistics:
+        """Of the batches of both."""
+        return SegmentStatistics(self.batches.plus(other.batches), self.producers.joined(other.producers, PRODUCER_SUMS))
+
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:

@@ -14,26 +14,11 @@ import numpy as np
 
 from formats import limits
 from formats.batch_headers import HeaderBlock, HeaderReader, SegmentBytes, Tail, TailKind
-from formats.control_record import ControlRecordType
-from formats.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
-from snaprebuild.replay.block_effect import EFFECT_COLUMNS, effect_of_block
-from snaprebuild.replay.producer_trace import ROW_DTYPE, batches_of_producer, deciding
-from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose
-from snaprebuild.replay.segment_statistics import STATISTICS_COLUMNS, SegmentStatistics, StatisticsOfBlocks
-from snaprebuild.replay.transactions import needed_closes
+from snaprebuild.replay.batch_contents import NOTHING, BatchContents, CollectedContents, contents_reader
+from snaprebuild.replay.segment_effect import SegmentEffect
+from snaprebuild.replay.segment_statistics import SegmentStatistics
 
-__all__ = ["NO_ROWS", "SegmentSummary", "summarise_pieces", "summarise_segment"]
-
-BAD_CRC_LISTED_MAX = 100
-"""Positions of damaged batches that a summary names; all are counted."""
-
-BLOCK_ROWS = 65_536
-"""Batches that are summarised together: their effects are composed for each producer, which should be the lesser part."""
-
-NO_ROWS = np.zeros(0, dtype=ROW_DTYPE)
-"""No batch of the producer that was asked for, or none asked for."""
-
-SUMMARY_COLUMNS = tuple(sorted({*EFFECT_COLUMNS, "magic", "record_count"}))
+__all__ = ["SegmentSummary", "summarise_pieces", "summarise_segment"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +39,7 @@ class SegmentSummary:
         effect: on any producer state, with those of the transactions closed here that ``needed_closes`` leaves.
         tail: where its batches end, and why; clean at a cut.
         bad_crc_count: batches whose checksum differs.
-        bad_crc: (position in bytes, base offset) of the first ``BAD_CRC_LISTED_MAX`` of them.
+        bad_crc: (position in bytes, base offset) of the first ``segment_facts.BAD_CRC_LISTED_MAX`` of them.
         missing_offsets: offsets before and between its batches that no batch covers: compaction took whole batches.
         partial_batches: batches of magic 2 with fewer records than offsets: compaction took records.
         empty_control_batches: control batches without their record: compaction took markers.
@@ -92,6 +77,55 @@ class SegmentSummary:
     bytes_read: int
     traced: np.ndarray
     statistics: SegmentStatistics | None = None
+
+    @classmethod
+    def of(
+        cls,
+        contents: BatchContents,
+        base_offset: int,
+        *,
+        start_offset: int,
+        size_bytes: int,
+        tail: Tail,
+        bytes_read: int,
+        cut_offset: int | None = None,
+        cut_batch_offset: int | None = None,
+    ) -> SegmentSummary:
+        """Of batches that follow on ``start_offset``: the next offset of the piece before, or the base offset of the segment."""
+        facts = contents.facts.behind(start_offset)
+        return cls(
+            base_offset=base_offset,
+            cut_offset=cut_offset,
+            cut_batch_offset=cut_batch_offset,
+            size_bytes=size_bytes,
+            batches=facts.batches,
+            first_offset=facts.base_offset if facts.begins_with_magic_2 else None,
+            next_offset=facts.next_offset if facts.batches else start_offset,
+            max_timestamp=facts.max_timestamp,
+            effect=contents.effect,
+            tail=tail,
+            bad_crc_count=facts.bad_crc_count,
+            bad_crc=facts.bad_crc,
+            missing_offsets=facts.missing_offsets,
+            partial_batches=facts.partial_batches,
+            empty_control_batches=facts.empty_control_batches,
+            disorder_offset=facts.disorder_offset,
+            legacy_batches=facts.legacy_batches,
+            producer_batches=facts.producer_batches,
+            transactional_batches=facts.transactional_batches,
+            commit_markers=facts.commit_markers,
+            abort_markers=facts.abort_markers,
+            commits_left_out=contents.commits_left_out,
+            bytes_read=bytes_read,
+            traced=contents.traced,
+            statistics=contents.statistics,
+        )
+
+    @classmethod
+    def unread(cls, base_offset: int, size_bytes: int) -> SegmentSummary:
+        """A stand-in for a segment that was not read."""
+        tail = Tail(TailKind.CLEAN, 0)
+        return cls.of(NOTHING, base_offset, start_offset=base_offset, size_bytes=size_bytes, tail=tail, bytes_read=0)
 
 
 def summarise_segment(
@@ -154,8 +188,7 @@ def summarise_pieces(
         TruncatedError: as above.
         SnaprebuildError: as above.
     """
-    columns = tuple({*SUMMARY_COLUMNS, *STATISTICS_COLUMNS}) if with_statistics else SUMMARY_COLUMNS
-    reader = HeaderReader(source, check_crc=check_crc, hint=hint, block_bytes=block_bytes, block_rows=BLOCK_ROWS, columns=columns)
+    reader = contents_reader(source, check_crc=check_crc, hint=hint, block_bytes=block_bytes, with_statistics=with_statistics)
     pieces = _Pieces(reader, base_offset, cuts, with_statistics=with_statistics, traced_producer=traced_producer)
     for block in reader:
         pieces.take(block)
@@ -179,10 +212,15 @@ class _Pieces:
         self._begin(base_offset)
 
     def _begin(self, start_offset: int) -> None:
-        self._facts = _Facts(start_offset)
-        self._effects = _Effects()
-        self._statistics = StatisticsOfBlocks() if self._with_statistics else None
-        self._traced = NO_ROWS
+        self._start_offset = start_offset
+        self._collected = CollectedContents(
+            self._base_offset, with_statistics=self._with_statistics, traced_producer=self._traced_producer
+        )
+
+    @property
+    def _next_offset(self) -> int:
+        facts = self._collected.facts
+        return facts.next_offset if facts.batches else self._start_offset
 
     def take(self, block: HeaderBlock) -> None:
         if self._waiting:
@@ -191,152 +229,43 @@ class _Pieces:
             start = 0
             while self._waiting and self._waiting[0] <= reached[-1]:
                 row = int(np.searchsorted(reached, self._waiting[0]))
-                self._add(block.part(start, row))
+                self._collected.add(block.part(start, row))
                 self._cut(int(block.position_bytes[row]), self._batch_around(self._waiting[0], block, row))
                 start = row
             block = block.part(start, len(block))
-        self._add(block)
+        self._collected.add(block)
 
     def _batch_around(self, offset: int, block: HeaderBlock, row: int) -> int | None:
         """Base offset of the batch in this row if ``offset`` lies inside it, for all that can be trusted."""
         base_offset = int(block.column("base_offset")[row])
         is_sound = block.column("magic")[row] == 2 and row not in block.bad_crc
-        return base_offset if is_sound and self._facts.next_offset <= base_offset < offset else None
-
-    def _add(self, block: HeaderBlock) -> None:
-        if len(block):
-            self._facts.take(block)
-            self._effects.take(effect_of_block(block))
-            if self._statistics is not None:
-                self._statistics.take(block)
-            if self._traced_producer is not None:
-                rows = batches_of_producer(block, self._traced_producer, self._base_offset)
-                self._traced = deciding(np.concatenate((self._traced, rows)))
+        return base_offset if is_sound and self._next_offset <= base_offset < offset else None
 
     def _cut(self, position_bytes: int, batch_offset: int | None) -> None:
         tail = Tail(TailKind.CLEAN, position_bytes)
         self._done.append(self._summary(tail, position_bytes, self._waiting.popleft(), batch_offset))
         self._start_bytes, self._bytes_read = position_bytes, self._reader.bytes_read
         # The next piece begins where the batches of this one ended: it counts the gap in which the cut lies.
-        self._begin(self._facts.next_offset)
+        self._begin(self._next_offset)
 
     def finish(self, *, is_last: bool) -> tuple[SegmentSummary, ...]:
         tail = self._reader.tail
         assert tail is not None
         is_log_end = is_last and tail.kind is not TailKind.CORRUPT
         # Behind a clean end nothing more comes below the next segment; behind another one, only below the end itself.
-        while self._waiting and not is_log_end and (tail.kind is TailKind.CLEAN or self._waiting[0] <= self._facts.next_offset):
+        while self._waiting and not is_log_end and (tail.kind is TailKind.CLEAN or self._waiting[0] <= self._next_offset):
             self._cut(tail.position_bytes, None)
         self._done.append(self._summary(tail, self._reader.source.size_bytes, None, None))
         return tuple(self._done)
 
     def _summary(self, tail: Tail, end_bytes: int, cut_offset: int | None, cut_batch_offset: int | None) -> SegmentSummary:
-        facts, effect = self._facts, self._effects.total()
-        return SegmentSummary(
-            base_offset=self._base_offset,
+        return SegmentSummary.of(
+            self._collected.contents(),
+            self._base_offset,
+            start_offset=self._start_offset,
+            size_bytes=end_bytes - self._start_bytes,
+            tail=tail,
+            bytes_read=self._reader.bytes_read - self._bytes_read,
             cut_offset=cut_offset,
             cut_batch_offset=cut_batch_offset,
-            size_bytes=end_bytes - self._start_bytes,
-            batches=facts.batches,
-            first_offset=facts.first_offset,
-            next_offset=facts.next_offset,
-            max_timestamp=facts.max_timestamp,
-            effect=effect,
-            tail=tail,
-            bad_crc_count=facts.bad_crc_count,
-            bad_crc=tuple(facts.bad_crc),
-            missing_offsets=facts.missing_offsets,
-            partial_batches=facts.partial_batches,
-            empty_control_batches=facts.empty_control_batches,
-            disorder_offset=facts.disorder_offset,
-            legacy_batches=facts.legacy_batches,
-            producer_batches=facts.producer_batches,
-            transactional_batches=facts.transactional_batches,
-            commit_markers=facts.commit_markers,
-            abort_markers=facts.abort_markers,
-            commits_left_out=self._effects.commits_left_out,
-            bytes_read=self._reader.bytes_read - self._bytes_read,
-            statistics=None if self._statistics is None else self._statistics.total(),
-            traced=self._traced,
         )
-
-
-class _Effects:
-    """Composes the effects of blocks in order, like with like in size, so that many producers are not copied for each block."""
-
-    def __init__(self) -> None:
-        self._stack: list[SegmentEffect] = []
-        self.commits_left_out = 0
-
-    def take(self, effect: SegmentEffect) -> None:
-        while self._stack and len(self._stack[-1]) <= 2 * len(effect):
-            effect = compose(self._stack.pop(), effect)
-        self._stack.append(self._with_needed_closes(effect))
-
-    def total(self) -> SegmentEffect:
-        total = IDENTITY
-        while self._stack:
-            total = compose(self._stack.pop(), total)
-        return self._with_needed_closes(total)
-
-    def _with_needed_closes(self, effect: SegmentEffect) -> SegmentEffect:
-        needed = needed_closes(effect.closes)
-        self.commits_left_out += len(effect.closes) - len(needed)
-        return effect.with_closes(needed)
-
-
-class _Facts:
-    """Counts, extremes and the order of offsets, block by block."""
-
-    def __init__(self, start_offset: int) -> None:
-        self.batches = 0
-        self.first_offset: int | None = None
-        self.next_offset = start_offset
-        self.max_timestamp = -1
-        self.bad_crc: list[tuple[int, int]] = []
-        self.bad_crc_count = 0
-        self.missing_offsets = 0
-        self.partial_batches = 0
-        self.empty_control_batches = 0
-        self.disorder_offset: int | None = None
-        self.legacy_batches = 0
-        self.producer_batches = 0
-        self.transactional_batches = 0
-        self.commit_markers = 0
-        self.abort_markers = 0
-
-    def take(self, block: HeaderBlock) -> None:
-        base, delta, count = (block.column(name) for name in ("base_offset", "last_offset_delta", "record_count"))
-        attributes, producer_id = block.column("attributes"), block.column("producer_id")
-        is_new = block.column("magic") == 2
-        if self.batches == 0 and is_new[0]:
-            self.first_offset = int(base[0])
-        self._order(base, base + delta + 1, is_new)
-        self._bad_crc(block)
-        self.batches += len(block)
-        self.next_offset = int(base[-1]) + int(delta[-1]) + 1
-        self.max_timestamp = max(self.max_timestamp, int(block.column("max_timestamp").max()))
-        self.legacy_batches += len(block) - int(np.count_nonzero(is_new))
-        self.producer_batches += int(np.count_nonzero(producer_id >= 0))
-        transactional = attributes & (ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL) == ATTRIBUTE_TRANSACTIONAL
-        self.transactional_batches += int(np.count_nonzero(transactional & (producer_id >= 0)))
-        self.commit_markers += int(np.count_nonzero(block.marker_type == ControlRecordType.COMMIT))
-        self.abort_markers += int(np.count_nonzero(block.marker_type == ControlRecordType.ABORT))
-        self.partial_batches += int(np.count_nonzero((count != delta + 1) & is_new))
-        empty = np.flatnonzero(count == 0)
-        self.empty_control_batches += int(np.count_nonzero(is_new[empty] & (attributes[empty] & ATTRIBUTE_CONTROL != 0)))
-
-    def _order(self, first: np.ndarray, following: np.ndarray, is_new: np.ndarray) -> None:
-        """Gaps and disorder between neighbours. Where the wrapper of an old message begins is not known, so no gap is seen there."""
-        expected = np.concatenate(([self.next_offset], following[:-1]))
-        disorder = np.flatnonzero((first < expected) | (following <= first))
-        if len(disorder) and self.disorder_offset is None:
-            self.disorder_offset = int(first[disorder[0]])
-        after_gap = np.flatnonzero(is_new & (first > expected))
-        self.missing_offsets += int((first[after_gap] - expected[after_gap]).sum())
-
-    def _bad_crc(self, block: HeaderBlock) -> None:
-        self.bad_crc_count += len(block.bad_crc)
-        rows = block.bad_crc[: BAD_CRC_LISTED_MAX - len(self.bad_crc)]
-        pairs = zip(block.position_bytes[rows].tolist(), block.column("base_offset")[rows].tolist(), strict=True)
-        self.bad_crc.extend(pairs)

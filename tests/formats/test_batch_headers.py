@@ -6,6 +6,7 @@ import os
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -272,6 +273,66 @@ def test_a_start_in_the_middle(log: GeneratedLog, data: st.DataObject) -> None:
     reading = read_fast(segment(log.data), start_bytes=start)
     assert (reading.headers, reading.positions) == (log.headers[row:], log.positions[row:])
     assert reading.end == (CLEAN, len(log.data), None)
+
+
+# ---------------------------------------------------------------------------------------------------------------- ranges
+
+
+@given(log=logs(min_batches=1), damage=st.binary(max_size=40), block_bytes=block_sizes, data=st.data())
+@example(log=GeneratedLog((data_batch(0),)), damage=bytes(17), block_bytes=1, data=None)
+def test_a_range_ends_as_the_whole_does_or_before_a_batch_that_crosses_its_end(
+    log: GeneratedLog, damage: bytes, block_bytes: int, data: st.DataObject | None
+) -> None:
+    """From a batch on, up to any byte."""
+    source = segment(log.data + damage)
+    whole = read_reference(source)
+    ends = [*whole.positions, whole.tail.position_bytes]
+    row = data.draw(st.integers(0, len(ends) - 1)) if data is not None else 0
+    some = st.sampled_from([*ends[row:], len(source.data)]) | st.integers(ends[row], len(source.data))
+    end = data.draw(some) if data is not None else len(source.data)
+    stop_row = max(at for at in range(row, len(ends)) if ends[at] <= end)
+    stop = ends[stop_row]
+    hint = hints(whole.positions) if data is None or data.draw(st.booleans()) else None
+    reading = read_fast(source, start_bytes=ends[row], end_bytes=end, block_bytes=block_bytes, hint=hint)
+    assert (reading.headers, reading.positions) == (whole.headers[row:stop_row], whole.positions[row:stop_row])
+    assert reading.markers == [
+        MarkerRow(at.row - row, at.is_commit, at.coordinator_epoch, at.timestamp)
+        for at in whole.markers
+        if row <= at.row < stop_row
+    ]
+    assert reading.end == (whole.end if stop == whole.tail.position_bytes and stop < end else (CLEAN, stop, None))
+
+
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("block_bytes", [700, 5000, 1 << 20])
+def test_hints_in_ranges(every: int, block_bytes: int) -> None:
+    """The fast walk, whose hints go on behind the range."""
+    found: list[int] = []
+    for start, end in pairwise((*HINTED.positions[::150], len(HINTED.data))):
+        options = {"hint": hints(HINTED.positions[::every]), "block_bytes": block_bytes}
+        reader = HeaderReader(segment(HINTED.data), start_bytes=start, end_bytes=end, **options)  # type: ignore[arg-type]
+        reading = read_with(reader)
+        assert reading.end == (CLEAN, end, None)
+        assert block_bytes < 1 << 20 or reader.bytes_read == end - start
+        found += reading.positions
+    assert found == HINTED.positions
+
+
+def test_a_marker_on_which_a_broker_throws_ends_the_range_before_it() -> None:
+    """As it would end the whole, though the range ends inside of it."""
+    bad = batch_of(header_of(1, attributes=CONTROL, producer_id=7, producer_epoch=0), b"no record")
+    log = GeneratedLog((data_batch(0), bad, data_batch(2)))
+    whole = read_reference(segment(log.data))
+    assert whole.tail.kind is CORRUPT
+    for end in range(log.positions[1] + 1, len(log.data) + 1):
+        assert read_fast(segment(log.data), end_bytes=end).end == whole.end
+
+
+def test_a_range_of_nothing() -> None:
+    for position in (*MIXED.positions, len(MIXED.data)):
+        reader = HeaderReader(segment(MIXED.data), start_bytes=position, end_bytes=position)
+        assert read_with(reader).end == (CLEAN, position, None)
+        assert reader.bytes_read == 0
 
 
 def test_each_byte_is_asked_for_once() -> None:

@@ -24,7 +24,8 @@ from formats.errors import TruncatedError
 from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.producer_state import ProducerState
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose
-from snaprebuild.replay.segment_summary import BAD_CRC_LISTED_MAX, SegmentSummary, summarise_pieces, summarise_segment
+from snaprebuild.replay.segment_facts import BAD_CRC_LISTED_MAX
+from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces, summarise_segment
 from snaprebuild.replay.transactions import needed_closes
 
 FACTS = (

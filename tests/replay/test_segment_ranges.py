@@ -1,0 +1,270 @@
+"""Ranges of a segment, joined, against the segment read whole: for every log, every damage and every choice of positions."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from header_engines import read_reference, segment
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+from manifests import FIXTURES, PartitionFixture
+from simulated_broker import Client, SimulatedBroker
+from strategies import GeneratedLog, block_sizes, logs
+
+from formats.batch_headers import BytesSegment, TailKind
+from formats.errors import FormatError, TruncatedError
+from formats.offset_index import positions_hint, split_positions
+from snaprebuild.replay.segment_facts import BAD_CRC_LISTED_MAX
+from snaprebuild.replay.segment_ranges import RangeSummary, WhyWhole, join_ranges, summarise_range
+from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
+
+LOGS = sorted(FIXTURES.rglob("*.log"))
+
+
+def plain(value: object) -> object:
+    """A value in which arrays and errors can be compared, types of columns too."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.tolist()
+    if isinstance(value, FormatError):
+        return type(value), str(value)
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    if is_dataclass(value):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    return value
+
+
+def whole_of(data: bytes, base: int, block_bytes: int, **options: bool | int | None) -> SegmentSummary:
+    (whole,) = summarise_pieces(BytesSegment(data), base, (), is_last=True, block_bytes=block_bytes, **options)  # type: ignore[arg-type]
+    return whole
+
+
+def parts_of(data: bytes, base: int, positions: Sequence[int], block_bytes: int, **options: object) -> list[RangeSummary]:
+    """Last one first: no range knows of another."""
+    ranges = list(pairwise((0, *positions, None)))
+    source = BytesSegment(data)
+    read = [
+        summarise_range(source, base, start or 0, end, block_bytes=block_bytes, **options)  # type: ignore[arg-type]
+        for start, end in reversed(ranges)
+    ]
+    return pickle.loads(pickle.dumps(read[::-1]))  # as a worker process hands them over
+
+
+def check(data: bytes, base: int, positions: Sequence[int], block_bytes: int, **options: bool | int | None) -> str:
+    """The ranges join to the whole, or say why not, exactly where that is so. Returns what came of it."""
+    reading = read_reference(segment(data))
+    whole = whole_of(data, base, block_bytes=1 << 20, **options)
+    parts = parts_of(data, base, positions, block_bytes, **options)
+    joined = join_ranges(parts)
+    batches = {*reading.positions, reading.tail.position_bytes}
+    if any(position not in batches and position < reading.tail.position_bytes for position in positions):
+        assert joined is WhyWhole.CROSSED
+        return "crossed"
+    if whole.disorder_offset is not None:
+        assert joined is WhyWhole.DISORDER
+        return "disorder"
+    assert isinstance(joined, SegmentSummary)
+    found, expected = plain(joined), plain(whole)
+    assert isinstance(found, dict)
+    assert isinstance(expected, dict)
+    assert found.pop("bytes_read") == sum(part.bytes_read for part in parts)
+    del expected["bytes_read"]
+    assert found == expected
+    if positions and positions[-1] > reading.tail.position_bytes:
+        return "behind damage"
+    return "joined" if whole.tail.kind is TailKind.CLEAN else "damaged at the end"
+
+
+@st.composite
+def tails(draw: DrawFn) -> bytes:
+    """What may stand behind the batches of a segment."""
+    kind = draw(st.integers(0, 4))
+    if kind == 0:
+        return bytes(draw(st.sampled_from((1, 17, 100, 3000))))
+    if kind == 1:
+        client = Client(7, is_transactional=False)
+        data = client.data(1 << 50, 1, 5).data
+        return data[: draw(st.integers(1, len(data) - 1))]
+    return draw(st.binary(max_size=80)) if kind == 2 else b""
+
+
+@st.composite
+def segments(draw: DrawFn) -> tuple[GeneratedLog, bytes]:
+    """A log, and its bytes with whatever may have happened to them."""
+    log = draw(logs(max_batches=25, is_dense=draw(st.booleans())))
+    if draw(st.booleans()):
+        broker = SimulatedBroker(draw(st.integers(0, 2**64 - 1)), 3)
+        log = GeneratedLog(tuple(batch for part in broker.segments for batch in part.batches))
+    if log.batches and draw(st.integers(0, 9)) == 0:
+        at = draw(st.integers(0, len(log.batches) - 1))
+        log = GeneratedLog((*log.batches[:at], *log.batches[at + 1 :], log.batches[at]))
+    data = bytearray(log.data + draw(tails()))
+    for position in draw(st.lists(st.sampled_from(log.positions), max_size=3)) if log.batches else ():
+        data[position + draw(st.sampled_from((17, 20)))] ^= 1  # of the checksum; of magic 0 and 1 something else
+    if log.batches and draw(st.integers(0, 5)) == 0:
+        data[draw(st.sampled_from(log.positions)) + 16] = 9  # the magic
+    if data and draw(st.integers(0, 5)) == 0:
+        data[draw(st.integers(0, len(data) - 1))] ^= 1 << draw(st.integers(0, 7))
+    return log, bytes(data)
+
+
+@st.composite
+def cases(draw: DrawFn) -> tuple[bytes, int, list[int], int, dict[str, bool | int | None]]:
+    log, data = draw(segments())
+    base = max(0, (log.batches[0].header.base_offset if log.batches else 0) - draw(st.sampled_from((0, 0, 0, 1, 3, -1))))
+    chosen = draw(st.sets(st.sampled_from(log.positions), max_size=draw(st.sampled_from((1, 5, 40))))) if log.batches else set()
+    if data and draw(st.integers(0, 4)) == 0:
+        chosen |= draw(st.sets(st.integers(0, len(data) - 1), min_size=1, max_size=3))
+    producer = draw(st.sampled_from([None, 7, *(each.header.producer_id for each in log.batches[:5])]))
+    options: dict[str, bool | int | None] = {
+        "check_crc": draw(st.booleans()),
+        "with_statistics": draw(st.booleans()),
+        "traced_producer": producer if producer is None or producer >= 0 else None,
+    }
+    return data, base, sorted(chosen - {0}), draw(block_sizes), options
+
+
+def test_any_segment_split_anywhere() -> None:
+    reached: Counter[str] = Counter()
+
+    @settings(max_examples=4 * settings().max_examples)
+    @given(cases())
+    def holds(case: tuple[bytes, int, list[int], int, dict[str, bool | int | None]]) -> None:
+        data, base, positions, block_bytes, options = case
+        reached[check(data, base, positions, block_bytes, **options)] += 1
+
+    holds()
+    assert len(reached) == 5, reached
+
+
+@given(st.integers(0, 2**64 - 1), st.data())
+def test_every_range_a_batch_and_every_batch_a_range(seed: int, data: st.DataObject) -> None:
+    """With transactions that many ranges lie between."""
+    batches = [batch for part in SimulatedBroker(seed, 4).segments for batch in part.batches]
+    log = GeneratedLog(tuple(batches))
+    producer = data.draw(st.sampled_from(sorted({batch.header.producer_id for batch in batches} - {-1})))
+    options = {"with_statistics": True, "traced_producer": producer}
+    assert check(log.data, batches[0].header.base_offset, log.positions[1:], 1 << 20, **options) == "joined"
+
+
+def test_every_wrong_position_is_found() -> None:
+    client = Client(7, is_transactional=True)
+    log = GeneratedLog((client.data(0, 2, 5), client.data(2, 1, 6), client.marker(3, 7, 0, commit=True)))
+    seen = Counter(check(log.data, 0, [position], 1 << 20) for position in range(1, len(log.data)))
+    assert seen == {"joined": len(log.positions) - 1, "crossed": len(log.data) - len(log.positions)}
+
+
+@pytest.mark.parametrize("path", LOGS, ids=[str(path.relative_to(FIXTURES)) for path in LOGS])
+def test_bundled_segments_split_by_their_indexes(path: Path) -> None:
+    """Damaged ones too; and with the index of any other segment."""
+    data, base = path.read_bytes(), int(path.name[:20])
+    index = path.with_suffix(".index")
+    hint = positions_hint(index.read_bytes() if index.exists() else b"", len(data))
+    for target_bytes in (1, 5000, len(data) // 2 + 1):
+        positions = split_positions(hint, len(data), target_bytes)
+        outcome = check(data, base, positions, 4 << 20, with_statistics=True, traced_producer=1000)
+        assert outcome in ("joined", "damaged at the end", "behind damage")
+    others = [each for each in path.parent.glob("*.index") if each != index]
+    for other in others[:3]:
+        check(data, base, split_positions(positions_hint(other.read_bytes(), len(data)), len(data), 5000), 4 << 20)
+
+
+def test_the_bundled_segments_are_split_indeed(partition_fixture: PartitionFixture) -> None:
+    """A segment of more than two index intervals has a position to be split at."""
+    for part in partition_fixture.segments:
+        index, size = part.path.with_suffix(".index"), part.path.stat().st_size
+        if size > 16_384 and index.exists() and index.stat().st_size:
+            assert split_positions(positions_hint(index.read_bytes(), size), size, size // 2)
+
+
+def four() -> GeneratedLog:
+    client = Client(7, is_transactional=False)
+    return GeneratedLog(tuple(client.data(offset, 1, 5) for offset in range(5, 9)))
+
+
+@pytest.mark.parametrize("lost", [0, 1, 3])
+def test_a_range_that_is_missing_is_an_error(lost: int) -> None:
+    log = four()
+    parts = parts_of(log.data, 5, log.positions[1:], 1 << 20)
+    del parts[lost]
+    with pytest.raises(ValueError, match="expected"):
+        join_ranges(parts)
+
+
+def test_ranges_of_two_segments_or_of_none_are_an_error() -> None:
+    log = four()
+    first, *_ = parts_of(log.data, 5, log.positions[1:], 1 << 20)
+    _, *rest = parts_of(log.data, 6, log.positions[1:], 1 << 20)
+    for parts in ([first, *rest], [first, first], []):
+        with pytest.raises(ValueError, match="expected"):
+            join_ranges(parts)
+
+
+def test_behind_damage_no_range_is_needed() -> None:
+    """The whole ends there; what lies behind it is not asked for, and does no harm."""
+    log = four()
+    data = bytearray(log.data)
+    data[log.positions[1] + 16] = 9
+    parts = parts_of(bytes(data), 5, [*log.positions[1:3], log.positions[3] + 1], 1 << 20)
+    for count in (2, 3, 4):
+        joined = join_ranges(parts[:count])
+        assert isinstance(joined, SegmentSummary)
+        assert (joined.next_offset, joined.batches, joined.tail.kind) == (6, 1, TailKind.CORRUPT)
+        assert joined.tail.position_bytes == log.positions[1]
+        assert joined.bytes_read == sum(part.bytes_read for part in parts[:count])
+
+
+def test_disorder_between_two_ranges() -> None:
+    """Each of them is in order."""
+    batches = four().batches
+    log = GeneratedLog((*batches[2:], *batches[:2]))
+    parts = parts_of(log.data, 5, log.positions[2:3], 1 << 20)
+    assert [part.contents.facts.disorder_offset for part in parts] == [None, None]
+    assert join_ranges(parts) is WhyWhole.DISORDER
+
+
+def test_a_segment_that_grows_is_as_long_as_the_last_range_saw_it() -> None:
+    log = four()
+    end = log.positions[3]
+    first, _ = parts_of(log.data[:end], 5, log.positions[2:3], 1 << 20)
+    _, last = parts_of(log.data, 5, log.positions[2:3], 1 << 20)
+    joined = join_ranges([first, last])
+    assert isinstance(joined, SegmentSummary)
+    assert plain(joined) == plain(whole_of(log.data, 5, 1 << 20))
+
+
+def test_a_segment_that_does_not_reach_to_the_range_is_an_error() -> None:
+    size = len(four().data)
+    for start, end in ((size + 1, None), (0, size + 1)):
+        with pytest.raises(TruncatedError, match=f"shorter.*{size + 1 if end else size} bytes"):
+            summarise_range(BytesSegment(four().data), 5, start, end)
+
+
+def test_the_first_damaged_batches_of_all_ranges_are_named() -> None:
+    client = Client(7, is_transactional=False)
+    log = GeneratedLog(tuple(client.data(offset, 1, 5) for offset in range(BAD_CRC_LISTED_MAX + 30)))
+    data = bytearray(log.data)
+    for position in log.positions:
+        data[position + 30] ^= 1
+    joined = join_ranges(parts_of(bytes(data), 0, log.positions[60::60], 1 << 20))
+    assert isinstance(joined, SegmentSummary)
+    assert joined.bad_crc == tuple(zip(log.positions[:BAD_CRC_LISTED_MAX], range(BAD_CRC_LISTED_MAX), strict=True))
+    assert joined.bad_crc_count == BAD_CRC_LISTED_MAX + 30
+
+
+def test_ranges_ask_for_no_more_than_the_whole() -> None:
+    log = four()
+    whole = whole_of(log.data, 5, 1 << 20)
+    parts = parts_of(log.data, 5, log.positions[1:], 1 << 20)
+    assert [part.bytes_read for part in parts] == [len(batch.data) for batch in log.batches]
+    joined = join_ranges(parts)
+    assert isinstance(joined, SegmentSummary)
+    assert joined.bytes_read == whole.bytes_read == len(log.data)
