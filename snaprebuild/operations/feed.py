@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 from formats.errors import FormatError
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.operations.schedule import Pieces, ReadTask, Work, told
+from snaprebuild.operations.schedule import Pieces, ReadTask, Work, read_segment, told
+from snaprebuild.replay.segment_ranges import RangeSummary, WhyWhole, join_ranges
 
-__all__ = ["Arrivals", "Outcome", "feed"]
+__all__ = ["Arrivals", "Outcome", "Ranges", "feed"]
 
-Outcome = Pieces | SnaprebuildError | FormatError
+log = logging.getLogger(__name__)
+
+Ranges = list[RangeSummary]
+"""Parts of a segment that were read side by side."""
+
+Outcome = Pieces | Ranges | SnaprebuildError | FormatError
 """What reading a segment gave."""
 
 
@@ -54,6 +61,8 @@ def feed(work: Work, arrivals: Arrivals) -> list[ReadTask]:
                 outcome = arrivals.take(task.base_offset)
                 if outcome is None:
                     return [task, *(each for each in tasks[place + 1 :] if arrivals.take(each.base_offset) is None)]
+                if isinstance(outcome, list):
+                    outcome = _joined(outcome, task)
                 if isinstance(outcome, Exception):
                     work.fail(outcome)
                     return []
@@ -64,3 +73,20 @@ def feed(work: Work, arrivals: Arrivals) -> list[ReadTask]:
     except Exception as error:  # whatever went wrong ends this partition and no other
         work.fail(told(error))
     return []
+
+
+def _joined(ranges: Ranges, task: ReadTask) -> Pieces:
+    """Of the segment that the ranges are of; it is read here where they do not make one.
+
+    Raises:
+        SnaprebuildError: as ``read_segment``.
+    """
+    try:
+        whole = join_ranges(ranges)
+    except ValueError as error:  # the index changed while the ranges were read, each by itself
+        log.warning("%s: read again: %s", task.path, error)
+    else:
+        if not isinstance(whole, WhyWhole):
+            return (whole,)
+        log.warning("%s: read again as a whole: %s", task.path, whole.value)
+    return read_segment(task)

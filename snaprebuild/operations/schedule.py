@@ -24,17 +24,33 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from formats.errors import FormatError
+from formats.offset_index import split_positions
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
+from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.storage.index_hints import read_positions_hint
 from snaprebuild.storage.local_store import LOCAL
-from snaprebuild.storage.store import FileIdentity, Store
+from snaprebuild.storage.store import FileIdentity, OpenBytes, Store
 
 if TYPE_CHECKING:
     from snaprebuild.operations.feed import Arrivals
 
-__all__ = ["Engine", "Job", "Pieces", "ReadTask", "Work", "default_jobs", "is_rotational", "read_segment", "run", "told"]
+__all__ = [
+    "Engine",
+    "Job",
+    "Pieces",
+    "ReadTask",
+    "Work",
+    "default_jobs",
+    "is_rotational",
+    "read_range",
+    "read_segment",
+    "run",
+    "told",
+]
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +145,24 @@ class Job(Protocol):
         ...
 
 
+@contextlib.contextmanager
+def _opened(task: ReadTask) -> Iterator[tuple[OpenBytes, np.ndarray | None]]:
+    """The segment of a task and the hint of its index.
+
+    Raises:
+        RefusedError: it is not the file that was listed, or the deadline has passed.
+        ReadFailedError: it cannot be opened.
+    """
+    with task.store.open_bytes(task.path, task.identity, task.deadline) as source:
+        found = source.identity
+        unchanged = (found.inode, found.etag) == (task.identity.inode, task.identity.etag) and (
+            found.size_bytes >= task.identity.size_bytes if task.is_last else found.size_bytes == task.identity.size_bytes
+        )
+        if not unchanged:
+            raise RefusedError("changed since it was listed (a broker is at work here): run again", path=task.path)
+        yield source, None if task.index_path is None else read_positions_hint(task.index_path, source.size_bytes, task.store)
+
+
 def read_segment(task: ReadTask) -> Pieces:
     """Reads one segment; runs in a worker.
 
@@ -139,19 +173,38 @@ def read_segment(task: ReadTask) -> Pieces:
         RefusedError: it is not the file that was listed, or the deadline has passed.
         SnaprebuildError: it cannot be read.
     """
-    with task.store.open_bytes(task.path, task.identity, task.deadline) as source:
-        found = source.identity
-        unchanged = (found.inode, found.etag) == (task.identity.inode, task.identity.etag) and (
-            found.size_bytes >= task.identity.size_bytes if task.is_last else found.size_bytes == task.identity.size_bytes
-        )
-        if not unchanged:
-            raise RefusedError("changed since it was listed (a broker is at work here): run again", path=task.path)
-        hint = None if task.index_path is None else read_positions_hint(task.index_path, source.size_bytes, task.store)
+    with _opened(task) as (source, hint):
         return summarise_pieces(
             source,
             task.base_offset,
             task.cuts,
             is_last=task.is_last,
+            check_crc=task.check_crc,
+            hint=hint,
+            with_statistics=task.with_statistics,
+            traced_producer=task.traced_producer,
+        )
+
+
+def read_range(task: ReadTask, number: int, ranges: int) -> RangeSummary | None:
+    """Reads one of ``ranges`` parts of a segment without cuts; whoever reads another part finds the same places to split at.
+
+    Returns:
+        For ``replay.segment_ranges.join_ranges``. None where there are fewer parts, as without an index.
+
+    Raises:
+        As ``read_segment``.
+    """
+    with _opened(task) as (source, hint):
+        starts = (0, *split_positions(hint, task.identity.size_bytes, -(-task.identity.size_bytes // ranges)))
+        if number >= len(starts):
+            return None
+        end = starts[number + 1] if number + 1 < len(starts) else None
+        return summarise_range(
+            source,
+            task.base_offset,
+            starts[number],
+            end,
             check_crc=task.check_crc,
             hint=hint,
             with_statistics=task.with_statistics,

@@ -16,7 +16,16 @@ from snaprebuild.replay.segment_facts import FACT_COLUMNS, NO_FACTS, SegmentFact
 from snaprebuild.replay.segment_statistics import STATISTICS_COLUMNS, SegmentStatistics, StatisticsOfBlocks
 from snaprebuild.replay.transactions import needed_closes
 
-__all__ = ["BLOCK_ROWS", "NOTHING", "SUMMARY_COLUMNS", "BatchContents", "CollectedContents", "contents_reader", "joined_contents"]
+__all__ = [
+    "BLOCK_ROWS",
+    "NOTHING",
+    "NO_ROWS",
+    "SUMMARY_COLUMNS",
+    "BatchContents",
+    "CollectedContents",
+    "contents_reader",
+    "joined_contents",
+]
 
 BLOCK_ROWS = 65_536
 """Batches that are summarised together: their effects are composed for each producer, which should be the lesser part."""

@@ -21,11 +21,13 @@ from pyspark.sql import DataFrame, SparkSession
 from formats.errors import FormatError
 from snaprebuild.errors import SnaprebuildError, StorageError
 from snaprebuild.operations.feed import Arrivals, Outcome
-from snaprebuild.operations.schedule import ReadTask, Work, read_segment, told
+from snaprebuild.operations.schedule import ReadTask, Work, read_range, read_segment, told
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.counts import Counts, Progress, counted
 from snaprebuild.spark.packing import pack, slots
+from snaprebuild.spark.read_rows import ReadRow, ranges_of
+from snaprebuild.spark.summary_rows import Row
 
 __all__ = ["SparkEngine"]
 
@@ -121,19 +123,18 @@ class SparkEngine:
                     frame.unpersist()
 
     def _read(self, wanted: dict[int, list[ReadTask]], counts: Counts) -> DataFrame:
-        tasks = [(number, task) for number, of_one in wanted.items() for task in of_one]
-        sizes = [task.identity.size_bytes for _, task in tasks]
-        count = self._task_count(sum(sizes), len(tasks))
-        slot_of = slots(count)
-        placed = pack(sizes, count)
-        table = read_rows.table_of([(slot_of[place], number, task) for place, (number, task) in zip(placed, tasks, strict=True)])
-        rows = data_frame(self.session, table).repartition(count, "slot")
-        return rows.mapInArrow(partial(_read_segments, counts=counts), ddl(summary_rows.SCHEMA))
-
-    def _task_count(self, size_bytes: int, items: int) -> int:
+        size_bytes = sum(task.identity.size_bytes for tasks in wanted.values() for task in tasks)
         cores = self.session.sparkContext.defaultParallelism
-        task_bytes = min(max(size_bytes // (TASKS_PER_CORE * cores), TASK_BYTES_MIN), TASK_BYTES_MAX)
-        return max(1, min(items, max(math.ceil(size_bytes / task_bytes), cores)))
+        target_bytes = min(max(size_bytes // (TASKS_PER_CORE * cores), TASK_BYTES_MIN), TASK_BYTES_MAX)
+        rows = [row for number, tasks in wanted.items() for task in tasks for row in ranges_of(number, task, target_bytes)]
+        tasks = max(1, min(len(rows), max(math.ceil(size_bytes / target_bytes), cores)))
+        slot_of = slots(tasks)
+        table = read_rows.table_of(rows, [slot_of[task] for task in pack([row.size_bytes for row in rows], tasks)])
+        return (
+            data_frame(self.session, table)
+            .repartition(tasks, "slot")
+            .mapInArrow(partial(_read_segments, counts=counts), ddl(summary_rows.SCHEMA))
+        )
 
     def _put_together(self, works: list[Work], numbers: list[int], read: list[DataFrame], counts: Counts) -> list[Any]:
         jobs = [row for number in numbers for row in summary_rows.rows_of_job(number, pickle.dumps(works[number].job()))]
@@ -172,14 +173,21 @@ class _Settings:
 def _read_segments(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
     """In a task: reads each segment that a row names."""
     for batch in batches:
-        for number, task in read_rows.tasks_of(batch):
-            try:
-                rows = list(summary_rows.rows_of_pieces(number, read_segment(task)))
-            except Exception as error:  # of this segment alone
-                rows = list(summary_rows.rows_of_error(number, task.base_offset, told(error)))
-            counts.add(segments=1, size_bytes=task.identity.size_bytes)
+        for row in read_rows.rows_of(batch):
+            rows = list(_read_row(row))
+            counts.add(segments=int(row.number == 0), size_bytes=row.size_bytes)
             for start in range(0, len(rows), ROWS_PER_BATCH):
                 yield summary_rows.table_of(rows[start : start + ROWS_PER_BATCH])
+
+
+def _read_row(row: ReadRow) -> Iterator[Row]:
+    try:
+        if row.ranges == 1:
+            yield from summary_rows.rows_of_pieces(row.partition, read_segment(row.task))
+        elif (part := read_range(row.task, row.number, row.ranges)) is not None:
+            yield from summary_rows.rows_of_range(row.partition, row.number, part)
+    except Exception as error:  # of this segment alone
+        yield from summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, told(error))
 
 
 def _carry_out(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:

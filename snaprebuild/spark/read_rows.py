@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
+from formats.limits import RANGES_MAX
 from snaprebuild.operations.schedule import ReadTask
-from snaprebuild.storage.store import FileIdentity, Store
+from snaprebuild.storage.store import FileIdentity
 
-__all__ = ["SCHEMA", "table_of", "tasks_of"]
+__all__ = ["SCHEMA", "ReadRow", "ranges_of", "rows_of", "table_of"]
 
 _PLAIN = {
     "path": pa.string(),
@@ -22,27 +24,67 @@ _PLAIN = {
 }
 _IDENTITY = {"size_bytes": pa.int64(), "mtime_ns": pa.int64(), "inode": pa.int64(), "etag": pa.string()}
 
-SCHEMA = pa.schema([("slot", pa.int64()), ("partition", pa.int32()), *_PLAIN.items(), *_IDENTITY.items(), ("store", pa.binary())])
-"""``slot`` leads to the task (``packing.slots``); the others are the number of the partition and those of ``ReadTask``."""
+SCHEMA = pa.schema(
+    [
+        ("slot", pa.int64()),
+        ("partition", pa.int32()),
+        ("number", pa.int32()),
+        ("ranges", pa.int32()),
+        *_PLAIN.items(),
+        *_IDENTITY.items(),
+        ("store", pa.binary()),
+    ]
+)
+"""``slot`` leads to the task (``packing.slots``); then the number of the partition, that of the range and how many its segment has, and
+those of ``ReadTask``."""
 
 
-def table_of(rows: list[tuple[int, int, ReadTask]]) -> pa.Table:
-    """Slot, number of the partition, and what is to be read."""
-    columns: dict[str, list[object]] = {"slot": [slot for slot, _, _ in rows], "partition": [number for _, number, _ in rows]}
-    columns |= {name: [getattr(task, name) for _, _, task in rows] for name in _PLAIN}
-    columns |= {name: [getattr(task.identity, name) for _, _, task in rows] for name in _IDENTITY}
-    stores: dict[Store, bytes] = {}
-    for _, _, task in rows:
-        if task.store not in stores:
-            stores[task.store] = pickle.dumps(task.store)
-    columns["store"] = [stores[task.store] for _, _, task in rows]
+@dataclass(frozen=True, slots=True)
+class ReadRow:
+    """A segment to read, or one of its ranges.
+
+    Attributes:
+        partition: number of its partition.
+        task: the segment.
+        number: of the range, from 0.
+        ranges: how many the segment is split into; 1 for the whole.
+    """
+
+    partition: int
+    task: ReadTask
+    number: int = 0
+    ranges: int = 1
+
+    @property
+    def size_bytes(self) -> int:
+        """To be read, nearly."""
+        return self.task.identity.size_bytes // self.ranges
+
+
+def ranges_of(partition: int, task: ReadTask, target_bytes: int) -> list[ReadRow]:
+    """The segment in ranges of at most about ``target_bytes``; with cuts, or without an index, it is not split."""
+    size = task.identity.size_bytes
+    ranges = 1 if task.cuts or task.index_path is None else min(max(-(-size // target_bytes), 1), RANGES_MAX)
+    return [ReadRow(partition, task, number, ranges) for number in range(ranges)]
+
+
+def table_of(rows: Sequence[ReadRow], slots: Sequence[int]) -> pa.Table:
+    """The rows, each with the slot that it goes to."""
+    tasks = [row.task for row in rows]
+    columns: dict[str, list[object]] = {"slot": list(slots)}
+    columns |= {name: [getattr(row, name) for row in rows] for name in ("partition", "number", "ranges")}
+    columns |= {name: [getattr(task, name) for task in tasks] for name in _PLAIN}
+    columns |= {name: [getattr(task.identity, name) for task in tasks] for name in _IDENTITY}
+    stores = {store: pickle.dumps(store) for store in {task.store for task in tasks}}
+    columns["store"] = [stores[task.store] for task in tasks]
     return pa.Table.from_pydict(columns, schema=SCHEMA)
 
 
-def tasks_of(batch: pa.RecordBatch) -> Iterator[tuple[int, ReadTask]]:
-    """Number of the partition, and what is to be read."""
+def rows_of(batch: pa.RecordBatch) -> Iterator[ReadRow]:
+    """And back."""
     for row in batch.to_pylist():
         identity = FileIdentity(**{name: row[name] for name in _IDENTITY})
         plain = {name: row[name] for name in _PLAIN if name != "cuts"}
         store = pickle.loads(row["store"])  # noqa: S301  settings and nothing else, from our own driver
-        yield row["partition"], ReadTask(**plain, cuts=tuple(row["cuts"]), identity=identity, store=store)
+        task = ReadTask(**plain, cuts=tuple(row["cuts"]), identity=identity, store=store)
+        yield ReadRow(row["partition"], task, row["number"], row["ranges"])

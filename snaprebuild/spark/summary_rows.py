@@ -22,10 +22,24 @@ from formats.errors import FormatError
 from snaprebuild import errors as own_errors
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.operations.feed import Outcome
+from snaprebuild.replay.batch_contents import NO_ROWS, BatchContents
 from snaprebuild.replay.segment_effect import COLUMNS, NO_CLOSES, SegmentEffect, TransactionCloses
-from snaprebuild.replay.segment_summary import NO_ROWS, SegmentSummary
+from snaprebuild.replay.segment_facts import SegmentFacts
+from snaprebuild.replay.segment_ranges import RangeSummary
+from snaprebuild.replay.segment_summary import SegmentSummary
 
-__all__ = ["KEYS", "PART_PRODUCERS", "SCHEMA", "outcomes", "rows_of_error", "rows_of_job", "rows_of_pieces", "table_of"]
+__all__ = [
+    "KEYS",
+    "PART_PRODUCERS",
+    "SCHEMA",
+    "Row",
+    "outcomes",
+    "rows_of_error",
+    "rows_of_job",
+    "rows_of_pieces",
+    "rows_of_range",
+    "table_of",
+]
 
 PART_PRODUCERS = 16_384
 """Producers of a row: some 1.3 MB."""
@@ -45,9 +59,12 @@ _CLOSES = {
 }
 _CLOSES = {column: (name, "?" if dtype == "b1" else dtype) for column, (name, dtype) in _CLOSES.items()}
 _BAD_CRC = ("bad_crc_position", "bad_crc_offset")
+_RANGE = ("start_bytes", "end_bytes", "source_bytes")
+_FACTS = tuple(field.name for field in fields(SegmentFacts) if field.name not in ("base_offset", "begins_with_magic_2", "bad_crc"))
+"""Facts of a range that have the name of one of a summary."""
 
 KEYS = ("partition", "base_offset", "piece", "part")
-"""Number of the partition, base offset of the segment (-1: the partition's own row), number of the piece, part of its producers."""
+"""Numbers of the partition, its segment by base offset (-1: the partition's own row), the piece or range, and the part of its producers."""
 
 SCHEMA = pa.schema(
     [
@@ -58,6 +75,8 @@ SCHEMA = pa.schema(
         ("job", pa.binary()),
         ("error", pa.string()),
         *((name, pa.int64()) for name in _NUMBERS),
+        *((name, pa.int64()) for name in _RANGE),
+        ("begins_with_magic_2", pa.bool_()),
         ("tail_kind", pa.string()),
         ("tail_position_bytes", pa.int64()),
         ("tail_error", pa.string()),
@@ -65,7 +84,8 @@ SCHEMA = pa.schema(
         *((column, pa.list_(_ARROW[dtype])) for column, (_, dtype) in (_EFFECT | _CLOSES).items()),
     ]
 )
-"""A row is one of three: the partition itself (``job``), the error that its segment ended with (``error``), or a part of a summary."""
+"""A row is one of four: the partition itself (``job``), the error that its segment ended with (``error``), or a part of the summary of a
+piece, or of a range (``start_bytes``)."""
 
 Row = dict[str, Any]
 
@@ -75,28 +95,45 @@ def rows_of_job(partition: int, job: bytes) -> Iterator[Row]:
     yield {"partition": partition, "base_offset": -1, "piece": 0, "part": 0, "job": job}
 
 
-def rows_of_error(partition: int, base_offset: int, error: SnaprebuildError | FormatError) -> Iterator[Row]:
-    """The row of a segment that could not be read."""
-    yield {"partition": partition, "base_offset": base_offset, "piece": 0, "part": 0, "error": _error_text(error)}
+def rows_of_error(partition: int, base_offset: int, number: int, error: SnaprebuildError | FormatError) -> Iterator[Row]:
+    """The row of a segment, or of a range of it, that could not be read."""
+    yield {"partition": partition, "base_offset": base_offset, "piece": number, "part": 0, "error": _error_text(error)}
 
 
 def rows_of_pieces(partition: int, pieces: Iterable[SegmentSummary]) -> Iterator[Row]:
     """The rows of a segment that was read."""
     for number, summary in enumerate(pieces):
-        row: Row = {"partition": partition, "base_offset": summary.base_offset, "piece": number, "part": 0}
-        row |= {name: getattr(summary, name) for name in _NUMBERS}
-        row["tail_kind"], row["tail_position_bytes"] = summary.tail.kind.value, summary.tail.position_bytes
-        row["tail_error"] = None if summary.tail.error is None else _error_text(summary.tail.error)
-        bad = np.array(summary.bad_crc, dtype=np.int64).reshape(-1, 2)
-        row |= {name: bad[:, column] for column, name in enumerate(_BAD_CRC)}
-        row |= {column: getattr(summary.effect.closes, name) for column, (name, _) in _CLOSES.items()}
-        effect = summary.effect
-        row |= {column: getattr(effect, name)[:PART_PRODUCERS] for column, (name, _) in _EFFECT.items()}
-        yield row
-        for part, start in enumerate(range(PART_PRODUCERS, len(effect), PART_PRODUCERS), 1):
-            more: Row = {"partition": partition, "base_offset": summary.base_offset, "piece": number, "part": part}
-            more |= {column: getattr(effect, name)[start : start + PART_PRODUCERS] for column, (name, _) in _EFFECT.items()}
-            yield more
+        keys = {"partition": partition, "base_offset": summary.base_offset, "piece": number}
+        numbers = {name: getattr(summary, name) for name in _NUMBERS}
+        yield from _rows_of(keys, numbers | _tail_row(summary.tail) | _bad_crc_row(summary.bad_crc), summary.effect)
+
+
+def rows_of_range(partition: int, number: int, part: RangeSummary) -> Iterator[Row]:
+    """The rows of a range of a segment that was read."""
+    keys = {"partition": partition, "base_offset": part.base_offset, "piece": number}
+    facts = part.contents.facts
+    numbers = {name: getattr(facts, name) for name in _FACTS} | {name: getattr(part, name) for name in _RANGE}
+    numbers |= {"first_offset": facts.base_offset, "begins_with_magic_2": facts.begins_with_magic_2}
+    numbers |= {"commits_left_out": part.contents.commits_left_out, "bytes_read": part.bytes_read}
+    yield from _rows_of(keys, numbers | _tail_row(part.tail) | _bad_crc_row(facts.bad_crc), part.contents.effect)
+
+
+def _tail_row(tail: Tail) -> Row:
+    error = None if tail.error is None else _error_text(tail.error)
+    return {"tail_kind": tail.kind.value, "tail_position_bytes": tail.position_bytes, "tail_error": error}
+
+
+def _bad_crc_row(bad_crc: tuple[tuple[int, int], ...]) -> Row:
+    bad = np.array(bad_crc, dtype=np.int64).reshape(-1, 2)
+    return {name: bad[:, column] for column, name in enumerate(_BAD_CRC)}
+
+
+def _rows_of(keys: Row, facts: Row, effect: SegmentEffect) -> Iterator[Row]:
+    """The first row has the facts and the closed transactions, all of them their producers."""
+    facts |= {column: getattr(effect.closes, name) for column, (name, _) in _CLOSES.items()}
+    for part, start in enumerate(range(0, max(len(effect), 1), PART_PRODUCERS)):
+        rows = {column: getattr(effect, name)[start : start + PART_PRODUCERS] for column, (name, _) in _EFFECT.items()}
+        yield keys | {"part": part} | (facts if part == 0 else {}) | rows
 
 
 def table_of(rows: list[Row]) -> pa.RecordBatch:
@@ -125,14 +162,18 @@ def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, byte
 
 def _outcome(base_offset: int, rows: Iterator[Row]) -> bytes | Outcome:
     pieces: list[SegmentSummary] = []
+    ranges: list[RangeSummary] = []
     for _, parts in groupby(rows, key=lambda row: row["piece"]):
         first, *more = parts
         if first["job"] is not None:
             return bytes(first["job"])
         if first["error"] is not None:
             return _error_of_text(first["error"])
-        pieces.append(_summary(base_offset, first, more))
-    return tuple(pieces)
+        if first["start_bytes"] is None:
+            pieces.append(_summary(base_offset, first, more))
+        else:
+            ranges.append(_range(base_offset, first, more))
+    return ranges or tuple(pieces)
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
@@ -150,20 +191,45 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
 
 
 def _summary(base_offset: int, first: Row, more: list[Row]) -> SegmentSummary:
+    return SegmentSummary(
+        base_offset=base_offset,
+        effect=_effect(first, more),
+        tail=_tail(first),
+        bad_crc=_bad_crc(first),
+        traced=NO_ROWS,
+        **{name: first[name] for name in _NUMBERS},
+    )
+
+
+def _range(base_offset: int, first: Row, more: list[Row]) -> RangeSummary:
+    facts = SegmentFacts(
+        base_offset=first["first_offset"],
+        begins_with_magic_2=first["begins_with_magic_2"],
+        bad_crc=_bad_crc(first),
+        **{name: first[name] for name in _FACTS},
+    )
+    contents = BatchContents(facts, _effect(first, more), first["commits_left_out"])
+    return RangeSummary(
+        base_offset, contents=contents, tail=_tail(first), bytes_read=first["bytes_read"], **{name: first[name] for name in _RANGE}
+    )
+
+
+def _effect(first: Row, more: list[Row]) -> SegmentEffect:
     columns = {}
     for column, (name, dtype) in _EFFECT.items():
         columns[name] = np.concatenate([row[column] for row in (first, *more)]).astype(dtype)
     closes = TransactionCloses(**{name: first[column].astype(dtype) for column, (name, dtype) in _CLOSES.items()})
-    tail_error = None if first["tail_error"] is None else _error_of_text(first["tail_error"])
-    assert not isinstance(tail_error, SnaprebuildError)
-    return SegmentSummary(
-        base_offset=base_offset,
-        effect=SegmentEffect(**columns, closes=closes),
-        tail=Tail(TailKind(first["tail_kind"]), first["tail_position_bytes"], tail_error),
-        bad_crc=tuple(zip(*(first[name].tolist() for name in _BAD_CRC), strict=True)),
-        traced=NO_ROWS,
-        **{name: first[name] for name in _NUMBERS},
-    )
+    return SegmentEffect(**columns, closes=closes)
+
+
+def _tail(row: Row) -> Tail:
+    error = None if row["tail_error"] is None else _error_of_text(row["tail_error"])
+    assert not isinstance(error, SnaprebuildError)
+    return Tail(TailKind(row["tail_kind"]), row["tail_position_bytes"], error)
+
+
+def _bad_crc(row: Row) -> tuple[tuple[int, int], ...]:
+    return tuple(zip(*(row[name].tolist() for name in _BAD_CRC), strict=True))
 
 
 def _error_text(error: SnaprebuildError | FormatError) -> str:
