@@ -135,7 +135,7 @@ def cases(draw: DrawFn) -> tuple[bytes, int, list[int], int, dict[str, bool | in
 def test_any_segment_split_anywhere() -> None:
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=4 * settings().max_examples)
+    @settings(max_examples=2 * settings().max_examples)
     @given(cases())
     def holds(case: tuple[bytes, int, list[int], int, dict[str, bool | int | None]]) -> None:
         data, base, positions, block_bytes, options = case
