@@ -107,6 +107,8 @@ def test_the_limit_of_the_brokers_configuration(tmp_path: Path) -> None:
     run = in_json("transactions", "--server-properties", properties, "--as-of", LAST_MS)
     assert (run.exit_code, run.document["late_ms"]) == (0, 360_000)
     assert in_json("transactions", "--server-properties", properties, "--late-ms", 7).document["late_ms"] == 7
+    properties.write_text(f"log.dirs={logs}\n")
+    assert in_json("transactions", "--server-properties", properties, "--as-of", LAST_MS).document["late_ms"] == 1_200_000
     properties.write_text(f"log.dirs={logs}\ntransaction.max.timeout.ms=soon\n")
     run = snaprebuild("transactions", "--server-properties", properties)
     assert run.exit_code == 2
