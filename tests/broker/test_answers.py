@@ -27,7 +27,13 @@ LOGS = 60
 UNKNOWN = 999_999
 
 
-@pytest.fixture(scope="module", params=[KAFKA_VERSION, *OTHER_VERSIONS])
+BEFORE_THE_LAST_CHANGE = "4.0.0"
+"""Its classes take what those of 4.1 refuse."""
+BEFORE_3 = ("2.4.1", "2.5.1", "2.7.2")
+"""The last that refuses unknown producers, the first that takes them, the first with the newer exception."""
+
+
+@pytest.fixture(scope="module", params=[KAFKA_VERSION, BEFORE_THE_LAST_CHANGE, *OTHER_VERSIONS])
 def versioned(request: pytest.FixtureRequest) -> Iterator[Oracle]:
     with Oracle(request.param) as running:
         yield running
@@ -81,15 +87,19 @@ def in_words(answer: BrokerAnswer) -> str:
     return answer.answer.value if answer.first_offset is None else f"{answer.answer.value} {answer.first_offset}"
 
 
+def memories_of(trace: ProducerTrace) -> tuple[ProducerMemory | None, ProducerMemory | None]:
+    """While the broker runs, and after a start."""
+    return trace.memory, None if trace.entry is None else ProducerMemory.loaded(trace.entry)
+
+
 def compare(oracle: Oracle, log: bytes, end_offset: int, producer_id: int, rng: random.Random) -> list[list[Answer]]:
     """Our answers while it runs and after a start, which are those of Kafka."""
     major, minor = map(int, oracle.version.split(".")[:2])
     trace = trace_of(log, producer_id)
-    memories = (trace.memory, None if trace.entry is None else ProducerMemory.loaded(trace.entry))
     attempts = attempts_on(trace.memory, rng, bumps=major >= 4)
     batches = [(bytes_of(producer_id, end_offset, each), each.bumps_epochs) for each in attempts]
     told = []
-    for memory, reload in zip(memories, (False, True), strict=True):
+    for memory, reload in zip(memories_of(trace), (False, True), strict=True):
         ours = [answer_to(memory, attempt, (major, minor)) for attempt in attempts]
         theirs = oracle.answers(log, batches, reload=reload)
         wrong = [each for each in zip(attempts, map(in_words, ours), theirs, strict=True) if each[1] != each[2]]
@@ -118,6 +128,36 @@ def test_answers_are_those_of_kafka(versioned: Oracle) -> None:
     }
     assert {answer for answer, count in reached.items() if count >= 20} == expected
     assert differ_after_a_start >= LOGS // 4
+
+
+@pytest.mark.parametrize("version", BEFORE_3)
+def test_answers_are_those_of_kafka_before_3(version: str, tmp_path: Path) -> None:
+    major, minor = map(int, version.split(".")[:2])
+    asked, ours = [], []
+    for seed in range(LOGS // 3):
+        rng = random.Random(seed)
+        broker = SimulatedBroker(seed, 3)
+        log = b"".join(segment.data for segment in broker.segments)
+        for producer_id in [*rng.sample(sorted(broker.whole.entries), min(3, len(broker.whole.entries))), UNKNOWN]:
+            trace = trace_of(log, producer_id)
+            attempts = attempts_on(trace.memory, rng, bumps=False)
+            for word, memory in zip(("log", "reload"), memories_of(trace), strict=True):
+                asked += [
+                    f"{word} {log.hex()}",
+                    *(f"batch {bytes_of(producer_id, broker.end_offset, each).hex()}" for each in attempts),
+                ]
+                ours += [(in_words(answer_to(memory, each, (major, minor))), seed, memory, each) for each in attempts]
+    command = ["java", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", kafka_classpath(version)]
+    command += [str(JAVA_SOURCES / "LeaderBefore3.java"), str(tmp_path)]
+    done = subprocess.run(command, input="\n".join(asked), capture_output=True, text=True, check=True, timeout=120)
+    theirs = done.stdout.splitlines()
+    wrong = [(*each, answer) for each, answer in zip(ours, theirs, strict=True) if each[0] != answer]
+    assert not wrong, wrong[:3]
+    reached = Counter(answer.split()[0] for answer in theirs)
+    fenced = "ProducerFencedException" if (major, minor) < (2, 7) else "InvalidProducerEpochException"
+    expected = {"accepted", "duplicate", "OutOfOrderSequenceException", "InvalidTxnStateException", fenced}
+    expected |= {"UnknownProducerIdException"} if (major, minor) < (2, 5) else set()
+    assert {answer for answer, count in reached.items() if count >= 20} == expected
 
 
 @pytest.mark.parametrize("records", [1, 4])

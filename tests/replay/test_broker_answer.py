@@ -1,6 +1,6 @@
 """What brokers answer, case by case: as Kafka's classes of 4.3.1 did when they were asked, and as the sources of older ones say.
 
-``tests/broker/test_answers.py`` asks the classes of 3.9.2 and 4.3.1 again, about many more.
+``tests/broker/test_answers.py`` asks the classes of versions from 2.4 to 4.3 again, about many more.
 """
 
 from __future__ import annotations
