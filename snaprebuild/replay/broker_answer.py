@@ -155,7 +155,7 @@ def _sequence_fault(memory: ProducerMemory, attempt: Attempt, version: Version) 
     """``ProducerAppendInfo.checkSequence``."""
     sequence = attempt.base_sequence
     is_first = sequence == 0
-    if attempt.bumps_epochs and version >= _EPOCH_BUMP and memory.txn_first_offset is None and not memory.batches and not is_first:
+    if attempt.bumps_epochs and version >= _EPOCH_BUMP and not memory.batches and not is_first:
         return BrokerAnswer(Answer.OUT_OF_ORDER_SEQUENCE, "knows no batch of it: a producer of version 2 has to begin with 0")
     if attempt.epoch != memory.epoch:
         if is_first or (memory.epoch == -1 and version >= _ACCEPTS_UNKNOWN):

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_broker import Client, SimulatedBroker
-from strategies import GeneratedLog, LogBatch, cuts_of, logs
+from strategies import CONTROL, TRANSACTIONAL, GeneratedLog, LogBatch, batch_of, cuts_of, header_of, logs
 
 from formats.batch_headers import BytesSegment
 from formats.producer_snapshot import ProducerEntry
 from snaprebuild.replay.broker_answer import BATCHES_IN_MEMORY
 from snaprebuild.replay.producer_state import (
     DataBatch,
+    EmptyControlBatch,
     InvalidTransactionStateError,
     Marker,
     ProducerBatch,
@@ -160,6 +161,25 @@ def test_a_long_transaction_is_traced_to_its_first_batch(closed_first: bool, cut
     log = GeneratedLog(tuple(batches))
     check(log, cuts, 7, 1 << 20, Counter())
     assert trace_of(log.segments(cuts), 7, 1 << 20).set_by["current_txn_first_offset"].base_offset == first
+
+
+@pytest.mark.parametrize("cuts", [[], [2], [1, 2, 6]])
+def test_an_epoch_that_leaves_and_returns(cuts: list[int]) -> None:
+    """No client does this. The batch that brought it back counts, though the first one of the log had the same."""
+    client = Client(7, is_transactional=False)
+    batches = []
+    for at, client.epoch in enumerate((5, 3, *[5] * 8)):
+        batches.append(client.data(at, 1, 10 + at))
+    log = GeneratedLog(tuple(batches))
+    check(log, cuts, 7, 1 << 20, Counter())
+    assert trace_of(log.segments(cuts), 7, 1 << 20).set_by["epoch"].base_offset == 2
+
+
+def test_a_marker_that_was_compacted_away_makes_an_entry_of_nothing() -> None:
+    header = header_of(0, attributes=CONTROL | TRANSACTIONAL, producer_id=7, producer_epoch=2, record_count=0)
+    log = GeneratedLog((batch_of(header, b"", EmptyControlBatch(7)),))
+    check(log, [], 7, 1 << 20, Counter())
+    assert trace_of([log], 7, 1 << 20).entry == ProducerEntry(7)
 
 
 def test_what_is_kept_may_be_joined_and_cut_down_again() -> None:
