@@ -324,8 +324,8 @@ def _first_batches(directory: PartitionDir, first_offsets: Iterable[int]) -> dic
         hint_path = directory.file_path(offset_index_file_name(segment.base_offset)) if segment.offset_index else None
         with SegmentFile(directory.file_path(segment.log.name)) as source:
             hint = None if hint_path is None else read_positions_hint(hint_path, source.size_bytes)
-            for block in HeaderReader(source, hint=hint, columns=("base_offset", "max_timestamp", "magic")):
-                for row in np.flatnonzero(np.isin(block.column("base_offset"), offsets) & (block.column("magic") == 2)).tolist():
+            for block in HeaderReader(source, hint=hint, columns=("base_offset", "max_timestamp")):
+                for row in np.flatnonzero(np.isin(block.column("base_offset"), offsets)).tolist():
                     timestamp = int(block.column("max_timestamp")[row])
                     found[int(block.column("base_offset")[row])] = (int(block.position_bytes[row]), timestamp)
                 if all(offset in found for offset in offsets):

@@ -145,6 +145,29 @@ def test_an_expired_producer_is_forgotten() -> None:
     assert not asked(MIXED, 1, "--as-of", "2200-01-01", "--expiration-ms", 2**62).partition("mixed-0")["is_expired"]
 
 
+def test_an_expired_idempotent_producer_has_no_transaction_version() -> None:
+    assert set(answers(asked(MIXED, 1, "--as-of", "2200-01-01")).values()) == {("accepted", "accepted")}
+
+
+def test_the_last_epoch_has_no_new_one(tmp_path: Path) -> None:
+    data = batch(0, producer_id=7, epoch=2**15 - 1, timestamp=10)
+    directory = write_partition(tmp_path / "t-0", {0: data})
+    for version, fenced in (("2.6", "ProducerFencedException"), ("2.7", "InvalidProducerEpochException")):
+        assert answers(asked(directory, 7, "--as-of", "0", "--broker-version", version)) == {
+            "the next one": ("accepted", "accepted"),
+            "the last one again": ("duplicate", "duplicate"),
+            "one after a gap": ("OutOfOrderSequenceException", "OutOfOrderSequenceException"),
+            "the first of an older epoch": (fenced, fenced),
+        }
+
+
+def test_what_a_group_coordinator_writes_has_no_sequence(tmp_path: Path) -> None:
+    data = batch(0, producer_id=7, sequence=-1, attributes=TRANSACTIONAL, timestamp=10)
+    run = asked(write_partition(tmp_path / "__consumer_offsets-0", {0: data}), 7, "--as-of", "0")
+    (answered,) = run.document["partitions"][0]["answers"]
+    assert (answered["batch"], answered["sequence"], answered["running"]["answer"]) == ("the next one", -1, "accepted")
+
+
 DAY_MS = 86_400_000
 
 

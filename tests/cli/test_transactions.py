@@ -60,6 +60,16 @@ def test_what_is_open_is_what_kafka_left_open(fixture: str) -> None:
     assert tree(FIXTURES / fixture) == before
 
 
+def test_in_a_compacted_topic_no_marker_is_called_empty() -> None:
+    """The cleaner took the batches of most transactions, and left markers."""
+    (fixture,) = fixtures_of("kafka27-compacted")
+    expected = fold(fixture)
+    told = in_json("transactions", "fixtures/kafka27-compacted").partition(fixture.partition)["counts"]
+    unexplained = expected["markers"] - expected["committed"] - expected["aborted"]
+    assert (told["empty"], told["unknown"]) == (0, unexplained)
+    assert unexplained > 0
+
+
 def test_damaged_logs_and_those_of_a_follower(tmp_path: Path) -> None:
     run = in_json("transactions", "fixtures/damaged")
     assert run.exit_code == 4
