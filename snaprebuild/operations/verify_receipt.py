@@ -108,6 +108,7 @@ class _Partition:
         self._in_place = in_place
         self._is_there = os.path.isdir(partition.target)
         self._origins: dict[int, SnapshotOrigin] | None = None
+        self._after_crash: dict[int, SnapshotOrigin] = {}
         self._log_end: int | None = None
         self._source: PartitionSource | None = None
         if not in_place:
@@ -115,6 +116,9 @@ class _Partition:
         if partition.log is not None:
             log = replace(partition.log, snapshots={**partition.log.snapshots, **dict.fromkeys(offsets, True)})
             self._origins = dict(broker_start(log).after)
+            # A later start may follow a crash; a clean stop had flushed everything.
+            crashed = replace(log, is_clean=False, recovery_point=log.log_end if log.is_clean else log.recovery_point)
+            self._after_crash = dict(broker_start(crashed).after)
         if self._is_there:
             self._look(partition.target, findings)
 
@@ -154,4 +158,6 @@ class _Partition:
             return "the start of the broker rebuilds it from its own replay; `verify PATH` judges it", True
         if origin is SnapshotOrigin.EMPTY:
             return "the start of the broker writes an empty one", False
+        if self._after_crash.get(offset) is SnapshotOrigin.REBUILT:
+            return "a start after an unclean stop rebuilds it from the broker's own replay; `verify PATH` judges it", True
         return "a broker had no reason to write it; `verify PATH` judges what is there", False
