@@ -274,7 +274,7 @@ def rebuild(
             result = carry_out(made, jobs=jobs, dry_run=dry_run, receipt=kept, progress=progress)
     except BaseException:
         if kept is not None and kept.is_there:
-            typer.echo(f"receipt of what was written: {shown(kept.path)}", err=True)
+            typer.echo(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)", err=True)
         raise
     leave(
         lambda: rebuild_document(result),

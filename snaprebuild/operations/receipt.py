@@ -11,6 +11,7 @@ import contextlib
 import datetime
 import errno
 import json
+import logging
 import os
 import re
 import secrets
@@ -32,6 +33,8 @@ from snaprebuild.storage.journal_file import JournalFile, check_journal_place
 from snaprebuild.storage.regular_file import open_regular_file
 
 __all__ = ["PartitionReceipt", "Receipt", "WrittenFile", "WrittenReceipt", "default_receipt_path", "load_receipt"]
+
+log = logging.getLogger(__name__)
 
 SCHEMA = "snaprebuild.receipt/1"
 
@@ -159,6 +162,7 @@ class Receipt:
         with self._opening:
             if self._journal is None:
                 self._journal = JournalFile(self.path, _line(_header(self._plan)))
+                log.info("receipt: %s", self.path)
             if number not in self._told:
                 self._journal.append(_line(_partition_line(number, partition)), sync=False)
                 self._told.add(number)
