@@ -1,7 +1,7 @@
 """Runs the command again and again, each time in a fork that dies before its n-th call that changes something.
 
-Reads lines of JSON from stdin, ``[n, arguments...]``; answers each with the exit code, -9 where it died. One process that has loaded all once
-makes it cheap to kill a run at every point.
+Reads lines of JSON from stdin, ``[n, arguments...]``; answers each with the exit code, -9 where it died. One process that has loaded all
+once makes it cheap to kill a run at every point.
 """
 
 from __future__ import annotations
