@@ -397,12 +397,15 @@ assert not {{"typer", "rich", "click", "boto3"}} & {{name.split(".")[0] for name
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def uploader(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, REPOSITORY / "scripts" / "upload-segments", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
+
+
 def test_the_example_uploader(tmp_path: Path) -> None:
     mixed, target = copy_of("kafka27-mixed", tmp_path) / "mixed-0", tmp_path / "tier"
-    command = [sys.executable, REPOSITORY / "scripts" / "upload-segments", mixed, target]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    )
+    done = uploader(mixed, target, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     segments = sorted(mixed.glob("*.log"))
     assert done.stdout.count("rebuilt, EXACT") == 12
@@ -413,12 +416,11 @@ def test_the_example_uploader(tmp_path: Path) -> None:
         assert entries_in((target / f"{segment.stem}.snapshot").read_bytes()) == expected[int(following.stem)]
     assert len(list(target.iterdir())) == 2 * (len(segments) - 1)
     flip(mixed / f"{2181:020d}.log", 61 + 20)
-    again = subprocess.run(
-        [*command[:-1], tmp_path / "again"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        check=False,
-    )
+    again = uploader(mixed, tmp_path / "again", cwd=tmp_path)
+    assert (again.returncode, again.stdout.count("\n")) == (1, 4)
     assert "00000000000000002181.log: not uploaded: " in again.stderr
-    assert again.stdout.count("\n") == 4
+    assert len(list((tmp_path / "again").iterdir())) == 2 * 4
+    for wrong in ((), (mixed,), (tmp_path / "nowhere", target)):
+        asked = uploader(*wrong, cwd=tmp_path)
+        assert (asked.returncode, asked.stdout) == (1, "")
+        assert "usage: upload-segments" in asked.stderr
