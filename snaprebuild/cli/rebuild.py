@@ -262,7 +262,7 @@ def rebuild(
     from snaprebuild.operations.saved_plan import load_plan
 
     check_paths(None, plan=plan)
-    begin(verbose, {"--report": report, "--receipt": receipt}, plan)
+    begin(verbose, {"--report": report, "--receipt": receipt}, plan=plan)
     if plan is not None and asked != Asked():
         raise UsageError(
             "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs and options of the output go with it"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import errno
 import json
 import logging
 import os
@@ -30,7 +29,8 @@ from snaprebuild.replay.broker_start import LoadedLog
 from snaprebuild.storage.atomic_file import aside_name
 from snaprebuild.storage.fingerprint import Fingerprint
 from snaprebuild.storage.journal_file import JournalFile, check_journal_place
-from snaprebuild.storage.regular_file import open_regular_file
+from snaprebuild.storage.log_dir import read_log_dir
+from snaprebuild.storage.regular_file import open_named_file
 
 __all__ = ["PartitionReceipt", "Receipt", "WrittenFile", "WrittenReceipt", "default_receipt_path", "load_receipt"]
 
@@ -271,6 +271,16 @@ class WrittenReceipt:
     partitions: dict[int, PartitionReceipt] = field(default_factory=dict)
     files: list[WrittenFile] = field(default_factory=list)
 
+    def why_not_here(self, target: str) -> str | None:
+        """Why a directory that is not there need not have been deleted; None where it was, with the files in it.
+
+        Args:
+            target: of the files of a partition.
+        """
+        if not self.in_place or read_log_dir(os.path.dirname(target)).is_broker_directory:
+            return None
+        return "its log directory is not there either: another machine, or a volume that is not mounted"
+
 
 def load_receipt(path: str) -> WrittenReceipt:
     """Reads a receipt. Half a line at its end is what a killed run leaves, and is passed over.
@@ -279,14 +289,8 @@ def load_receipt(path: str) -> WrittenReceipt:
         UsageError: no such file, or no receipt; the line is named.
         ReadFailedError: it cannot be read.
     """
-    try:
-        fd, _ = open_regular_file(path)
-    except ReadFailedError as error:
-        if error.errno == errno.ENOENT:
-            raise UsageError("does not exist", path=path) from None
-        raise
     reading = _Reading(path)
-    with os.fdopen(fd, "rb") as file:
+    with open_named_file(path) as file:
         number = 0
         try:
             while line := file.readline(LINE_BYTES_MAX):

@@ -216,7 +216,7 @@ def remove_file(
     Args:
         directory: path of the directory, or a descriptor of it that is open for reading.
         name: the file's name inside the directory.
-        is_meant: looks at the open file, whose name leads to it for certain at that moment.
+        is_meant: looks at the open file; that the name still leads to it is made sure of behind that.
         calls: the system calls.
 
     Returns:
@@ -370,8 +370,9 @@ def _is_unlinked(place: _Place, temporary_name: str, is_meant: Callable[[int], b
     fd = place.calls.open(temporary_name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place.fd)
     try:
         place.calls.lock(fd)
-        # Whoever held the lock a moment ago may have removed this very file, and the name may lead to a newer one.
-        if not place.leads_to(temporary_name, fd) or not is_meant(fd):
+        # Whoever held the lock a moment ago may have removed this very file, and the name may lead to a newer one. Asked last, because
+        # somebody without locks may put another file there while this one is looked at.
+        if not is_meant(fd) or not place.leads_to(temporary_name, fd):
             return False
         place.calls.unlink(temporary_name, dir_fd=place.fd)
         return True

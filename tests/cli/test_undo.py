@@ -32,11 +32,13 @@ from log_dirs import (
 )
 from manifests import FIXTURES, REPOSITORY
 
-from snaprebuild.errors import UsageError
+from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.receipt import default_receipt_path, load_receipt
 from snaprebuild.operations.undo import undo
+from snaprebuild.storage.broker_lock import HeldLock
 from snaprebuild.storage.file_calls import FileCalls
+from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_of
 
 BUNDLED = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
 
@@ -253,6 +255,90 @@ def test_a_link_on_the_way_is_not_followed(tmp_path: Path) -> None:
     assert tree(tmp_path / "mixed-0") == before
 
 
+def test_what_is_not_mounted_is_not_gone(tmp_path: Path) -> None:
+    """That a partition was deleted tells its log directory; where that is not there, nothing is known."""
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    (logs / "mixed-0").rename(tmp_path / "deleted")
+    assert in_json("undo", receipt, "--dry-run").document["totals"] == {"would_remove": 2, "absent": 12}
+    logs.rename(tmp_path / "elsewhere")
+    for mount_point in (False, True):
+        if mount_point:
+            logs.mkdir()
+        run = in_json("undo", receipt)
+        assert (run.exit_code, run.document["totals"]) == (1, {"left": 14})
+        assert "a volume that is not mounted" in run.messages("left-alone")
+        told = snaprebuild("verify", "--receipt", receipt, "--output", "json")
+        assert (told.exit_code, told.codes) == (1, {"lost-snapshot": 14})
+
+
+def test_a_file_that_is_replaced_while_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    theirs = b"of somebody without a lock"
+
+    def replaced(fd: int, path: str) -> Fingerprint:
+        found = fingerprint_of(fd, path)
+        if path.endswith(snapshot_name(3)):
+            Path(f"{path}.new").write_bytes(theirs)
+            os.replace(f"{path}.new", path)
+        return found
+
+    monkeypatch.setattr("snaprebuild.operations.undo.fingerprint_of", replaced)
+    result = undo(load_receipt(str(receipt)))
+    assert {each.written.offset: each.action for each in result.files} == {1: "removed", 3: "left", 4: "removed"}
+    assert (logs / "t-0" / snapshot_name(3)).read_bytes() == theirs
+
+
+def test_a_lock_that_is_lost_ends_the_undo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that starts between two files; also before the temporary name of a run that was killed."""
+    logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    for offset in (3, 4):
+        os.link(logs / "t-0" / snapshot_name(offset), logs / "t-0" / f"{snapshot_name(offset)}.tmp")
+    calls = itertools.count()
+
+    def verify(self: HeldLock) -> None:
+        if next(calls) >= 1:
+            raise RefusedError("was removed or replaced while it was held", path=self.path)
+
+    monkeypatch.setattr(HeldLock, "verify", verify)
+    result = undo(load_receipt(str(receipt)))
+    assert {each.written.offset: each.action for each in result.files} == {1: "removed", 3: "left", 4: "left"}
+    assert [finding.code for finding in result.findings] == ["refused"]
+    assert exit_code_of(result.findings) == 3
+
+
+def test_a_device_that_fails_ends_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    stat = os.stat
+
+    def failing(path: Any, **options: Any) -> os.stat_result:
+        if path == snapshot_name(3):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return stat(path, **options)
+
+    monkeypatch.setattr("os.stat", failing)
+    result = undo(load_receipt(str(receipt)))
+    assert {each.written.offset: each.action for each in result.files} == {1: "removed", 3: "failed", 4: "removed"}
+    assert exit_code_of(result.findings) == 5
+
+
+def test_the_order_of_two_undos(tmp_path: Path) -> None:
+    """A run was stopped after it had set a snapshot aside, and the next one wrote its successor: two receipts, in any order."""
+    logs, first, second = one_partition(tmp_path), tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    before = tree(logs)
+    rebuilt(logs, first, "--set-aside")
+    for offset in (2, 3):
+        (logs / "t-0" / snapshot_name(offset)).unlink()
+    rebuilt(logs, second)
+    run = in_json("undo", first)
+    assert (run.exit_code, run.codes) == (1, {"left-alone": 3}), "two files of the other run, and the name that one of them takes"
+    assert [in_json("undo", each).exit_code for each in (second, first)] == [0, 0]
+    assert what_appeared(before, logs) == {".lock"}
+
+
 def set_aside_two(tmp_path: Path) -> tuple[Path, Path, dict[str, tuple[object, ...]]]:
     logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
     for offset in (7045, 8231):
@@ -289,6 +375,14 @@ def test_what_was_set_aside_stays_where_its_name_is_taken(tmp_path: Path) -> Non
     assert (logs / "mixed-0" / snapshot_name(8231)).read_bytes() == b"of a broker"
     assert aside.read_bytes() == b"changed"
     assert not (logs / "mixed-0" / snapshot_name(7045)).exists()
+
+
+def test_the_receipt_is_not_written_over(tmp_path: Path) -> None:
+    receipt = tmp_path / "receipt.jsonl"
+    receipt.write_text("")
+    run = snaprebuild("undo", receipt, "--report", receipt)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert "the receipt and --report name one file" in run.stderr
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]\n", '{"schema":"snaprebuild.receipt/2"}\n', "\xff\n"])
