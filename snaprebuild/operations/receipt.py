@@ -30,6 +30,7 @@ from snaprebuild.storage.atomic_file import aside_name
 from snaprebuild.storage.fingerprint import Fingerprint
 from snaprebuild.storage.journal_file import JournalFile, check_journal_place
 from snaprebuild.storage.log_dir import read_log_dir
+from snaprebuild.storage.partition_dir import FileIdentity
 from snaprebuild.storage.regular_file import open_named_file
 
 __all__ = ["PartitionReceipt", "Receipt", "WrittenFile", "WrittenReceipt", "default_receipt_path", "load_receipt"]
@@ -121,7 +122,7 @@ class Receipt:
         Raises:
             WriteFailedError, RefusedError: the receipt cannot be written, so that nothing may be.
         """
-        self._announce("set_aside", partition, offset, set_aside=aside, **asdict(found))
+        self._announce("set_aside", partition, offset, set_aside=aside, **_facts(found))
 
     def announce(self, partition: PartitionPlan, offset: int, snapshot_class: str, entries: int, made: Fingerprint) -> None:
         """Called when a snapshot is whole, and before it gets its name.
@@ -129,7 +130,7 @@ class Receipt:
         Raises:
             WriteFailedError, RefusedError: the receipt cannot be written, so that nothing may be.
         """
-        self._announce("write", partition, offset, **{"class": snapshot_class}, entries=entries, **asdict(made))
+        self._announce("write", partition, offset, **{"class": snapshot_class}, entries=entries, **_facts(made))
 
     def settle(self, partition: PartitionPlan, offset: int, error: SnaprebuildError | None = None) -> None:
         """What became of the last file that was announced at an offset. Not waited for, and no failure: without it, the file tells."""
@@ -169,9 +170,16 @@ class Receipt:
             return self._journal
 
 
-def _line(fields: dict[str, Any]) -> str:
-    # Without blanks, unlike plans and reports: ``small_file.check_place`` must not take it for one and replace it.
-    return json.dumps(fields, separators=(",", ":"))
+_line = json.JSONEncoder(separators=(",", ":")).encode
+"""Without blanks, unlike plans and reports: ``small_file.check_place`` must not take it for one and replace it."""
+
+
+def _facts(file: Fingerprint) -> dict[str, Any]:
+    return {"sha256": file.sha256, "size_bytes": file.size_bytes, "mtime_ns": file.mtime_ns}
+
+
+def _identity(file: FileIdentity) -> tuple[int, int, int]:
+    return file.size_bytes, file.mtime_ns, file.inode
 
 
 def _header(plan: Plan) -> dict[str, Any]:
@@ -199,9 +207,9 @@ def _partition_line(number: int, plan: PartitionPlan) -> dict[str, Any]:
         "clean_shutdown": source.log_dir.was_shut_down_cleanly,
         "recovery_point": source.recovery_point,
         "is_tiered": source.is_tiered,
-        "segments": [[each.base_offset, *asdict(each.log.identity).values()] for each in directory.segments],
+        "segments": [[each.base_offset, *_identity(each.log.identity)] for each in directory.segments],
         "without_index": [each.base_offset for each in directory.segments if each.offset_index is None],
-        "snapshots": [[offset, *asdict(listed.identity).values()] for offset, listed in directory.snapshots],
+        "snapshots": [[offset, *_identity(listed.identity)] for offset, listed in directory.snapshots],
     }
 
 
