@@ -344,14 +344,17 @@ def test_many_threads_and_partitions() -> None:
         if each.segments[0].snapshot_offset > 0
     }
 
-    def entries(one: tuple[PartitionFixture, SegmentFixture]) -> object:
+    def ensured(one: tuple[PartitionFixture, SegmentFixture]) -> tuple[object, ...]:
         each, segment = one
         after = points.get(each.directory)
-        return entries_in(ensure_snapshot(each.directory, segment.snapshot_offset, after=after, **options).data)  # type: ignore[arg-type]
+        found = ensure_snapshot(each.directory, segment.snapshot_offset, after=after, **options)  # type: ignore[arg-type]
+        return entries_in(found.data), found.snapshot_class, found.reasons
 
     random.Random(1).shuffle(wanted)
+    alone = list(map(ensured, wanted))
+    assert [entries for entries, *_ in alone] == [segment.entries for _, segment in wanted]
     with ThreadPoolExecutor(16) as threads:
-        assert list(threads.map(entries, wanted)) == [segment.entries for _, segment in wanted]
+        assert list(threads.map(ensured, wanted)) == alone
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,12 @@ from snaprebuild import __version__
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, SnaprebuildError, UsageError, WriteFailedError
 from snaprebuild.operations.plan import PartitionPlan, Plan
 from snaprebuild.replay.broker_start import LoadedLog
-from snaprebuild.storage.atomic_file import aside_name
 from snaprebuild.storage.fingerprint import Fingerprint
 from snaprebuild.storage.journal_file import JournalFile, check_journal_place
 from snaprebuild.storage.log_dir import read_log_dir
 from snaprebuild.storage.partition_dir import FileIdentity
 from snaprebuild.storage.regular_file import open_named_file
+from snaprebuild.storage.whole_file import aside_name
 
 __all__ = ["PartitionReceipt", "Receipt", "WrittenFile", "WrittenReceipt", "default_receipt_path", "load_receipt"]
 

@@ -25,10 +25,10 @@ from snaprebuild.errors import (
 )
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.receipt import WrittenFile, WrittenReceipt
-from snaprebuild.storage.atomic_file import remove_file, set_aside, sync_directory
 from snaprebuild.storage.broker_lock import HeldLock, hold, lock_holder
 from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_at, fingerprint_of
 from snaprebuild.storage.log_dir import read_log_dir
+from snaprebuild.storage.whole_file import remove_file, set_aside, sync_directory
 
 __all__ = ["UndoResult", "UndoneFile", "undo"]
 
