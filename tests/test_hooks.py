@@ -283,6 +283,24 @@ def test_damage_is_not_forgotten_on_the_way(tmp_path: Path) -> None:
         ensure_snapshot(mixed, 1662, as_of_ms=EARLY, after=after)
 
 
+def test_a_walk_from_the_snapshot_at_the_first_offset(tmp_path: Path) -> None:
+    """It is trusted because a later one confirms it; what the replay saw behind a boundary to learn that is not part of that boundary."""
+    directory = tmp_path / "t-0"
+    log = {0: batch(0, producer_id=9), **{base: batch(base, producer_id=7, sequence=base, payload_bytes=9) for base in range(1, 7)}}
+    write_partition(directory, log)
+    whole = {base: ensure_snapshot(directory, base, as_of_ms=EARLY).data for base in range(1, 7)}
+    for base in (2, 5):
+        (directory / snapshot_name(base)).write_bytes(whole[base])
+    for base in (0, 1):
+        (directory / f"{base:020d}.log").unlink()
+    flip(directory / f"{4:020d}.log", len(log[4]) - 2)
+    after = ensure_snapshot(directory, 3, as_of_ms=EARLY)
+    assert after.bytes_read == sum(len(log[base]) for base in (2, 3, 4))
+    onward = ensure_snapshot(directory, 4, as_of_ms=EARLY, after=after)
+    assert (onward.data, onward.snapshot_class, onward.bytes_read) == (whole[4], SnapshotClass.EXACT, len(log[3]))
+    assert {entry.producer_id for entry in entries_in(onward.data)} == {7, 9}
+
+
 # --- one code path ----------------------------------------------------------------------------------------------------------
 
 
@@ -322,6 +340,14 @@ def test_it_gives_what_rebuild_writes(fixture: str, replay_from: str, tmp_path: 
                 assert ensured.data == Path(boundary.path).read_bytes()
                 assert ensured.snapshot_class is boundary.snapshot_class
             compared += ensured.origin is Origin.REBUILT
+            if ensured.snapshot_class in (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE, SnapshotClass.UNPROVEN):
+                assert ensured.origin is Origin.ON_DISK or ensured.point is None, (
+                    "what a window lacks is settled for all of it at once"
+                )
+            if not ensured.bytes_read:
+                continue  # below a window
+            with pytest.raises(SnapshotRefusedError, match="the budget is"):
+                ensure_snapshot(directory, base, replay_from=replay_from, byte_budget=ensured.bytes_read - 1, **clock)  # type: ignore[arg-type]
     assert compared or fixture != "kafka27-mixed"
 
 

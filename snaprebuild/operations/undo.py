@@ -266,8 +266,8 @@ class _Undoing:
             set_aside(self._fd, aside, self._name)
         except AlreadyExistsError:
             return LEFT, f"its name is taken: it stays {aside}"
-        except RefusedError:
-            raise
+        except RefusedError as error:
+            return LEFT, error.message  # what was removed is told all the same; the next file, if any, ends the undo
         except SnaprebuildError as error:
             return FAILED, error.message
         return PUT_BACK, None

@@ -309,6 +309,26 @@ def test_a_lock_that_is_lost_ends_the_undo(tmp_path: Path, monkeypatch: pytest.M
     assert exit_code_of(result.findings) == 3
 
 
+def test_a_lock_that_is_lost_behind_a_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt, "--set-aside")
+    calls = itertools.count()
+
+    def verify(self: HeldLock) -> None:
+        if next(calls) >= 2:
+            raise RefusedError("was removed or replaced while it was held", path=self.path)
+
+    monkeypatch.setattr(HeldLock, "verify", verify)
+    result = undo(load_receipt(str(receipt)))
+    about = {each.written.offset: (each.action, each.aside_action) for each in result.files}
+    assert about == {1: ("removed", None), 2: ("removed", "left"), 3: ("left", None), 4: ("left", None)}
+    assert exit_code_of(result.findings) == 3
+    assert not (logs / "t-0" / snapshot_name(2)).exists()
+    monkeypatch.undo()
+    assert exit_code_of(undo(load_receipt(str(receipt))).findings) == 0
+    assert (logs / "t-0" / snapshot_name(2)).read_bytes() == b"torn"
+
+
 def test_a_device_that_fails_ends_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
     rebuilt(logs, receipt)
