@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
 
@@ -66,7 +67,7 @@ EXAMPLES = {
 """What a help ends with: commands that do something useful as they stand."""
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as of a process that the signal ended."""
+"""Exit code after Ctrl-C, as of a process that the signal ended; and after SIGTERM, which asks for the same."""
 
 INTERRUPTED_TEXT = (
     "snaprebuild: interrupted. What was written is whole; run the same command again for the rest, or plan again where a saved "
@@ -120,6 +121,8 @@ def main() -> None:
     """Entry point: runs the command; an error is printed as one line and becomes its exit code."""
     # A temporary file that a crash leaves behind must stay readable for the broker, whatever the umask of the caller is.
     os.umask(0o022)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     _open_standard_streams()
     try:
         code = app(prog_name="snaprebuild", standalone_mode=False)

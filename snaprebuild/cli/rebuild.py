@@ -262,7 +262,7 @@ def rebuild(
     from snaprebuild.operations.saved_plan import load_plan
 
     check_paths(None, plan=plan)
-    begin(verbose, {"--report": report, "--receipt": receipt}, plan)
+    begin(verbose, {"--report": report, "--receipt": receipt}, plan=plan)
     if plan is not None and asked != Asked():
         raise UsageError(
             "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs and options of the output go with it"
@@ -274,7 +274,7 @@ def rebuild(
             result = carry_out(made, jobs=jobs, dry_run=dry_run, receipt=kept, progress=progress)
     except BaseException:
         if kept is not None and kept.is_there:
-            typer.echo(f"receipt of what was written: {shown(kept.path)}", err=True)
+            typer.echo(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)", err=True)
         raise
     leave(
         lambda: rebuild_document(result),

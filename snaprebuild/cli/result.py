@@ -231,7 +231,7 @@ def _discard(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def begin(verbose: int, documents: Mapping[str, str | None], plan: str | None = None) -> None:
+def begin(verbose: int, documents: Mapping[str, str | None], **read: str | None) -> None:
     """What every verb does first: decisions (-v) and details (-vv) go to stderr, and its documents may stand where they are wanted.
 
     Asked before the work, because a refusal behind it would lose the result.
@@ -239,7 +239,7 @@ def begin(verbose: int, documents: Mapping[str, str | None], plan: str | None = 
     Args:
         verbose: count of -v.
         documents: paths of the report and the saved plan by their options, None for those that are not wanted.
-        plan: a saved plan that is read, which must not be written over.
+        read: files of ours that are read, None for those that are not given: they must not be written over.
 
     Raises:
         UsageError: there is no such directory, or two options name one file.
@@ -247,7 +247,7 @@ def begin(verbose: int, documents: Mapping[str, str | None], plan: str | None = 
     """
     from snaprebuild.storage.small_file import check_place
 
-    taken = {} if plan is None else {os.path.realpath(plan): "--plan"}
+    taken = {os.path.realpath(path): f"the {name}" for name, path in read.items() if path is not None}
     for option, path in documents.items():
         if path is None:
             continue

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import errno
 import json
+import logging
 import os
 import re
 import secrets
@@ -26,12 +26,16 @@ from snaprebuild import __version__
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, SnaprebuildError, UsageError, WriteFailedError
 from snaprebuild.operations.plan import PartitionPlan, Plan
 from snaprebuild.replay.broker_start import LoadedLog
-from snaprebuild.storage.atomic_file import aside_name
 from snaprebuild.storage.fingerprint import Fingerprint
 from snaprebuild.storage.journal_file import JournalFile, check_journal_place
-from snaprebuild.storage.regular_file import open_regular_file
+from snaprebuild.storage.log_dir import read_log_dir
+from snaprebuild.storage.partition_dir import FileIdentity
+from snaprebuild.storage.regular_file import open_named_file
+from snaprebuild.storage.whole_file import aside_name
 
 __all__ = ["PartitionReceipt", "Receipt", "WrittenFile", "WrittenReceipt", "default_receipt_path", "load_receipt"]
+
+log = logging.getLogger(__name__)
 
 SCHEMA = "snaprebuild.receipt/1"
 
@@ -118,7 +122,7 @@ class Receipt:
         Raises:
             WriteFailedError, RefusedError: the receipt cannot be written, so that nothing may be.
         """
-        self._announce("set_aside", partition, offset, set_aside=aside, **asdict(found))
+        self._announce("set_aside", partition, offset, set_aside=aside, **_facts(found))
 
     def announce(self, partition: PartitionPlan, offset: int, snapshot_class: str, entries: int, made: Fingerprint) -> None:
         """Called when a snapshot is whole, and before it gets its name.
@@ -126,7 +130,7 @@ class Receipt:
         Raises:
             WriteFailedError, RefusedError: the receipt cannot be written, so that nothing may be.
         """
-        self._announce("write", partition, offset, **{"class": snapshot_class}, entries=entries, **asdict(made))
+        self._announce("write", partition, offset, **{"class": snapshot_class}, entries=entries, **_facts(made))
 
     def settle(self, partition: PartitionPlan, offset: int, error: SnaprebuildError | None = None) -> None:
         """What became of the last file that was announced at an offset. Not waited for, and no failure: without it, the file tells."""
@@ -159,15 +163,23 @@ class Receipt:
         with self._opening:
             if self._journal is None:
                 self._journal = JournalFile(self.path, _line(_header(self._plan)))
+                log.info("receipt: %s", self.path)
             if number not in self._told:
                 self._journal.append(_line(_partition_line(number, partition)), sync=False)
                 self._told.add(number)
             return self._journal
 
 
-def _line(fields: dict[str, Any]) -> str:
-    # Without blanks, unlike plans and reports: ``small_file.check_place`` must not take it for one and replace it.
-    return json.dumps(fields, separators=(",", ":"))
+_line = json.JSONEncoder(separators=(",", ":")).encode
+"""Without blanks, unlike plans and reports: ``small_file.check_place`` must not take it for one and replace it."""
+
+
+def _facts(file: Fingerprint) -> dict[str, Any]:
+    return {"sha256": file.sha256, "size_bytes": file.size_bytes, "mtime_ns": file.mtime_ns}
+
+
+def _identity(file: FileIdentity) -> tuple[int, int, int]:
+    return file.size_bytes, file.mtime_ns, file.inode
 
 
 def _header(plan: Plan) -> dict[str, Any]:
@@ -195,9 +207,9 @@ def _partition_line(number: int, plan: PartitionPlan) -> dict[str, Any]:
         "clean_shutdown": source.log_dir.was_shut_down_cleanly,
         "recovery_point": source.recovery_point,
         "is_tiered": source.is_tiered,
-        "segments": [[each.base_offset, *asdict(each.log.identity).values()] for each in directory.segments],
+        "segments": [[each.base_offset, *_identity(each.log.identity)] for each in directory.segments],
         "without_index": [each.base_offset for each in directory.segments if each.offset_index is None],
-        "snapshots": [[offset, *asdict(listed.identity).values()] for offset, listed in directory.snapshots],
+        "snapshots": [[offset, *_identity(listed.identity)] for offset, listed in directory.snapshots],
     }
 
 
@@ -267,6 +279,16 @@ class WrittenReceipt:
     partitions: dict[int, PartitionReceipt] = field(default_factory=dict)
     files: list[WrittenFile] = field(default_factory=list)
 
+    def why_not_here(self, target: str) -> str | None:
+        """Why a directory that is not there need not have been deleted; None where it was, with the files in it.
+
+        Args:
+            target: of the files of a partition.
+        """
+        if not self.in_place or read_log_dir(os.path.dirname(target)).is_broker_directory:
+            return None
+        return "its log directory is not there either: another machine, or a volume that is not mounted"
+
 
 def load_receipt(path: str) -> WrittenReceipt:
     """Reads a receipt. Half a line at its end is what a killed run leaves, and is passed over.
@@ -275,14 +297,8 @@ def load_receipt(path: str) -> WrittenReceipt:
         UsageError: no such file, or no receipt; the line is named.
         ReadFailedError: it cannot be read.
     """
-    try:
-        fd, _ = open_regular_file(path)
-    except ReadFailedError as error:
-        if error.errno == errno.ENOENT:
-            raise UsageError("does not exist", path=path) from None
-        raise
     reading = _Reading(path)
-    with os.fdopen(fd, "rb") as file:
+    with open_named_file(path) as file:
         number = 0
         try:
             while line := file.readline(LINE_BYTES_MAX):

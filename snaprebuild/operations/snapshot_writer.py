@@ -18,8 +18,9 @@ from snaprebuild.operations.rebuild_result import LEFT_OUT, BoundaryResult, Part
 from snaprebuild.operations.receipt import Receipt
 from snaprebuild.replay.classes import Judgement
 from snaprebuild.replay.difference import Comparison
-from snaprebuild.storage.atomic_file import Ownership, create_file, remove_second_name
+from snaprebuild.storage.atomic_file import Ownership, create_file
 from snaprebuild.storage.fingerprint import Fingerprint
+from snaprebuild.storage.whole_file import remove_second_name
 
 __all__ = ["RebuiltSnapshot", "SnapshotWriter", "create_snapshot", "remove_other_name", "tell_class"]
 

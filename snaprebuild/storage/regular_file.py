@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from typing import BinaryIO
 
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import ReadFailedError, UsageError
 
-__all__ = ["open_regular_file"]
+__all__ = ["open_named_file", "open_regular_file"]
 
 
 def open_regular_file(path: str) -> tuple[int, os.stat_result]:
@@ -28,3 +30,19 @@ def open_regular_file(path: str) -> tuple[int, os.stat_result]:
         os.close(fd)
         raise ReadFailedError("is no regular file", path=path)
     return fd, status
+
+
+def open_named_file(path: str) -> BinaryIO:
+    """Opens a regular file that a person named.
+
+    Raises:
+        UsageError: there is none.
+        ReadFailedError: it cannot be opened, or is no regular file.
+    """
+    try:
+        fd, _ = open_regular_file(path)
+    except ReadFailedError as error:
+        if error.errno == errno.ENOENT:
+            raise UsageError("does not exist", path=path) from None
+        raise
+    return os.fdopen(fd, "rb")

@@ -282,32 +282,36 @@ import os, signal, sys
 from snaprebuild.operations import snapshot_writer
 from snaprebuild.__main__ import main
 
+wanted = signal.Signals[sys.argv.pop()]
 count, create = 0, snapshot_writer.create_file
 def create_and_count(*arguments, **named):
     global count
     create(*arguments, **named)
     count += 1
     if count == 3:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), wanted)
 snapshot_writer.create_file = create_and_count
-sys.argv = ["snaprebuild", "rebuild", sys.argv[1]]
+sys.argv = ["snaprebuild", "rebuild", *sys.argv[1:]]
 main()
 """
 
 
-def test_the_same_command_goes_on_after_ctrl_c(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM"])
+def test_the_same_command_goes_on_after_ctrl_c(signal_name: str, tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     before = tree(logs)
-    done = subprocess.run(
-        [COMMAND[0], "-c", INTERRUPTS_ITSELF, str(logs)], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
+    command = [COMMAND[0], "-c", INTERRUPTS_ITSELF, str(logs), signal_name]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (130, "")
-    receipt, told = done.stderr.splitlines()
-    assert receipt.startswith("receipt of what was written: ")
+    said, told = done.stderr.splitlines()
+    receipt = re.fullmatch(r"receipt of what was written: (.*) \(`snaprebuild undo` takes it back\)", said)
+    assert receipt is not None
     assert told.startswith(INTERRUPTED)
     written = {name for name in tree(logs) if name not in before and name.endswith(".snapshot")}
     assert len(written) >= 3
     assert not list(logs.rglob("*.tmp"))
+    would = snaprebuild("undo", receipt[1], "--dry-run", "--output", "json").document
+    assert {each["path"] for each in would["files"] if each["action"] == "would_remove"} == {str(logs / name) for name in written}
     again = snaprebuild("rebuild", logs)
     assert again.exit_code == 0
     assert f"4 partitions: {14 - len(written)} written" in again.stdout or len(written) == 14
