@@ -46,10 +46,11 @@ def log_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
 
 
 class _Order:
-    """Whether each batch lies behind the one before it, over the blocks of a file."""
+    """Whether each batch lies behind the one before it, and where offsets are left out, over the blocks of a file."""
 
     def __init__(self, dump: Dump) -> None:
         self._dump = dump
+        self._is_first = True
         is_segment = dump.kind is DumpedKind.LOG and dump.offset is not None
         self._last_offset = (dump.offset or 0) - 1 if is_segment else -1
 
@@ -64,6 +65,17 @@ class _Order:
             found = int(base[row]) if base[row] <= before[row] else int(last[row])
             error = BadValueError("offset of a batch", position=int(block.position_bytes[row]), expected=expected, found=found)
             self._dump.tell("disordered-offsets", Severity.DAMAGED, error, max(int(base[row]), 0), count=len(wrong))
+        # How many offsets are inside of a compressed message of magic 0 or 1 its header does not say.
+        is_wrapper = (block.column("magic") < 2) & (block.column("attributes") & ATTRIBUTE_CODEC != 0)
+        gaps = np.flatnonzero((base - 1 > before) & ~is_wrapper)
+        if self._is_first:
+            gaps = gaps[gaps > 0]
+        if len(gaps):
+            row = int(gaps[0])
+            position, found = int(block.position_bytes[row]), int(base[row])
+            error = BadValueError("offset of a batch", position=position, expected=int(before[row]) + 1, found=found)
+            self._dump.tell("offset-gaps", Severity.NOTE, error, max(found, 0), count=len(gaps))
+        self._is_first = False
         self._last_offset = int(last[-1])
 
 
@@ -128,9 +140,7 @@ def _batch_columns(block: HeaderBlock, valid: np.ndarray) -> dict[str, list[Any]
     """The fields of both forms of batches."""
     attributes = block.column("attributes")
     base, delta = block.column("base_offset"), block.column("last_offset_delta")
-    sequence = block.column("base_sequence").astype(np.int64)
-    last_sequence = sequence + delta
-    last_sequence = np.where(last_sequence > INT32_MAX, last_sequence - (INT32_MAX + 1), last_sequence)
+    sequence = block.column("base_sequence")
     last_offset = (base + delta).tolist()
     base_timestamp = block.column("base_timestamp").tolist()
     has_horizon = np.flatnonzero(attributes & ATTRIBUTE_DELETE_HORIZON != 0).tolist()
@@ -143,7 +153,7 @@ def _batch_columns(block: HeaderBlock, valid: np.ndarray) -> dict[str, list[Any]
         **same,
         "last_offset": last_offset,
         "offset": last_offset,
-        "last_sequence": np.where(sequence == -1, -1, last_sequence).tolist(),
+        "last_sequence": np.where(sequence == -1, -1, _incremented(sequence, delta)).tolist(),
         "is_transactional": (attributes & ATTRIBUTE_TRANSACTIONAL != 0).tolist(),
         "is_control": (attributes & ATTRIBUTE_CONTROL != 0).tolist(),
         "delete_horizon_ms": horizon,
@@ -154,6 +164,13 @@ def _batch_columns(block: HeaderBlock, valid: np.ndarray) -> dict[str, list[Any]
         "codec": [_CODEC_NAMES[number] for number in (attributes & ATTRIBUTE_CODEC).tolist()],
         "is_valid": valid.tolist(),
     }
+
+
+def _incremented(sequence: np.ndarray, increment: np.ndarray) -> np.ndarray:
+    """``DefaultRecordBatch.incrementSequence``, which also of an impossible increment makes an int32."""
+    increment = increment.astype(np.int32)
+    wraps = sequence > INT32_MAX - increment
+    return np.where(wraps, increment - (INT32_MAX - sequence) - 1, sequence + increment)
 
 
 _SAME_FIELDS = (

@@ -62,7 +62,7 @@ def exit_code_of(findings: Iterable[Finding]) -> int:
 def finding_of_error(error: SnaprebuildError | FormatError, path: str) -> Finding:
     """An error that ended the work on one partition or file, as a finding, so that the others go on."""
     if isinstance(error, FormatError):
-        return Finding("damaged-file", Severity.DAMAGED, error.file or path, str(error))
+        return Finding("damaged-file", Severity.DAMAGED, error.file or path, error.message)
     code, severity = "storage-failed", Severity.STORAGE
     if isinstance(error, RefusedError):
         code, severity = "refused", Severity.REFUSED

@@ -101,5 +101,5 @@ def test_the_range_of_a_log_without_order(tmp_path: Path) -> None:
     dump = dump_file(str(path), DumpRequest(offset_from=5, offset_to=7))
     shown = [offset for items in dump.items for offset in items.columns["base_offset"]]
     assert shown == [5, 6, 7]
-    assert [finding.code for finding in dump.findings] == ["disordered-offsets"]
+    assert [finding.code for finding in dump.findings] == ["disordered-offsets", "offset-gaps"]
     assert len(batch_positions(path)) == 4
