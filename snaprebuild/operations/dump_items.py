@@ -43,18 +43,27 @@ class ItemForm(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Consecutive items of one form.
+    """Consecutive items of one form: some rows of columns, whose others may come in later ones, behind items of another form.
 
     Attributes:
         form: of all of them.
         columns: one list of plain values for each field, all of one length.
+        start: the first row.
+        stop: the row behind the last; None for all.
     """
 
     form: ItemForm
     columns: dict[str, list[Any]]
+    start: int = 0
+    stop: int | None = None
+
+    @property
+    def column_length(self) -> int:
+        """Rows of the columns."""
+        return len(next(iter(self.columns.values())))
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
+        return (self.column_length if self.stop is None else self.stop) - self.start
 
 
 @dataclass(frozen=True, slots=True)
