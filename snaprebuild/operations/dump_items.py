@@ -115,7 +115,7 @@ class Dump:
         told_by: ``option``, ``name`` or ``content``.
         offset: from the name, or None.
         epoch: from the name of a KRaft checkpoint, or None.
-        size_bytes: when it was opened.
+        size_bytes: when it was opened; of a log, once its items are read, when that began.
         items: the content.
         item_count: items that were handed out.
         tail: how the batches of a log end, or None.

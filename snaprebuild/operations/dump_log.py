@@ -37,6 +37,7 @@ def log_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
     """The batches of the file, each before those of its records that are wanted."""
     order = _Order(dump)
     with SegmentFile(dump.path) as source:
+        dump.size_bytes = source.size_bytes  # a broker may have appended
         reader = HeaderReader(source, check_crc=True, read_markers=False)
         for block in reader:
             order.add(block)
