@@ -67,7 +67,7 @@ class _Order:
             expected = f"more than {before[row]}" if base[row] <= before[row] else f"a last offset of {base[row]} or more"
             found = int(base[row]) if base[row] <= before[row] else int(last[row])
             error = BadValueError("offset of a batch", position=int(block.position_bytes[row]), expected=expected, found=found)
-            self._dump.tell("disordered-offsets", Severity.DAMAGED, error, max(int(base[row]), 0), count=len(wrong))
+            self._dump.tell("disordered-offsets", Severity.DAMAGED, error, int(base[row]), count=len(wrong))
         # How many offsets are inside of a compressed message of magic 0 or 1 its header does not say.
         is_wrapper = (block.column("magic") < 2) & (block.column("attributes") & ATTRIBUTE_CODEC != 0)
         gaps = np.flatnonzero((base - 1 > before) & ~is_wrapper)
@@ -77,7 +77,7 @@ class _Order:
             row = int(gaps[0])
             position, found = int(block.position_bytes[row]), int(base[row])
             error = BadValueError("offset of a batch", position=position, expected=int(before[row]) + 1, found=found)
-            self._dump.tell("offset-gaps", Severity.NOTE, error, max(found, 0), count=len(gaps))
+            self._dump.tell("offset-gaps", Severity.NOTE, error, found, count=len(gaps))
         self._is_first = False
         self._last_offset = int(last[-1])
 
@@ -89,7 +89,7 @@ def _tell_bad_checksums(dump: Dump, block: HeaderBlock) -> None:
         error = BadValueError(
             "checksum of a batch", position=int(block.position_bytes[row]), expected="that of its bytes", found=found
         )
-        dump.tell("bad-checksum", Severity.DAMAGED, error, max(int(block.column("base_offset")[row]), 0), count=len(block.bad_crc))
+        dump.tell("bad-checksum", Severity.DAMAGED, error, int(block.column("base_offset")[row]), count=len(block.bad_crc))
 
 
 def _tell_tail(dump: Dump, tail: Tail) -> None:
@@ -196,9 +196,9 @@ def _record_items(dump: Dump, request: DumpRequest, source: SegmentFile, header:
                 yield from _shown_records(dump, request, header, records, position)
                 records = []
     except LimitExceededError as error:
-        dump.tell("over-limit", Severity.FINDING, error, max(header.base_offset, 0))
+        dump.tell("over-limit", Severity.FINDING, error, header.base_offset)
     except FormatError as error:
-        dump.tell("unreadable-records", Severity.DAMAGED, error, max(header.base_offset, 0))
+        dump.tell("unreadable-records", Severity.DAMAGED, error, header.base_offset)
     yield from _shown_records(dump, request, header, records, position)
 
 

@@ -49,8 +49,9 @@ class Finding:
     offset: int | None = None
 
     def as_json(self) -> dict[str, object]:
-        """Plain values, the severity by name."""
-        return {**asdict(self), "severity": self.severity.name.lower()}
+        """Plain values, the severity by name. An offset below 0, which a damaged batch may claim, is none."""
+        offset = None if self.offset is not None and self.offset < 0 else self.offset
+        return {**asdict(self), "severity": self.severity.name.lower(), "offset": offset}
 
 
 def exit_code_of(findings: Iterable[Finding]) -> int:

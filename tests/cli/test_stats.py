@@ -172,3 +172,19 @@ def test_workers_count_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "".join(json_text(stats_document(stats(source, clock, top=3, jobs=2), 0))) == alone
     total = json.loads(alone)["total"]
     assert total["entries"] == 6 * total["producers"]["seen"]
+
+
+def test_a_damaged_batch_may_claim_any_offset(tmp_path: Path) -> None:
+    """One below 0 is none; the message says what stands there. Of every verb that reads batches."""
+    logs = make_log_dir(tmp_path / "logs")
+    write_partition(logs / "t-0", {0: batch(0, producer_id=7) + batch(-5, producer_id=7, sequence=1)})
+    (path,) = (logs / "t-0").glob("*.log")
+    for verb in ("stats", "verify", "transactions"):
+        run = in_json(verb, logs)
+        assert run.exit_code == 4
+        (finding,) = [each for each in run.document["findings"] if each["code"] == "disordered-offsets"]
+        assert finding["offset"] is None
+        assert "-5" in finding["message"]
+    dumped = snaprebuild("dump", path, "--output", "json")
+    assert '"found":"-5","code":"disordered-offsets"' in dumped.stdout
+    assert '"offset":0}' not in dumped.stdout

@@ -146,3 +146,13 @@ def test_a_broker_appends_before_its_turn(tail: bytes, tmp_path: Path) -> None:
     assert sum(map(len, dump.items)) == 2
     assert TextLines(payload=False).end(dump) == f"Found {len(tail)} invalid bytes at the end of {path.name}\n"
     assert dump.preallocated_bytes == (None if any(tail) else len(tail))
+
+
+def test_a_gap_between_two_blocks_of_the_reader(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    first = batch(5, payload_bytes=limits.HEADER_BLOCK_BYTES)
+    path.write_bytes(first + batch(9, payload_bytes=limits.HEADER_BLOCK_BYTES))
+    dump = dump_file(str(path), DumpRequest())
+    assert [len(items) for items in dump.items] == [1, 1], "each in a block of its own"
+    assert [(finding.code, finding.offset) for finding in dump.findings] == [("offset-gaps", 9)]
+    assert dump.findings[0].message == f"byte {len(first)}: offset of a batch: expected 6, found 9"
