@@ -59,7 +59,7 @@ class Partition:
         self.segments.append(
             {
                 "base_offset": base_offset,
-                "next_offset": headers[-1].last_offset + 1 if headers else base_offset,
+                "next_offset": max(headers[-1].last_offset + 1, base_offset) if headers else base_offset,
                 "size_bytes": size_bytes,
                 "moment_ms": moment,
                 "batches": len(headers),

@@ -275,6 +275,16 @@ def test_gaps_between_batches_are_a_note(tmp_path: Path) -> None:
     assert "offset-gaps" in snaprebuild("dump", "-v", path).stderr
 
 
+def test_the_delete_horizon_is_the_first_timestamp(tmp_path: Path) -> None:
+    """``DefaultRecordBatch.deleteHorizonMs``: with its attribute the base timestamp is it."""
+    path = tmp_path / "00000000000000000000.log"
+    data = bytearray(batch(0, attributes=0x40, timestamp=5))
+    data[35:43] = (9).to_bytes(8, "big")
+    path.write_bytes(data)
+    _, lines = in_lines(path)
+    assert [(line["delete_horizon_ms"], line["timestamp"]) for line in of(lines, "batch")] == [(5, 9)]
+
+
 @pytest.mark.parametrize(
     ("sequence", "delta", "last"),
     [
