@@ -31,6 +31,7 @@ from snaprebuild.cli.options import (
     check_paths,
     selection_of,
 )
+from snaprebuild.cli.streams import tell
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -225,7 +226,7 @@ def plan(
     made = make_plan(asked.request(), measure_rate=True)
     if save is not None:
         save_plan(made, save)
-        typer.echo(f"saved: snaprebuild rebuild --plan {shlex.quote(save)} carries it out", err=True)
+        tell(f"saved: snaprebuild rebuild --plan {shlex.quote(save)} carries it out")
     leave(
         lambda: plan_document(made),
         made.findings,
@@ -274,7 +275,7 @@ def rebuild(
             result = carry_out(made, jobs=jobs, dry_run=dry_run, receipt=kept, progress=progress)
     except BaseException:
         if kept is not None and kept.is_there:
-            typer.echo(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)", err=True)
+            tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
         raise
     leave(
         lambda: rebuild_document(result),
