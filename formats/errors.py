@@ -70,11 +70,17 @@ class FormatError(Exception):
         self.position = position + (self.position or 0)
         return self
 
+    @property
+    def message(self) -> str:
+        """Without the file, for who names it anyway."""
+        return self._text("" if self.position is None else f"{self.unit} {self.position}: ")
+
     def __str__(self) -> str:
         place = self.file or "input"
-        if self.position is not None:
-            place += f", {self.unit} {self.position}"
-        text = f"{place}: {self.what}"
+        return self._text(f"{place}: " if self.position is None else f"{place}, {self.unit} {self.position}: ")
+
+    def _text(self, place: str) -> str:
+        text = f"{place}{self.what}"
         if self.expected is not None:
             text += f": expected {self.expected}"
         if self.found is not None:

@@ -18,12 +18,11 @@ from formats.file_names import snapshot_file_name, snapshot_temporary_file_name
 from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.producer_snapshot import read_entries, write_entries
 from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, SnapshotRefusedError, UsageError
-from snaprebuild.operations.crosscheck import CrossCheck
+from snaprebuild.operations.boundary_work import BoundaryWork
 from snaprebuild.operations.log_facts import log_end_offset, window_index
 from snaprebuild.operations.plan import check_output, stop_index
-from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom
-from snaprebuild.operations.schedule import ReadTask, Work, run
-from snaprebuild.operations.segment_tasks import read_tasks
+from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom, ReplayPoint
+from snaprebuild.operations.schedule import run
 from snaprebuild.operations.source import PartitionSource, check_segments_are_files, open_source
 from snaprebuild.operations.write_out import create_in_turn
 from snaprebuild.replay.classes import Judgement, SnapshotClass
@@ -58,6 +57,8 @@ class EnsuredSnapshot:
         reasons: why that class, and what is the matter with a file on disk that was not taken.
         entries: count of producers.
         bytes_read: of segments, to tell.
+        point: where the replay stood, for the next call (``after``); nothing to look into. None where nothing can go on from here: at the
+            log end, or where a window was replayed.
     """
 
     offset: int
@@ -68,12 +69,14 @@ class EnsuredSnapshot:
     reasons: tuple[str, ...]
     entries: int
     bytes_read: int
+    point: ReplayPoint | None = field(default=None, repr=False, compare=False)
 
 
 def ensure_snapshot(
     partition_dir: str | os.PathLike[str],
     next_base_offset: int,
     *,
+    after: EnsuredSnapshot | None = None,
     as_of_ms: int | None = None,
     expiration_ms: int = DEFAULT_EXPIRATION_MS,
     replay_from: ReplayFrom | str = ReplayFrom.AUTO,
@@ -90,6 +93,9 @@ def ensure_snapshot(
     Args:
         partition_dir: the partition's directory, ``<topic>-<partition>``. Nothing is written into it.
         next_base_offset: base offset of the segment behind the one to upload, or the log end offset.
+        after: an earlier result for this partition, which the replay goes on from: whoever asks for one boundary after the other has each
+            segment read once, and gets what a whole replay gives. Passed over where it lies not below, or where the log is no longer the
+            one that was replayed. The arguments of the earlier call count for what it read.
         as_of_ms: moment at which producers expire, ms since 1970; None for now.
         expiration_ms: ``producer.id.expiration.ms`` of the broker; less than it uses loses producers.
         replay_from: ``auto``, ``window`` or ``log-start`` (docs/evidence.md).
@@ -119,6 +125,7 @@ def ensure_snapshot(
         byte_budget,
         deadline,
         None if out is None else os.path.abspath(out),
+        None if after is None else after.point,
     )
     if expiration_ms < 1 or jobs < 1 or (byte_budget is not None and byte_budget < 0):
         raise UsageError("expected an expiration and jobs of 1 or more, and a budget of 0 or more")
@@ -157,6 +164,7 @@ class _Request:
     byte_budget: int | None
     deadline: float | None
     out: str | None
+    after: ReplayPoint | None
 
 
 def _opened(request: _Request) -> _EnsureWork:
@@ -183,10 +191,13 @@ def _opened(request: _Request) -> _EnsureWork:
         raise UsageError(message, path=directory.path)
     window = 0 if request.mode is ReplayFrom.LOG_START else window_index(partition, request.clock)
     stop = len(bases) if is_log_end else stop_index(directory, request.mode, request.offset)
-    replay = PartitionReplay(directory, request.mode, request.clock, window, stop, request.offset, end)
-    if not is_log_end and bases[0] == 0 and replay.start()[0] == 0:
+    resumed = request.after
+    if resumed is not None and (resumed.offset >= request.offset or resumed.index_in(directory) is None):
+        resumed = None
+    replay = PartitionReplay(directory, request.mode, request.clock, window, stop, request.offset, end, resumed)
+    if not is_log_end and (resumed is not None or (bases[0] == 0 and replay.start()[0] == 0)):
         # From the beginning of the log on nothing has to be proven by what lies behind the boundary.
-        replay = PartitionReplay(directory, request.mode, request.clock, 0, bases.index(request.offset), request.offset, end)
+        replay.window_index, replay.stop_index = 0, bases.index(request.offset)
     return _EnsureWork(request, partition, replay)
 
 
@@ -196,55 +207,39 @@ def _check_budget(request: _Request, wanted_bytes: int, bytes_read: int = 0) -> 
         raise SnapshotRefusedError(message, path=request.directory, bytes_read=bytes_read)
 
 
-class _EnsureWork(Work):
+class _EnsureWork(BoundaryWork):
     """The replay of one partition up to the one boundary that is wanted."""
 
     def __init__(self, request: _Request, partition: PartitionSource, replay: PartitionReplay) -> None:
-        self.device = partition.directory.device
+        super().__init__(partition, replay, check_crc=request.check_crc, deadline=request.deadline)
         self.failure: SnaprebuildError | FormatError | None = None
         self._request = request
-        self._partition = partition
-        self._replay = replay
-        self._cross = CrossCheck(partition, request.clock)
-        self._order: list[int] | None = None
-        self._taken = 0
-        self.bytes_read = 0
         self._state: BoundaryState | None = None
+        self._point: ReplayPoint | None = None
 
-    def tasks(self) -> list[ReadTask]:
-        indices = self._replay.begin() if self._order is None else self._replay.more()
-        self._order, self._taken = indices, 0
-        directory = self._partition.directory
-        wanted = self.bytes_read + sum(directory.segments[index].size_bytes for index in indices)
-        _check_budget(self._request, wanted, self.bytes_read)
-        return read_tasks(directory, indices, check_crc=self._request.check_crc, deadline=self._request.deadline)
+    def asked(self, indices: list[int]) -> None:
+        segments = self.source.directory.segments
+        _check_budget(self._request, self.bytes_read + sum(segments[index].size_bytes for index in indices), self.bytes_read)
 
     def take(self, summary: SegmentSummary) -> bool:
-        assert self._order is not None
-        self.bytes_read += summary.bytes_read
-        index = self._order[self._taken]
-        self._taken += 1
-        for state in self._replay.take(index, summary):
-            self._found(state)
-        return self._replay.damage is None and self._state is None
+        return super().take(summary) and self._state is None
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
         self.failure = error
 
     def finish(self) -> None:
         if self._state is None:
-            for state in self._replay.finish():
-                self._found(state)
+            super().finish()
 
-    def _found(self, state: BoundaryState) -> None:
-        if state.offset == self._request.offset and not state.is_cut:
-            self._state = state
+    def boundary(self, state: BoundaryState) -> None:
+        if state.offset == self._request.offset:
+            self._state, self._point = state, self.replay.point(state)
 
     def refusal(self, reason: str, judgement: Judgement | None = None) -> SnapshotRefusedError:
         """A refusal that tells what was read."""
         return SnapshotRefusedError(
             reason,
-            path=self._partition.directory.path,
+            path=self.source.directory.path,
             bytes_read=self.bytes_read,
             snapshot_class=None if judgement is None else judgement.snapshot_class.value,
             reasons=() if judgement is None else judgement.reasons,
@@ -258,7 +253,7 @@ class _EnsureWork(Work):
         """
         state = self._state
         if state is None:
-            damage = self._replay.damage
+            damage = self.replay.damage
             raise self.refusal(
                 "the log changed while it was read" if damage is None else f"{damage.reason}: no broker gets past it"
             )
@@ -274,11 +269,15 @@ class _EnsureWork(Work):
             raise self.refusal(f"the log leads to a state that no snapshot can hold: {impossible}", judgement)
         reasons = judgement.reasons if found is None else (*judgement.reasons, f"the file on disk is not taken: {found}")
         data = write_entries(state.entries)
-        return EnsuredSnapshot(state.offset, data, None, Origin.REBUILT, klass, reasons, len(state.entries), self.bytes_read)
+        return self._ensured(data, None, Origin.REBUILT, Judgement(klass, reasons), len(state.entries))
+
+    def _ensured(self, data: bytes, path: str | None, origin: Origin, judgement: Judgement, entries: int) -> EnsuredSnapshot:
+        klass, reasons = judgement.snapshot_class, judgement.reasons
+        return EnsuredSnapshot(self._request.offset, data, path, origin, klass, reasons, entries, self.bytes_read, self._point)
 
     def _on_disk(self, state: BoundaryState) -> EnsuredSnapshot | str | None:
         """The file on disk, if it is proven right; else why it is not taken, or None where there is none."""
-        path = self._partition.directory.file_path(snapshot_file_name(state.offset))
+        path = self.source.directory.file_path(snapshot_file_name(state.offset))
         try:
             data = read_small_file(path, bytes_max=SNAPSHOT_BYTES_MAX)
             if data is None:
@@ -290,14 +289,13 @@ class _EnsureWork(Work):
             if error.errno is not None:
                 raise
             return error.message  # no regular file, or one of no sensible size
-        comparison = self._cross.judge(state, entries)
+        comparison = self.cross.judge(state, entries)
         judgement = state.judgement
         if comparison.status is SnapshotStatus.EQUAL_AFTER_EXPIRY:
             judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (comparison.reason, *judgement.reasons))
         elif comparison.status is not SnapshotStatus.EQUAL:
             return f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}"
-        klass, reasons = judgement.snapshot_class, judgement.reasons
-        return EnsuredSnapshot(state.offset, data, path, Origin.ON_DISK, klass, reasons, len(entries), self.bytes_read)
+        return self._ensured(data, path, Origin.ON_DISK, judgement, len(entries))
 
 
 def _written(ensured: EnsuredSnapshot, out: str) -> EnsuredSnapshot:

@@ -59,7 +59,7 @@ class Partition:
         self.segments.append(
             {
                 "base_offset": base_offset,
-                "next_offset": headers[-1].last_offset + 1 if headers else base_offset,
+                "next_offset": max(headers[-1].last_offset + 1, base_offset) if headers else base_offset,
                 "size_bytes": size_bytes,
                 "moment_ms": moment,
                 "batches": len(headers),
@@ -151,6 +151,8 @@ def totals_of(partitions: Sequence[Partition], as_of: int, expiration: int) -> d
     sizes = sorted(header.size_bytes for header in headers)
     kinds = Counter(map(kind_of, headers))
     codecs = Counter(CODECS.get(header.codec, "unknown") for header in headers if not header.is_control)
+    median = sizes[(len(sizes) - 1) // 2] if sizes else 0
+    width = max(1, 2 ** (median.bit_length() - 1) // 32) if sizes else 0  # of a median of 183 we know 180 to 183
     buckets = Counter(size.bit_length() - 1 for size in sizes)
 
     def kept(expiration_ms: int) -> dict[str, int]:
@@ -187,7 +189,8 @@ def totals_of(partitions: Sequence[Partition], as_of: int, expiration: int) -> d
             "min": sizes[0] if sizes else None,
             "mean": round(sum(sizes) / len(sizes), 1) if sizes else None,
             "max": sizes[-1] if sizes else None,
-            "median_from": 1 << sizes[(len(sizes) - 1) // 2].bit_length() - 1 if sizes else None,
+            "median_from": median - median % width if sizes else None,
+            "median_below": median - median % width + width if sizes else None,
             "histogram": [{"from": 2**log, "below": 2 ** (log + 1), "batches": buckets[log]} for log in sorted(buckets)],
         },
     }

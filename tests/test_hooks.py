@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,10 +26,12 @@ from log_dirs import (
     truth,
     write_partition,
 )
-from manifests import FIXTURES, REPOSITORY, PartitionFixture
+from manifests import FIXTURES, REPOSITORY, PartitionFixture, SegmentFixture, partition_fixtures
 
 import snaprebuild
 from snaprebuild import Origin, SnapshotClass, SnapshotRefusedError, UsageError, ensure_snapshot
+from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.rebuild import rebuild
 
 EARLY = 0
 """As-of of a time when nothing had expired."""
@@ -155,6 +159,20 @@ def test_a_deadline_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert first <= refused.value.bytes_read < sum(path.stat().st_size for path in mixed.glob("*.log"))
 
 
+@pytest.mark.parametrize("offset", [1, 2], ids=["closed", "log end"])
+def test_a_deadline_in_a_segment_without_end(offset: int, tmp_path: Path) -> None:
+    """A terabyte of zeros behind the first batch: a hole takes no device, and hours to read."""
+    directory = write_partition(tmp_path / "t-0", {0: batch(0, producer_id=7), 1: batch(1, producer_id=7, sequence=1)})
+    os.truncate(directory / f"{offset - 1:020d}.log", 1 << 40)
+    began = time.monotonic()
+    with pytest.raises(SnapshotRefusedError, match="the deadline has passed") as refused:
+        ensure_snapshot(directory, offset, deadline=began + 0.5)
+    assert 0.5 <= time.monotonic() - began < 5
+    assert refused.value.bytes_read == 0, "of whole segments"
+    with pytest.raises(SnapshotRefusedError, match=f"{1 << 40} bytes|{(1 << 40) + 70} bytes"):
+        ensure_snapshot(directory, offset, byte_budget=1 << 39)
+
+
 def test_out(tmp_path: Path) -> None:
     mixed, out = copy_of("kafka27-mixed", tmp_path) / "mixed-0", tmp_path / "out"
     before = tree(mixed)
@@ -181,6 +199,188 @@ def test_many_threads_at_once(tmp_path: Path) -> None:
         results = list(threads.map(lambda offset: ensure_snapshot(mixed, offset, as_of_ms=EARLY, out=out), offsets))
     assert [entries_in(each.data) for each in results] == [expected[offset] for offset in offsets]
     assert sorted(path.name for path in out.iterdir()) == sorted(map(snapshot_name, expected))
+
+
+# --- one boundary after the other -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_of_ms", [EARLY, None], ids=["nothing expired", "now"])
+@pytest.mark.parametrize("replay_from", ["auto", "log-start"])
+def test_whoever_walks_gets_what_a_whole_replay_gives(
+    replay_from: str, as_of_ms: int | None, partition_fixture: PartitionFixture
+) -> None:
+    """The same result in every field but what was read, and where the replay begins at the first segment each one is read once."""
+    after, whole, read = None, None, 0
+    whole_replays = replay_from == "log-start" or as_of_ms == EARLY
+    segments = partition_fixture.segments
+    options = {"as_of_ms": as_of_ms, "replay_from": replay_from, "allow_unproven": True, "allow_unsound": True}
+    for segment in segments:
+        if segment.snapshot_offset == 0:
+            continue
+        arguments = (partition_fixture.directory, segment.snapshot_offset)
+        whole = ensure_snapshot(*arguments, **options)  # type: ignore[arg-type]
+        onward = ensure_snapshot(*arguments, after=after, **options)  # type: ignore[arg-type]
+        if whole_replays:
+            assert replace(onward, bytes_read=0) == replace(whole, bytes_read=0)
+        else:  # a window proves less than what the walk has read
+            assert onward.data == whole.data or onward.snapshot_class in (SnapshotClass.EXACT, SnapshotClass.EXACT_FROM_LOG_START)
+        after, read = onward, read + onward.bytes_read
+    if replay_from == "log-start" and whole is not None:
+        assert read == whole.bytes_read
+
+
+def walked_to(mixed: Path, offset: int) -> snaprebuild.EnsuredSnapshot:
+    return ensure_snapshot(mixed, offset, as_of_ms=EARLY)
+
+
+def test_a_walk_reads_only_what_is_new(tmp_path: Path) -> None:
+    mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
+    sizes = {int(path.stem): path.stat().st_size for path in mixed.glob("*.log")}
+    onward = ensure_snapshot(mixed, 1662, as_of_ms=EARLY, after=walked_to(mixed, 583))
+    assert onward.bytes_read == sizes[583] + sizes[1151]
+    assert ensure_snapshot(mixed, 1151, as_of_ms=EARLY, after=onward).bytes_read == sizes[0] + sizes[583], "it lies not below"
+    assert ensure_snapshot(mixed, 8231, as_of_ms=EARLY).point is None
+    budget = {"as_of_ms": EARLY, "byte_budget": sizes[1662]}
+    assert ensure_snapshot(mixed, 2181, after=onward, **budget).entries == len(truth("kafka27-mixed", "mixed-0")[2181])
+    with pytest.raises(SnapshotRefusedError, match="the budget is"):
+        ensure_snapshot(mixed, 2181, **budget)
+
+
+def test_a_walk_survives_retention(tmp_path: Path) -> None:
+    """What was read is still known when the log start moves past it."""
+    mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
+    after = walked_to(mixed, 1662)
+    (mixed / f"{0:020d}.log").unlink()
+    onward = ensure_snapshot(mixed, 2181, as_of_ms=EARLY, after=after)
+    assert (onward.snapshot_class, entries_in(onward.data)) == (SnapshotClass.EXACT, truth("kafka27-mixed", "mixed-0")[2181])
+    assert ensure_snapshot(mixed, 2181, as_of_ms=EARLY).snapshot_class is SnapshotClass.EXACT_FROM_LOG_START
+
+
+def test_a_walk_begins_anew_where_the_log_is_another_one(tmp_path: Path) -> None:
+    """A follower cut its log, and got other batches from a new leader."""
+    directory = tmp_path / "t-0"
+    segments = {base: batch(base, producer_id=7, sequence=base) for base in range(4)}
+    write_partition(directory, segments)
+    after = ensure_snapshot(directory, 2, as_of_ms=EARLY)
+    assert ensure_snapshot(directory, 3, as_of_ms=EARLY, after=after).bytes_read == len(segments[2])
+    for base in (1, 2, 3):
+        (directory / f"{base:020d}.log").unlink()
+    write_partition(directory, {base: batch(base, producer_id=8, sequence=base) for base in (1, 2, 3)})
+    anew = ensure_snapshot(directory, 3, as_of_ms=EARLY, after=after)
+    assert {entry.producer_id for entry in entries_in(anew.data)} == {7, 8}
+    assert anew.bytes_read == sum(map(len, segments.values())) - len(segments[3])
+    assert anew == ensure_snapshot(directory, 3, as_of_ms=EARLY)
+    # Nor is another partition this one.
+    other = write_partition(tmp_path / "t-1", {base: batch(base, producer_id=9) for base in range(4)})
+    assert ensure_snapshot(other, 3, as_of_ms=EARLY, after=after) == ensure_snapshot(other, 3, as_of_ms=EARLY)
+
+
+def test_damage_is_not_forgotten_on_the_way(tmp_path: Path) -> None:
+    mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
+    flip(mixed / f"{583:020d}.log", 61 + 20)
+    after = ensure_snapshot(mixed, 1151, as_of_ms=EARLY, allow_unsound=True)
+    with pytest.raises(SnapshotRefusedError, match="it would be UNSOUND"):
+        ensure_snapshot(mixed, 1662, as_of_ms=EARLY, after=after)
+
+
+def test_a_walk_from_the_snapshot_at_the_first_offset(tmp_path: Path) -> None:
+    """It is trusted because a later one confirms it; what the replay saw behind a boundary to learn that is not part of that boundary."""
+    directory = tmp_path / "t-0"
+    log = {0: batch(0, producer_id=9), **{base: batch(base, producer_id=7, sequence=base, payload_bytes=9) for base in range(1, 7)}}
+    write_partition(directory, log)
+    whole = {base: ensure_snapshot(directory, base, as_of_ms=EARLY).data for base in range(1, 7)}
+    for base in (2, 5):
+        (directory / snapshot_name(base)).write_bytes(whole[base])
+    for base in (0, 1):
+        (directory / f"{base:020d}.log").unlink()
+    flip(directory / f"{4:020d}.log", len(log[4]) - 2)
+    after = ensure_snapshot(directory, 3, as_of_ms=EARLY)
+    assert after.bytes_read == sum(len(log[base]) for base in (2, 3, 4))
+    onward = ensure_snapshot(directory, 4, as_of_ms=EARLY, after=after)
+    assert (onward.data, onward.snapshot_class, onward.bytes_read) == (whole[4], SnapshotClass.EXACT, len(log[3]))
+    assert {entry.producer_id for entry in entries_in(onward.data)} == {7, 9}
+
+
+# --- one code path ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replay_from", ["auto", "window", "log-start"])
+@pytest.mark.parametrize("fixture", ["kafka27-mixed", "kafka4-mixed", "txn-state4", "magicup", "follower-lost-state"])
+def test_it_gives_what_rebuild_writes(fixture: str, replay_from: str, tmp_path: Path) -> None:
+    """For each boundary asked for by itself, with a window that spares most of the log: the same entries and class."""
+    compared = 0
+    for directory in sorted({path.parent for path in (FIXTURES / fixture).rglob("*-[0-9]/*.log")}):
+        if directory.name.startswith("__"):
+            continue
+        newest = max((each.max_timestamp for each in segments_of(fixture, directory)), default=0)
+        clock = {"as_of_ms": newest, "expiration_ms": 1000}
+        for base in sorted(int(path.stem) for path in directory.glob("*.log"))[1:]:
+            out = tmp_path / directory.parent.name / directory.name / str(base)
+            request = Request(
+                (str(directory),),
+                out=str(out),
+                boundaries="all",
+                replay_from=replay_from,
+                offset_from=base,
+                offset_to=base,
+                **clock,
+            )
+            (boundary,) = rebuild(make_plan(request), jobs=1).partitions[0].boundaries
+            assert boundary.path is not None
+            assert boundary.snapshot_class is not None
+            ensured = ensure_snapshot(
+                directory,
+                base,
+                replay_from=replay_from,
+                allow_unproven=True,
+                allow_unsound=True,
+                **clock,  # type: ignore[arg-type]
+            )
+            if ensured.origin is Origin.REBUILT:
+                assert ensured.data == Path(boundary.path).read_bytes()
+                assert ensured.snapshot_class is boundary.snapshot_class
+            compared += ensured.origin is Origin.REBUILT
+            if ensured.snapshot_class in (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE, SnapshotClass.UNPROVEN):
+                assert ensured.origin is Origin.ON_DISK or ensured.point is None, (
+                    "what a window lacks is settled for all of it at once"
+                )
+            if not ensured.bytes_read:
+                continue  # below a window
+            with pytest.raises(SnapshotRefusedError, match="the budget is"):
+                ensure_snapshot(directory, base, replay_from=replay_from, byte_budget=ensured.bytes_read - 1, **clock)  # type: ignore[arg-type]
+    assert compared or fixture != "kafka27-mixed"
+
+
+def segments_of(fixture: str, directory: Path) -> list[SegmentFixture]:
+    return [
+        segment
+        for each in partition_fixtures()
+        if each.fixture == fixture and each.directory == directory
+        for segment in each.segments
+    ]
+
+
+def test_many_threads_and_partitions() -> None:
+    """No state is shared but what the caller shares: many go on from one result at once."""
+    wanted = [(each, segment) for each in partition_fixtures() for segment in each.segments if segment.snapshot_offset > 0]
+    options = {"as_of_ms": EARLY, "replay_from": "log-start", "allow_unproven": True, "allow_unsound": True}
+    points = {
+        each.directory: ensure_snapshot(each.directory, each.segments[0].snapshot_offset, **options)  # type: ignore[arg-type]
+        for each in partition_fixtures()
+        if each.segments[0].snapshot_offset > 0
+    }
+
+    def ensured(one: tuple[PartitionFixture, SegmentFixture]) -> tuple[object, ...]:
+        each, segment = one
+        after = points.get(each.directory)
+        found = ensure_snapshot(each.directory, segment.snapshot_offset, after=after, **options)  # type: ignore[arg-type]
+        return entries_in(found.data), found.snapshot_class, found.reasons
+
+    random.Random(1).shuffle(wanted)
+    alone = list(map(ensured, wanted))
+    assert [entries for entries, *_ in alone] == [segment.entries for _, segment in wanted]
+    with ThreadPoolExecutor(16) as threads:
+        assert list(threads.map(ensured, wanted)) == alone
 
 
 @pytest.mark.parametrize(
@@ -226,12 +426,15 @@ assert not {{"typer", "rich", "click", "boto3"}} & {{name.split(".")[0] for name
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def uploader(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, REPOSITORY / "scripts" / "upload-segments", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
+
+
 def test_the_example_uploader(tmp_path: Path) -> None:
     mixed, target = copy_of("kafka27-mixed", tmp_path) / "mixed-0", tmp_path / "tier"
-    command = [sys.executable, REPOSITORY / "scripts" / "upload-segments", mixed, target]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    )
+    done = uploader(mixed, target, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     segments = sorted(mixed.glob("*.log"))
     assert done.stdout.count("rebuilt, EXACT") == 12
@@ -242,12 +445,11 @@ def test_the_example_uploader(tmp_path: Path) -> None:
         assert entries_in((target / f"{segment.stem}.snapshot").read_bytes()) == expected[int(following.stem)]
     assert len(list(target.iterdir())) == 2 * (len(segments) - 1)
     flip(mixed / f"{2181:020d}.log", 61 + 20)
-    again = subprocess.run(
-        [*command[:-1], tmp_path / "again"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        check=False,
-    )
+    again = uploader(mixed, tmp_path / "again", cwd=tmp_path)
+    assert (again.returncode, again.stdout.count("\n")) == (1, 4)
     assert "00000000000000002181.log: not uploaded: " in again.stderr
-    assert again.stdout.count("\n") == 4
+    assert len(list((tmp_path / "again").iterdir())) == 2 * 4
+    for wrong in ((), (mixed,), (tmp_path / "nowhere", target)):
+        asked = uploader(*wrong, cwd=tmp_path)
+        assert (asked.returncode, asked.stdout) == (1, "")
+        assert "usage: upload-segments" in asked.stderr

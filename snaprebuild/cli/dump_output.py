@@ -30,10 +30,31 @@ __all__ = ["JsonLines", "TextLines"]
 
 Column = Sequence[Any]
 
+
+class _Lines:
+    """The lines of items; those of the columns that batches share, which their records part, are made once."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, list[Any]] = {}
+        self._lines: list[str] = []
+
+    def items(self, items: Items) -> str:
+        """The lines of items."""
+        if len(items) == items.column_length:
+            return "".join(self._lines_of(items))
+        if items.columns is not self._columns:
+            self._columns, self._lines = items.columns, self._lines_of(items)
+        return "".join(self._lines[items.start : items.stop])
+
+    def _lines_of(self, items: Items) -> list[str]:
+        """One for each row of the columns."""
+        raise NotImplementedError
+
+
 # --- JSON ------------------------------------------------------------------------------------------------------------------
 
 
-class JsonLines:
+class JsonLines(_Lines):
     """One JSON object a line: ``file``, its items, ``file_end``, its findings; at the very end ``end``."""
 
     def begin(self, dump: Dump) -> str:
@@ -52,13 +73,10 @@ class JsonLines:
             }
         )
 
-    def items(self, items: Items) -> str:
-        """The lines of items."""
+    def _lines_of(self, items: Items) -> list[str]:
         columns = {name: _json_column(name, column) for name, column in items.columns.items()}
-        template = "".join(
-            [f'{{"item":"{items.form.value}"', *(f',"{name}":%s' for name in columns), "}\n"],
-        )
-        return "".join([template % row for row in zip(*columns.values(), strict=True)])
+        template = "".join([f'{{"item":"{items.form.value}"', *(f',"{name}":%s' for name in columns), "}\n"])
+        return [template % row for row in zip(*columns.values(), strict=True)]
 
     def end(self, dump: Dump) -> str:
         """The line behind the items of a file."""
@@ -154,10 +172,11 @@ _JSON_OF: dict[str, Callable[[Any], str]] = {
 # --- text ------------------------------------------------------------------------------------------------------------------
 
 
-class TextLines:
+class TextLines(_Lines):
     """The lines that ``kafka-dump-log --deep-iteration`` of 4.3 prints, and for files that it does not know such as it might."""
 
     def __init__(self, *, payload: bool) -> None:
+        super().__init__()
         self._payload = payload
 
     def begin(self, dump: Dump) -> str:
@@ -171,12 +190,10 @@ class TextLines:
             lines.append(f"Snapshot end offset: {dump.offset}, epoch: {dump.epoch}" if known else "KRaft bootstrap snapshot")
         return "".join(f"{line}\n" for line in lines)
 
-    def items(self, items: Items) -> str:
-        """The lines of items."""
+    def _lines_of(self, items: Items) -> list[str]:
         columns = _text_columns(items, payload=self._payload)
         names, template = _TEMPLATES[items.form]
-        lines = [template % row for row in zip(*(columns[name] for name in names), strict=True)]
-        return "".join(lines)
+        return [template % row for row in zip(*(columns[name] for name in names), strict=True)]
 
     def end(self, dump: Dump) -> str:
         """What stands below the items of a file."""
@@ -201,7 +218,7 @@ def _text_columns(items: Items, *, payload: bool) -> Mapping[str, Column]:
             kinds = zip(items.columns["type"], items.columns["type_id"], items.columns["content"], strict=True)
             columns["control"] = [_control_text(*each) for each in kinds]
         case ItemForm.RECORD | ItemForm.LEGACY_RECORD:
-            columns["payload"] = _payload_texts(items) if payload else [""] * len(items)
+            columns["payload"] = _payload_texts(items) if payload else [""] * items.column_length
         case ItemForm.PRODUCER:
             names = ("first_sequence", "last_sequence", "last_offset", "offset_delta", "timestamp")
             rows = zip(*(items.columns[name] for name in names), strict=True)
@@ -245,7 +262,7 @@ def _mismatches(items: Items, found: str, what: str) -> list[str]:
 
 def _payload_texts(items: Items) -> list[str]:
     texts = []
-    no_headers: Column = [None] * len(items)
+    no_headers: Column = [None] * items.column_length
     headers_of = items.columns.get("header_values", no_headers)
     for key, value, headers in zip(items.columns["key"], items.columns["value"], headers_of, strict=True):
         parts = [] if key is None else [f" key: {_payload_text(key)}"]

@@ -36,6 +36,7 @@ from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.operations.explain import Answered, ExplainResult, Explanation
+    from snaprebuild.replay.broker_answer import BrokerAnswer
     from snaprebuild.replay.producer_trace import TracedBatch
 
 __all__ = ["explain"]
@@ -73,7 +74,12 @@ def explain(
     ] = None,
     broker_version: Annotated[
         str | None,
-        typer.Option("--broker-version", metavar="V", help="Version of the broker that answers, 2.4 to 4.4. Default: 4.4."),
+        typer.Option(
+            "--broker-version",
+            metavar="V",
+            help="Version of the broker that answers, 2.4 to 4.4, by its own expiration (transactional.id.expiration.ms or 7 days before "
+            "3.4). Default: 4.4.",
+        ),
     ] = None,
     sequence: Annotated[
         int | None,
@@ -114,10 +120,13 @@ def explain(
     from snaprebuild.cli.result import begin, leave
     from snaprebuild.operations.explain import Question
     from snaprebuild.operations.explain import explain as ask
+    from snaprebuild.operations.source import expiration_at
 
     begin(verbose, {"--report": report})
     question = Question(producer_id, at, _version(broker_version), sequence, epoch)
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
+    if expiration_ms is None and broker_version is not None:
+        expiration_ms = expiration_at(source.properties, question.version)
     clock = clock_of(source, as_of, expiration_ms)
     started = time.perf_counter()
     with bytes_progress("explaining", source.size_bytes) as progress:
@@ -137,11 +146,11 @@ def _version(text: str | None) -> tuple[int, int]:
     from snaprebuild.replay.broker_answer import VERSIONS
 
     if text is None:
-        return VERSIONS[1]
+        return VERSIONS[-1]
     match = _VERSION.fullmatch(text)
-    version = (int(match[1]), int(match[2])) if match else None
-    if version is None or not VERSIONS[0] <= version <= VERSIONS[1]:
-        raise UsageError(f"--broker-version: expected a version from 2.4 to 4.4; found {quoted(text)}")
+    version = (int(match[1]), int(match[2])) if match else (0, 0)
+    if version not in VERSIONS:
+        raise UsageError(f"--broker-version: expected a version of Kafka from 2.4 to 4.4; found {quoted(text)}")
     return version
 
 
@@ -173,7 +182,7 @@ def _partition(explanation: Explanation) -> dict[str, object]:
         "entry": None if explanation.entry is None else asdict(explanation.entry),
         "set_by": {name: _batch(batch) for name, batch in explanation.set_by.items()},
         "base_snapshot": explanation.base_offset,
-        "in_memory": [list(sequences) for sequences in explanation.in_memory],
+        "in_memory": [batch._asdict() for batch in explanation.in_memory],
         "expires_at_ms": explanation.expires_at_ms,
         "is_expired": explanation.is_expired,
         "snapshots": {
@@ -213,9 +222,13 @@ def _answered(answered: Answered) -> dict[str, object]:
         "records": attempt.records,
         "is_transactional": attempt.is_transactional,
         "transaction_version_2": attempt.bumps_epochs,
-        "running": {"answer": answered.running.answer.value, "reason": answered.running.reason},
-        "restarted": {"answer": answered.restarted.answer.value, "reason": answered.restarted.reason},
+        "running": _answer(answered.running),
+        "restarted": _answer(answered.restarted),
     }
+
+
+def _answer(answer: BrokerAnswer) -> dict[str, object]:
+    return {"answer": answer.answer.value, "reason": answer.reason, "first_offset": answer.first_offset}
 
 
 def _print(result: ExplainResult) -> None:

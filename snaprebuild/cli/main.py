@@ -5,8 +5,10 @@ Every heavy import stands inside a command, so that help is printed at once. Rea
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
 
@@ -21,6 +23,7 @@ from snaprebuild.cli.explain import explain
 from snaprebuild.cli.rebuild import plan, rebuild
 from snaprebuild.cli.scan import scan
 from snaprebuild.cli.stats import stats
+from snaprebuild.cli.streams import open_standard_streams, tell
 from snaprebuild.cli.table import printable
 from snaprebuild.cli.transactions import transactions
 from snaprebuild.cli.undo import undo
@@ -66,7 +69,7 @@ EXAMPLES = {
 """What a help ends with: commands that do something useful as they stand."""
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as of a process that the signal ended."""
+"""Exit code after Ctrl-C, as of a process that the signal ended; and after SIGTERM, which asks for the same."""
 
 INTERRUPTED_TEXT = (
     "snaprebuild: interrupted. What was written is whole; run the same command again for the rest, or plan again where a saved "
@@ -100,8 +103,16 @@ def _root(
 
 
 def _add(name: str, verb: Callable[..., None], short_help: str) -> None:
+    @functools.wraps(verb)
+    def run(*args: object, **kwargs: object) -> None:
+        try:
+            verb(*args, **kwargs)
+        except BrokenPipeError as error:
+            # Not that of stdout or stderr, of which verbs take care: click would call it 1, which means findings.
+            raise SnaprebuildError(f"a pipe broke: {error.strerror}") from error
+
     lines = [f"  snaprebuild {example}" for example in EXAMPLES[name]]
-    app.command(name, short_help=short_help, epilog="\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *lines]))(verb)
+    app.command(name, short_help=short_help, epilog="\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *lines]))(run)
 
 
 _add("scan", scan, "Reads only: what is missing, and what blocks the upload.")
@@ -120,47 +131,38 @@ def main() -> None:
     """Entry point: runs the command; an error is printed as one line and becomes its exit code."""
     # A temporary file that a crash leaves behind must stay readable for the broker, whatever the umask of the caller is.
     os.umask(0o022)
-    _open_standard_streams()
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    open_standard_streams()
     try:
         code = app(prog_name="snaprebuild", standalone_mode=False)
+    except SystemExit:
+        code = 0  # click ends so, with 1, where the reader of a help went away
     except NoArgsIsHelpError as error:
-        error.show()
+        tell(error.format_message())
         sys.exit(error.exit_code)
     except click.UsageError as error:
         where = "snaprebuild" if error.ctx is None else error.ctx.command_path
-        typer.echo(f"snaprebuild: {printable(error.format_message())} ({where} --help tells more)", err=True)
+        tell(f"snaprebuild: {printable(error.format_message())} ({where} --help tells more)")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except SnaprebuildError as error:
-        typer.echo(f"snaprebuild: {printable(str(error))}", err=True)
+        tell(f"snaprebuild: {printable(str(error))}")
         sys.exit(error.exit_code)
     except OSError as error:
         place = "" if error.filename is None else f"{error.filename}: "
-        typer.echo(printable(f"snaprebuild: {place}{error.strerror or error}"), err=True)
+        tell(printable(f"snaprebuild: {place}{error.strerror or error}"))
         sys.exit(SnaprebuildError.exit_code)
     except MemoryError:
-        typer.echo("snaprebuild: out of memory", err=True)
+        tell("snaprebuild: out of memory")
         sys.exit(SnaprebuildError.exit_code)
     except Exception as error:
         # Nobody foresaw it, so nothing is known of the outcome: never an exit code that says otherwise.
         if logging.getLogger().isEnabledFor(logging.DEBUG):
             raise
-        typer.echo(f"snaprebuild: unforeseen {type(error).__name__}: {error} (-vv shows where)", err=True)
+        tell(f"snaprebuild: unforeseen {type(error).__name__}: {error} (-vv shows where)")
         sys.exit(SnaprebuildError.exit_code)
     if code == INTERRUPTED:
-        typer.echo(INTERRUPTED_TEXT, err=True)
+        tell(INTERRUPTED_TEXT)
     sys.exit(code)
-
-
-def _open_standard_streams() -> None:
-    """Where a standard stream is closed, the next file that is opened would take its number, and get what is printed."""
-    for fd in range(3):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
-    if sys.stdout is None:
-        sys.stdout = os.fdopen(1, "w", closefd=False)
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(2, "w", closefd=False)

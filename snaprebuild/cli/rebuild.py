@@ -34,6 +34,7 @@ from snaprebuild.cli.options import (
     selection_of,
     takes_s3,
 )
+from snaprebuild.cli.streams import tell
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ def plan(
     made = make_plan(asked.request(s3), measure_rate=True)
     if save is not None:
         save_plan(made, save)
-        typer.echo(f"saved: snaprebuild rebuild --plan {shlex.quote(save)} carries it out", err=True)
+        tell(f"saved: snaprebuild rebuild --plan {shlex.quote(save)} carries it out")
     leave(
         lambda: plan_document(made),
         made.findings,
@@ -276,7 +277,7 @@ def rebuild(
     from snaprebuild.operations.saved_plan import load_plan
 
     check_paths(None, plan=plan)
-    begin(verbose, {"--report": report, "--receipt": receipt}, plan)
+    begin(verbose, {"--report": report, "--receipt": receipt}, plan=plan)
     if plan is not None and (asked, s3) != (Asked(), S3Options()):
         raise UsageError(
             "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs, --engine, --master and options of "
@@ -290,7 +291,7 @@ def rebuild(
             result = carry_out(made, jobs=jobs, engine=spark, dry_run=dry_run, receipt=kept, progress=progress)
     except BaseException:
         if kept is not None and kept.is_there:
-            typer.echo(f"receipt of what was written: {shown(kept.path)}", err=True)
+            tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
         raise
     leave(
         lambda: rebuild_document(result),

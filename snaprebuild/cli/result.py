@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import io
 import json
@@ -13,11 +12,12 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
 from snaprebuild import __version__
+from snaprebuild.cli.streams import discard, reader_may_go_away, tell
 from snaprebuild.cli.table import printable, table_text
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
 from snaprebuild.operations.findings import counted, exit_code_of
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 __all__ = [
     "begin",
     "document",
+    "json_text",
     "labels_of",
     "leave",
     "leave_streamed",
     "print_findings",
-    "print_json",
     "print_line",
     "print_table",
     "print_text",
@@ -59,10 +59,26 @@ def verdict_document(verb: str, version: int, body: Mapping[str, object], findin
     return document(verb, version, {**body, **verdict})
 
 
-def print_json(result: Mapping[str, object]) -> None:
-    """Prints one JSON document to stdout."""
+def json_text(document: Mapping[str, object]) -> Iterator[str]:
+    """A JSON document piece by piece. A value that is an iterator becomes a list, of which one element at a time is made."""
+    before = "{"
+    for name, value in document.items():
+        if isinstance(value, Iterator):
+            yield f"{before}\n  {json.dumps(name)}: ["
+            is_empty = True
+            for each in value:
+                yield f"{'' if is_empty else ','}\n    {_indented(each, 4)}"
+                is_empty = False
+            yield "]" if is_empty else "\n  ]"
+        else:
+            yield f"{before}\n  {json.dumps(name)}: {_indented(value, 2)}"
+        before = ","
+    yield "\n}\n"
+
+
+def _indented(value: object, columns: int) -> str:
     # In one piece: json.dump writes token by token, each a system call where stdout is unbuffered.
-    sys.stdout.write(json.dumps(result, indent=2, default=str) + "\n")
+    return json.dumps(value, indent=2, default=str).replace("\n", "\n" + " " * columns)
 
 
 def shown(path: str) -> str:
@@ -135,9 +151,9 @@ def print_findings(findings: Iterable[Finding], *, notes: bool, everything: bool
             lines[printable(text)] += 1
     for number, (line, count) in enumerate(lines.items()):
         if number == LINES_MAX and not everything:
-            typer.echo(f"... and {counted(len(lines) - LINES_MAX, 'more finding')} (-v shows all)", err=True)
+            tell(f"... and {counted(len(lines) - LINES_MAX, 'more finding')} (-v shows all)")
             break
-        typer.echo(line if count == 1 else f"{line} [{count} times]", err=True)
+        tell(line if count == 1 else f"{line} [{count} times]")
 
 
 def leave(
@@ -156,7 +172,7 @@ def leave(
     code; that the result cannot be written somewhere is told last, because it must not be lost everywhere.
 
     Args:
-        document_of: makes the JSON document, which is not small; called where somebody wants it.
+        document_of: makes the JSON document, which is not small; called once for each place where somebody wants it.
         findings: of the result.
         as_json: stdout is the document.
         show: prints the tables, where it is not.
@@ -170,14 +186,17 @@ def leave(
         Exit: always, else.
     """
     failures: list[SnaprebuildError] = []
-    wanted = document_of() if as_json or report is not None else {}
     if report is not None:
         try:
-            write_report(report, wanted)
+            write_report(report, document_of())
         except (WriteFailedError, RefusedError) as error:
             failures.append(error)
     leave_streamed(
-        lambda: print_json(wanted) if as_json else show(), findings, everything=everything, notes=notes, failures=failures
+        lambda: sys.stdout.writelines(json_text(document_of())) if as_json else show(),
+        findings,
+        everything=everything,
+        notes=notes,
+        failures=failures,
     )
 
 
@@ -204,34 +223,18 @@ def leave_streamed(
     """
     failed = list(failures)
     try:
-        with _reader_may_go_away(sys.stdout):
+        with reader_may_go_away(sys.stdout):
             write()
     except OSError as error:
-        _discard(sys.stdout)
+        discard(sys.stdout)
         failed.append(WriteFailedError(f"stdout: the result cannot be printed: {error.strerror}", errno=error.errno))
-    with _reader_may_go_away(sys.stderr):
-        print_findings(findings, notes=everything if notes is None else notes, everything=everything)
+    print_findings(findings, notes=everything if notes is None else notes, everything=everything)
     if failed:
         raise failed[0]
     raise typer.Exit(exit_code_of(findings))
 
 
-@contextlib.contextmanager
-def _reader_may_go_away(stream: TextIO) -> Iterator[None]:
-    """``snaprebuild ... | head``: what nobody reads is dropped, and nothing else changes."""
-    try:
-        yield
-        stream.flush()
-    except BrokenPipeError:
-        _discard(stream)
-
-
-def _discard(stream: TextIO) -> None:
-    """Whatever waits to be written to a stream, and all that follows, goes nowhere: not even when the interpreter ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def begin(verbose: int, documents: Mapping[str, str | None], plan: str | None = None) -> None:
+def begin(verbose: int, documents: Mapping[str, str | None], **read: str | None) -> None:
     """What every verb does first: decisions (-v) and details (-vv) go to stderr, and its documents may stand where they are wanted.
 
     Asked before the work, because a refusal behind it would lose the result.
@@ -239,7 +242,7 @@ def begin(verbose: int, documents: Mapping[str, str | None], plan: str | None = 
     Args:
         verbose: count of -v.
         documents: paths of the report and the saved plan by their options, None for those that are not wanted.
-        plan: a saved plan that is read, which must not be written over.
+        read: files of ours that are read, None for those that are not given: they must not be written over.
 
     Raises:
         UsageError: there is no such directory, or two options name one file.
@@ -247,7 +250,7 @@ def begin(verbose: int, documents: Mapping[str, str | None], plan: str | None = 
     """
     from snaprebuild.storage.small_file import check_place
 
-    taken = {} if plan is None else {os.path.realpath(plan): "--plan"}
+    taken = {os.path.realpath(path): f"the {name}" for name, path in read.items() if path is not None}
     for option, path in documents.items():
         if path is None:
             continue
@@ -275,4 +278,4 @@ def write_report(path: str, result: Mapping[str, object]) -> None:
     """
     from snaprebuild.storage.small_file import write_text_file
 
-    write_text_file(path, (json.dumps(result, indent=2, default=str), "\n"))
+    write_text_file(path, json_text(result))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from formats.producer_snapshot import snapshot_size
@@ -23,17 +23,15 @@ PRODUCER_FIELDS = ("batches", "records", "partitions", "transactions", "lowest_e
 
 
 def stats_document(result: StatsResult, seconds: float) -> dict[str, object]:
-    """The document (docs/schema/stats.schema.json)."""
+    """The document (docs/schema/stats.schema.json); its lists are iterators, for there may be very many partitions."""
     body = {
         "as_of_ms": result.clock.as_of_ms,
         "expiration_ms": result.clock.expiration_ms,
         "seconds": round(seconds, 4),
         "total": _totals(result.total, result),
-        "topics": [{"topic": name, **_totals(totals, result)} for name, totals in result.topics.items()],
-        "partitions": [_partition(each, result) for each in result.partitions],
-        "producers": [
-            dict(zip(("producer_id", *PRODUCER_FIELDS), row, strict=True)) for row in _producer_rows(result, PRODUCER_FIELDS)
-        ],
+        "topics": ({"topic": name, **_totals(totals, result)} for name, totals in result.topics.items()),
+        "partitions": (_partition(each, result) for each in result.partitions),
+        "producers": (dict(zip(("producer_id", *PRODUCER_FIELDS), row, strict=True)) for row in _producer_rows(result)),
     }
     return verdict_document("stats", 1, body, result.findings)
 
@@ -72,7 +70,7 @@ def _snapshots_bytes(totals: Totals, entries: int) -> int:
 
 def _batches(totals: Totals) -> dict[str, object]:
     facts = BatchFacts.of(totals.batches)
-    median = facts.median_log2
+    median_from, median_below = facts.median_range or (None, None)
     return {
         "batches": facts.batches,
         "records": facts.records,
@@ -89,7 +87,8 @@ def _batches(totals: Totals) -> dict[str, object]:
             "min": totals.batches.size_min_bytes if facts.batches else None,
             "mean": round(facts.size_bytes / facts.batches, 1) if facts.batches else None,
             "max": totals.batches.size_max_bytes if facts.batches else None,
-            "median_from": None if median is None else 1 << median,
+            "median_from": median_from,
+            "median_below": median_below,
             "histogram": [{"from": 1 << log2, "below": 2 << log2, "batches": count} for log2, count in facts.sizes.items()],
         },
     }
@@ -110,9 +109,10 @@ def _partition(partition: PartitionStats, result: StatsResult) -> dict[str, obje
     }
 
 
-def _producer_rows(result: StatsResult, fields: Sequence[str]) -> list[tuple[int, ...]]:
-    columns = [result.producers.key.tolist(), *(result.producers.columns[name].tolist() for name in fields)]
-    return list(zip(*columns, strict=True))
+def _producer_rows(result: StatsResult) -> Iterator[tuple[int, ...]]:
+    """Producer id and ``PRODUCER_FIELDS``."""
+    columns = [result.producers.key, *(result.producers.columns[name] for name in PRODUCER_FIELDS)]
+    return zip(*(column.tolist() for column in columns), strict=True)
 
 
 # ---------------------------------------------------------------------------------------------------------------- tables
@@ -181,10 +181,10 @@ def _print_batches(totals: Totals) -> None:
     columns = ("kind", "batches", "share")
     table = [(kind, count, _share(count, facts.batches)) for kind, count in rows]
     print_table("Batches", columns, table, right=columns[1:])
-    median = facts.median_log2
-    if median is not None:
+    if facts.median_range is not None:
+        first, below = facts.median_range
+        middle = size_text(first) if below - first == 1 else f"about {size_text((first + below) // 2)}"
         mean = size_text(round(facts.size_bytes / facts.batches))
-        middle = f"{size_text(1 << median)} to {size_text(2 << median)}"
         smallest, largest = size_text(totals.batches.size_min_bytes), size_text(totals.batches.size_max_bytes)
         print_text(f"batch sizes: smallest {smallest}, median {middle}, mean {mean}, largest {largest}")
         print_text("")
@@ -209,7 +209,7 @@ def _print_segments(partitions: Sequence[PartitionStats], labels: dict[str, str]
 
 
 def _print_producers(result: StatsResult, top: int) -> None:
-    rows = [(*row[:-1], _moment(row[-1])) for row in _producer_rows(result, PRODUCER_FIELDS)]
+    rows = [(*row[:-1], _moment(row[-1])) for row in _producer_rows(result)]
     if rows:
         columns = ("producer id", "batches", "records", "partitions", "transactions", "lowest epoch", "highest epoch", "last wrote")
         print_table(_title("Producers", result.total.facts.seen, top), columns, rows, right=columns[:-1])

@@ -79,7 +79,7 @@ def _folded(line: list[str], last_width: int) -> list[list[str]]:
 
 
 def _paragraph(columns: Sequence[str], line: Sequence[str], width: int) -> str:
-    named = [f"{name}: {cell}" for name, cell in zip(columns, line, strict=True) if cell not in ("", "-")]
+    named = [f"{name}: {cell}" if name else cell for name, cell in zip(columns, line, strict=True) if cell not in ("", "-")]
     # A blank that is none holds short ones together; cells have none, it is not printable.
     text = "; ".join(each.replace(" ", "\xa0") if len(each) <= TOGETHER_MAX else each for each in named)
     filled = textwrap.fill(

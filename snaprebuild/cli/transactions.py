@@ -23,7 +23,6 @@ from snaprebuild.cli.options import (
     WholeNumber,
     clock_of,
     open_selected,
-    quoted,
     selection_of,
     takes_s3,
 )
@@ -89,7 +88,8 @@ def transactions(
     """
     from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.result import begin, leave
-    from snaprebuild.operations.transactions import LATE_BUFFER_MS
+    from snaprebuild.operations.source import milliseconds_of
+    from snaprebuild.operations.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
     from snaprebuild.operations.transactions import transactions as tell
 
     begin(verbose, {"--report": report})
@@ -97,7 +97,9 @@ def transactions(
         raise UsageError("--late-ms and --max-timeout-ms both say when a transaction is late: name one of them")
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     if late_ms is None:
-        late_ms = (max_timeout_ms or _max_timeout_ms(server_properties)) + LATE_BUFFER_MS
+        if max_timeout_ms is None:
+            max_timeout_ms = milliseconds_of(source.properties, "transaction.max.timeout.ms", DEFAULT_MAX_TIMEOUT_MS)
+        late_ms = max_timeout_ms + LATE_BUFFER_MS
     clock = clock_of(source, as_of)
     started = time.perf_counter()
     with bytes_progress("reading transactions", source.size_bytes) as progress:
@@ -111,19 +113,6 @@ def transactions(
         report=report,
         everything=verbose > 0,
     )
-
-
-def _max_timeout_ms(server_properties: str | None) -> int:
-    from snaprebuild.operations.source import read_server_properties
-    from snaprebuild.operations.transactions import DEFAULT_MAX_TIMEOUT_MS
-
-    text = None if server_properties is None else read_server_properties(server_properties).get("transaction.max.timeout.ms")
-    if text is None:
-        return DEFAULT_MAX_TIMEOUT_MS
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:20]) <= INT64_MAX):
-        expected = f"expected a number from 1 to {INT64_MAX}, found {quoted(text)}"
-        raise UsageError(f"server.properties: transaction.max.timeout.ms: {expected}")
-    return int(text)
 
 
 def _document(result: TransactionsResult, seconds: float) -> dict[str, object]:
@@ -220,7 +209,10 @@ def _print_commands(result: TransactionsResult) -> None:
     late = [(each, transaction) for each in result.partitions for transaction in each.open if transaction.is_late]
     if not late:
         return
-    print_line("Commands that would abort the late ones; they were not run. For brokers since 3.0, and behind # for older ones:\n")
+    print_line(
+        "Commands that would abort the late ones; they were not run. For brokers since 3.0, and behind # for older ones "
+        "(before 2.8 with the tool of Kafka 3: that of Kafka 4 does not reach them):\n"
+    )
     for each, transaction in late[:COMMANDS_SHOWN_MAX]:
         new, old = abort_commands(each.source, transaction)
         print_line(f"  {new}\n  # {old}")

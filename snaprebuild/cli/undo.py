@@ -38,7 +38,7 @@ def undo(
     from snaprebuild.operations.undo import undo as take_back
 
     check_paths([receipt])
-    begin(verbose, {"--report": report}, receipt)
+    begin(verbose, {"--report": report}, receipt=receipt)
     result = take_back(load_receipt(receipt), dry_run=dry_run)
     leave(
         lambda: _document(result),

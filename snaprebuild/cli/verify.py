@@ -78,7 +78,7 @@ def verify(
     from snaprebuild.operations.verify import verify as judge
 
     check_paths(paths, receipt=receipt)
-    begin(verbose, {"--report": report}, receipt)
+    begin(verbose, {"--report": report}, receipt=receipt)
     if receipt is not None:
         if paths or server_properties is not None or topic or partition or offsets is not None:
             raise UsageError("--receipt names the files by itself: no PATH, --server-properties or selection goes with it")

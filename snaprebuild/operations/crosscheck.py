@@ -123,7 +123,7 @@ class CrossCheck:
             data = directory.store.read_small(path, INDEX_BYTES_MAX)
             found = [] if data is None else list(read_transaction_index(data, file=path))
         except (FormatError, ReadFailedError) as error:
-            return Finding("unreadable-transaction-index", Severity.FINDING, path, str(error), state.offset)
+            return Finding("unreadable-transaction-index", Severity.FINDING, path, error.message, state.offset)
         at = _first_difference(found, expected)
         if at is None:
             return None

@@ -25,7 +25,7 @@ from formats.partition_metadata import read_partition_metadata, uuid_to_text
 from formats.producer_snapshot import read_entries
 from formats.time_index import read_time_index
 from formats.transaction_index import read_transaction_index
-from snaprebuild.errors import SnaprebuildError, UsageError
+from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.operations.dump_items import INT32_MAX, ROWS_MAX, Dump, DumpRequest, ItemForm, Items
 from snaprebuild.operations.dump_log import log_items
 from snaprebuild.operations.findings import Severity, finding_of_error
@@ -117,8 +117,11 @@ def _first_sequence(last_sequence: int, offset_delta: int) -> int:
 
 
 def _bytes_of(dump: Dump, bytes_max: int) -> bytes:
+    if dump.size_bytes > bytes_max:
+        raise LimitExceededError("file", expected=f"at most {bytes_max} bytes", found=dump.size_bytes)
     data = read_small_file(dump.path, bytes_max)
-    assert data is not None, "it was opened a moment ago"
+    if data is None:
+        raise ReadFailedError("was removed meanwhile", path=dump.path)
     return data
 
 

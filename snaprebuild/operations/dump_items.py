@@ -43,18 +43,27 @@ class ItemForm(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Consecutive items of one form.
+    """Consecutive items of one form: some rows of columns, whose others may come in later ones, behind items of another form.
 
     Attributes:
         form: of all of them.
         columns: one list of plain values for each field, all of one length.
+        start: the first row.
+        stop: the row behind the last; None for all.
     """
 
     form: ItemForm
     columns: dict[str, list[Any]]
+    start: int = 0
+    stop: int | None = None
+
+    @property
+    def column_length(self) -> int:
+        """Rows of the columns."""
+        return len(next(iter(self.columns.values())))
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
+        return (self.column_length if self.stop is None else self.stop) - self.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +115,7 @@ class Dump:
         told_by: ``option``, ``name`` or ``content``.
         offset: from the name, or None.
         epoch: from the name of a KRaft checkpoint, or None.
-        size_bytes: when it was opened.
+        size_bytes: when it was opened; of a log, once its items are read, when that began.
         items: the content.
         item_count: items that were handed out.
         tail: how the batches of a log end, or None.
@@ -136,7 +145,7 @@ class Dump:
         self._told[code] = len(self.findings), count
         error.in_file(self.path)
         expected, found = (None if value is None else str(value) for value in (error.expected, error.found))
-        self.findings.append(DumpedFinding(code, severity, self.path, str(error), offset, error.position, expected, found))
+        self.findings.append(DumpedFinding(code, severity, self.path, error.message, offset, error.position, expected, found))
 
     def count_findings(self) -> None:
         """Adds to each finding how many more there were."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,6 +37,7 @@ def log_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
     """The batches of the file, each before those of its records that are wanted."""
     order = _Order(dump)
     with SegmentFile(dump.path) as source:
+        dump.size_bytes = source.size_bytes  # a broker may have appended
         reader = HeaderReader(source, check_crc=True, read_markers=False)
         for block in reader:
             order.add(block)
@@ -46,10 +49,11 @@ def log_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
 
 
 class _Order:
-    """Whether each batch lies behind the one before it, over the blocks of a file."""
+    """Whether each batch lies behind the one before it, and where offsets are left out, over the blocks of a file."""
 
     def __init__(self, dump: Dump) -> None:
         self._dump = dump
+        self._is_first = True
         is_segment = dump.kind is DumpedKind.LOG and dump.offset is not None
         self._last_offset = (dump.offset or 0) - 1 if is_segment else -1
 
@@ -63,7 +67,18 @@ class _Order:
             expected = f"more than {before[row]}" if base[row] <= before[row] else f"a last offset of {base[row]} or more"
             found = int(base[row]) if base[row] <= before[row] else int(last[row])
             error = BadValueError("offset of a batch", position=int(block.position_bytes[row]), expected=expected, found=found)
-            self._dump.tell("disordered-offsets", Severity.DAMAGED, error, max(int(base[row]), 0), count=len(wrong))
+            self._dump.tell("disordered-offsets", Severity.DAMAGED, error, int(base[row]), count=len(wrong))
+        # How many offsets are inside of a compressed message of magic 0 or 1 its header does not say.
+        is_wrapper = (block.column("magic") < 2) & (block.column("attributes") & ATTRIBUTE_CODEC != 0)
+        gaps = np.flatnonzero((base - 1 > before) & ~is_wrapper)
+        if self._is_first:
+            gaps = gaps[gaps > 0]
+        if len(gaps):
+            row = int(gaps[0])
+            position, found = int(block.position_bytes[row]), int(base[row])
+            error = BadValueError("offset of a batch", position=position, expected=int(before[row]) + 1, found=found)
+            self._dump.tell("offset-gaps", Severity.NOTE, error, found, count=len(gaps))
+        self._is_first = False
         self._last_offset = int(last[-1])
 
 
@@ -74,7 +89,7 @@ def _tell_bad_checksums(dump: Dump, block: HeaderBlock) -> None:
         error = BadValueError(
             "checksum of a batch", position=int(block.position_bytes[row]), expected="that of its bytes", found=found
         )
-        dump.tell("bad-checksum", Severity.DAMAGED, error, max(int(block.column("base_offset")[row]), 0), count=len(block.bad_crc))
+        dump.tell("bad-checksum", Severity.DAMAGED, error, int(block.column("base_offset")[row]), count=len(block.bad_crc))
 
 
 def _tell_tail(dump: Dump, tail: Tail) -> None:
@@ -92,27 +107,28 @@ def _tell_tail(dump: Dump, tail: Tail) -> None:
 def _block_items(dump: Dump, request: DumpRequest, source: SegmentFile, block: HeaderBlock) -> Iterator[Items]:
     base = block.column("base_offset")
     last = base + block.column("last_offset_delta")
-    shown = (last >= request.offset_from) & (base <= request.offset_to)
-    legacy = block.column("magic") < 2
-    # A run ends where the form changes, and behind each batch whose records are shown.
-    with_records = shown & (request.deep | (block.column("attributes") & ATTRIBUTE_CONTROL != 0))
-    ends = set(np.flatnonzero(legacy[1:] != legacy[:-1]) + 1) | set(np.flatnonzero(with_records) + 1) | {len(block)}
-    valid = np.ones(len(block), dtype=bool)
-    valid[block.bad_crc] = False
-    columns = _batch_columns(block, valid)
+    shown = np.flatnonzero((last >= request.offset_from) & (base <= request.offset_to))
+    is_legacy = block.column("magic")[shown] < 2
+    starts = {*range(0, len(shown), ROWS_MAX), *(np.flatnonzero(is_legacy[1:] != is_legacy[:-1]) + 1).tolist()}
+    for start, stop in itertools.pairwise([*sorted(starts), len(shown)]):
+        yield from _batch_items(dump, request, source, block, shown[start:stop])
+
+
+def _batch_items(dump: Dump, request: DumpRequest, source: SegmentFile, block: HeaderBlock, rows: np.ndarray) -> Iterator[Items]:
+    """Some batches of a block, which are of one form, each before its records."""
+    is_legacy = int(block.column("magic")[rows[0]]) < 2
+    form, names = (ItemForm.LEGACY_BATCH, _LEGACY_FIELDS) if is_legacy else (ItemForm.BATCH, _BATCH_FIELDS)
+    columns = _batch_columns(block, rows)
+    columns = {name: columns[name] for name in names}
+    is_open = request.deep | (block.column("attributes")[rows] & ATTRIBUTE_CONTROL != 0)
+    headers = zip(*(block.column(name)[rows[is_open]].tolist() for name in HEADER_COLUMNS), strict=True)
     start = 0
-    for end in sorted(map(int, ends)):
-        rows = np.flatnonzero(shown[start:end]) + start
-        if len(rows):
-            form, names = (ItemForm.LEGACY_BATCH, _LEGACY_FIELDS) if legacy[rows[0]] else (ItemForm.BATCH, _BATCH_FIELDS)
-            first, stop = int(rows[0]), int(rows[-1]) + 1
-            if stop - first == len(rows):
-                yield Items(form, {name: columns[name][first:stop] for name in names})
-            else:  # only in a log without order
-                yield Items(form, {name: [columns[name][row] for row in rows] for name in names})
-        if with_records[end - 1]:
-            yield from _record_items(dump, request, source, block, end - 1)
-        start = end
+    for row, header in zip(np.flatnonzero(is_open).tolist(), headers, strict=True):
+        yield Items(form, columns, start, row + 1)
+        yield from _record_items(dump, request, source, BatchHeader(*header), columns["position"][row])
+        start = row + 1
+    if start < len(rows):
+        yield Items(form, columns, start, len(rows))
 
 
 _LEGACY_FIELDS = ("offset", "position", "timestamp_type", "timestamp", "size", "magic", "codec", "crc", "is_valid")
@@ -124,36 +140,38 @@ _BATCH_FIELDS = (
 _CODEC_NAMES = (*CODECS, *(f"unknown ({number})" for number in range(len(CODECS), ATTRIBUTE_CODEC + 1)))
 
 
-def _batch_columns(block: HeaderBlock, valid: np.ndarray) -> dict[str, list[Any]]:
+def _batch_columns(block: HeaderBlock, rows: np.ndarray) -> dict[str, list[Any]]:
     """The fields of both forms of batches."""
-    attributes = block.column("attributes")
-    base, delta = block.column("base_offset"), block.column("last_offset_delta")
-    sequence = block.column("base_sequence").astype(np.int64)
-    last_sequence = sequence + delta
-    last_sequence = np.where(last_sequence > INT32_MAX, last_sequence - (INT32_MAX + 1), last_sequence)
-    last_offset = (base + delta).tolist()
-    base_timestamp = block.column("base_timestamp").tolist()
-    has_horizon = np.flatnonzero(attributes & ATTRIBUTE_DELETE_HORIZON != 0).tolist()
-    horizon: list[int | None] = [None] * len(block)
-    for row in has_horizon:
-        horizon[row] = base_timestamp[row]
-    names = np.where(attributes & ATTRIBUTE_LOG_APPEND_TIME != 0, 1, 0) + np.where(block.column("magic") == 0, 2, 0)
-    same = {name: block.column(name).tolist() for name in _SAME_FIELDS}
+    header = {name: block.column(name)[rows] for name in HEADER_COLUMNS}
+    attributes, sequence, delta = header["attributes"], header["base_sequence"], header["last_offset_delta"]
+    last_offset = (header["base_offset"] + delta).tolist()
+    horizon: list[int | None] = [None] * len(rows)
+    for row in np.flatnonzero(attributes & ATTRIBUTE_DELETE_HORIZON != 0).tolist():
+        horizon[row] = int(header["base_timestamp"][row])
+    timestamp_type = (attributes & ATTRIBUTE_LOG_APPEND_TIME != 0) + 2 * (header["magic"] == 0)
     return {
-        **same,
+        **{name: header[name].tolist() for name in _SAME_FIELDS},
         "last_offset": last_offset,
         "offset": last_offset,
-        "last_sequence": np.where(sequence == -1, -1, last_sequence).tolist(),
+        "last_sequence": np.where(sequence == -1, -1, _incremented(sequence, delta)).tolist(),
         "is_transactional": (attributes & ATTRIBUTE_TRANSACTIONAL != 0).tolist(),
         "is_control": (attributes & ATTRIBUTE_CONTROL != 0).tolist(),
         "delete_horizon_ms": horizon,
-        "position": block.position_bytes.tolist(),
-        "timestamp_type": [_TIMESTAMP_TYPES[number] for number in names.tolist()],
-        "timestamp": block.column("max_timestamp").tolist(),
-        "size": (block.column("length") + LOG_OVERHEAD_BYTES).tolist(),
+        "position": block.position_bytes[rows].tolist(),
+        "timestamp_type": [_TIMESTAMP_TYPES[number] for number in timestamp_type.tolist()],
+        "timestamp": header["max_timestamp"].tolist(),
+        "size": (header["length"] + LOG_OVERHEAD_BYTES).tolist(),
         "codec": [_CODEC_NAMES[number] for number in (attributes & ATTRIBUTE_CODEC).tolist()],
-        "is_valid": valid.tolist(),
+        "is_valid": (~np.isin(rows, block.bad_crc)).tolist(),
     }
+
+
+def _incremented(sequence: np.ndarray, increment: np.ndarray) -> np.ndarray:
+    """``DefaultRecordBatch.incrementSequence``, which also of an impossible increment makes an int32."""
+    increment = increment.astype(np.int32)
+    wraps = sequence > INT32_MAX - increment
+    following: np.ndarray = np.where(wraps, increment - (INT32_MAX - sequence) - 1, sequence + increment)
+    return following
 
 
 _SAME_FIELDS = (
@@ -163,10 +181,8 @@ _SAME_FIELDS = (
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime", "NoTimestampType", "NoTimestampType")
 
 
-def _record_items(dump: Dump, request: DumpRequest, source: SegmentFile, block: HeaderBlock, row: int) -> Iterator[Items]:
+def _record_items(dump: Dump, request: DumpRequest, source: SegmentFile, header: BatchHeader, position: int) -> Iterator[Items]:
     """The records of one batch, which is read again."""
-    header = BatchHeader(*(int(block.column(name)[row]) for name in HEADER_COLUMNS))
-    position = int(block.position_bytes[row])
     records: list[LogRecord] = []
     try:
         if header.size_bytes > limits.DATA_BATCH_BYTES_MAX:
@@ -180,9 +196,9 @@ def _record_items(dump: Dump, request: DumpRequest, source: SegmentFile, block: 
                 yield from _shown_records(dump, request, header, records, position)
                 records = []
     except LimitExceededError as error:
-        dump.tell("over-limit", Severity.FINDING, error, max(header.base_offset, 0))
+        dump.tell("over-limit", Severity.FINDING, error, header.base_offset)
     except FormatError as error:
-        dump.tell("unreadable-records", Severity.DAMAGED, error, max(header.base_offset, 0))
+        dump.tell("unreadable-records", Severity.DAMAGED, error, header.base_offset)
     yield from _shown_records(dump, request, header, records, position)
 
 
@@ -233,16 +249,21 @@ def _control_items(dump: Dump, header: BatchHeader, records: list[LogRecord], po
     controls: list[ControlRecord | None] = []
     for record in records:
         try:
-            controls.append(parse_control_record(Record(0, 0, record.key, record.value), position=position))
+            controls.append(_control_record(record.key, record.value))
         except FormatError as error:
-            dump.tell("unreadable-control-record", Severity.DAMAGED, error, record.offset)
+            dump.tell("unreadable-control-record", Severity.DAMAGED, error.shifted_by(position), record.offset)
             controls.append(None)
     columns = _record_columns(header, records)
     columns["type_id"] = [None if each is None else each.type_id for each in controls]
-    columns["type"] = [None if each is None else _control_name(each.type_id) for each in controls]
+    columns["type"] = [None if each is None else _CONTROL_NAMES.get(each.type_id, "UNKNOWN") for each in controls]
     columns["content"] = [None if each is None else each.value for each in controls]
     return Items(ItemForm.CONTROL_RECORD, columns)
 
 
-def _control_name(type_id: int) -> str:
-    return ControlRecordType(type_id).name if type_id in set(ControlRecordType) else "UNKNOWN"
+@functools.lru_cache(maxsize=1024)
+def _control_record(key: bytes | None, value: bytes | None) -> ControlRecord:
+    """Kept, because the markers of a log are the same two, but for the epochs of their coordinators."""
+    return parse_control_record(Record(0, 0, key, value))
+
+
+_CONTROL_NAMES = {each.value: each.name for each in ControlRecordType}

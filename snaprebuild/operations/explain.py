@@ -17,7 +17,15 @@ from snaprebuild.operations.replay_partition import BoundaryState, Clock, Partit
 from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.operations.source import PartitionSource, Source, live_broker_notes
-from snaprebuild.replay.broker_answer import Attempt, BrokerAnswer, ProducerMemory, answer_to, next_sequence
+from snaprebuild.replay.broker_answer import (
+    VERSIONS,
+    Attempt,
+    BatchInMemory,
+    BrokerAnswer,
+    ProducerMemory,
+    answer_to,
+    next_sequence,
+)
 from snaprebuild.replay.classes import Judgement
 from snaprebuild.replay.producer_state import is_expired
 from snaprebuild.replay.producer_trace import BatchKind, ProducerTrace, TracedBatch
@@ -38,14 +46,14 @@ class Question:
     Attributes:
         producer_id: int64, not negative.
         at: offset at which the state is wanted, exclusive as in the name of a snapshot; None for the log end.
-        version: of the broker that answers, within ``broker_answer.VERSIONS``.
+        version: of the broker that answers, one of ``broker_answer.VERSIONS``.
         sequence: base sequence of the batch that is asked about, or None for a choice of batches.
         epoch: its epoch, or None for that of the entry.
     """
 
     producer_id: int
     at: int | None = None
-    version: tuple[int, int] = (4, 4)
+    version: tuple[int, int] = VERSIONS[-1]
     sequence: int | None = None
     epoch: int | None = None
 
@@ -74,7 +82,7 @@ class Answered:
         what: the batch, for a person.
         attempt: it.
         running: the answer of the broker that wrote the log and still runs.
-        restarted: its answer after a clean stop and a start.
+        restarted: its answer after a start; also an unclean stop leaves a snapshot at the log end, which the recovery takes and loads.
     """
 
     what: str
@@ -94,7 +102,7 @@ class Explanation:
         entry: of the producer, or None where the log does not know it.
         set_by: by field the batch that set it (``ProducerTrace``).
         base_offset: of the snapshot at the first offset, if the replay began from it.
-        in_memory: first and last sequences of the batches that a running broker holds, oldest first.
+        in_memory: the batches that a running broker holds, oldest first.
         expires_at_ms: when a broker forgets it, ms since 1970; None with an open transaction or without entry.
         is_expired: by the clock.
         snapshots: what those at or below the offset say, ascending, without the equal ones; at most ``DIFFERING_LISTED_MAX``.
@@ -102,6 +110,8 @@ class Explanation:
         answers: to the batches that were asked about.
         findings: about this partition.
         bytes_read: of its segments.
+        is_known: the log or a snapshot has an entry of the producer, up to the offset where one was asked for.
+        outside: why the log has no state at the offset that was asked for, or None.
     """
 
     source: PartitionSource
@@ -110,7 +120,7 @@ class Explanation:
     entry: ProducerEntry | None = None
     set_by: dict[str, TracedBatch] = field(default_factory=dict)
     base_offset: int | None = None
-    in_memory: tuple[tuple[int, int], ...] = ()
+    in_memory: tuple[BatchInMemory, ...] = ()
     expires_at_ms: int | None = None
     is_expired: bool = False
     snapshots: list[SnapshotView] = field(default_factory=list)
@@ -118,11 +128,8 @@ class Explanation:
     answers: list[Answered] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     bytes_read: int = 0
-
-    @property
-    def is_known(self) -> bool:
-        """The log or a snapshot has an entry of the producer."""
-        return self.entry is not None or bool(self.snapshot_counts.keys() - {"equal", "unreadable"})
+    is_known: bool = False
+    outside: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +141,7 @@ class ExplainResult:
         clock: for expiry.
         partitions: those that know the producer; the only one that was read, if it does not.
         partitions_read: count of all.
-        source_findings: about what the paths led to.
+        findings: about what the paths led to, and about the partitions.
     """
 
     question: Question
@@ -168,11 +175,15 @@ def explain(
     known = [each for each in explanations if each.is_known]
     findings = [*source.findings, *live_broker_notes(source)]
     findings += [finding for each in explanations for finding in each.findings]
+    shown = known or (explanations if len(explanations) == 1 else [])
+    for each in shown:
+        if each.outside is not None:
+            findings.append(Finding("offset-not-in-log", Severity.FINDING, each.source.directory.path, each.outside, question.at))
     if not known and explanations:
         where = explanations[0].source.directory.path if len(explanations) == 1 else explanations[0].source.log_dir.path
         message = f"no partition that was read knows producer {question.producer_id}"
+        message += "" if question.at is None else f" before offset {question.at}"
         findings.append(Finding("unknown-producer", Severity.FINDING, where, message))
-    shown = known or (explanations if len(explanations) == 1 else [])
     return ExplainResult(question, clock, tuple(shown), len(explanations), tuple(findings))
 
 
@@ -225,19 +236,18 @@ class _ExplainWork(PartitionWork):
         if damage is not None:
             message = f"{damage.reason}: nothing above it can be explained"
             explanation.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset))
-        at = self._question.at
-        if at is None:
-            at = max(self._states, default=None)
-        elif at not in self._states:
-            if damage is None:
-                message = (
-                    f"the log on disk begins at {self._bases[0]} and ends at {self._log_end}" if self._bases else "the log is empty"
-                )
-                explanation.findings.append(Finding("offset-not-in-log", Severity.FINDING, path, message, at))
-            at = None
         self._compare_snapshots()
-        if at is not None:
+        explanation.is_known = bool(explanation.snapshot_counts.keys() - {"unreadable"})
+        at = max(self._states, default=None) if self._question.at is None else self._question.at
+        if at in self._states:
             self._explain(at)
+            explanation.is_known |= explanation.entry is not None
+            return
+        explanation.is_known |= any(entry is not None for _, entry in self._states.values())
+        if at is not None and damage is None:
+            explanation.outside = (
+                f"the log on disk begins at {self._bases[0]} and ends at {self._log_end}" if self._bases else "the log is empty"
+            )
 
     def _state(self, state: BoundaryState) -> None:
         wanted = self._question.producer_id
@@ -258,7 +268,7 @@ class _ExplainWork(PartitionWork):
         assert trace.entry == entry, "the parallel replay and the trace differ"
         explanation.offset, explanation.judgement, explanation.entry = at, judgement, entry
         explanation.set_by = trace.set_by
-        explanation.in_memory = tuple(trace.sequences)
+        explanation.in_memory = tuple(trace.in_memory)
         if entry is not None:
             clock = self._clock
             explanation.is_expired = is_expired(entry, clock.as_of_ms, clock.expiration_ms)
@@ -333,17 +343,17 @@ def _attempts(question: Question, trace: ProducerTrace) -> list[tuple[str, Attem
         if sequence is None:
             sequence = following if asked_epoch == epoch else 0
         # A retry is the same batch again, as long as it was.
-        same = next((each for each in trace.sequences if asked_epoch == epoch and each[0] == sequence), None)
-        return [("as asked", Attempt(asked_epoch, sequence, 1 if same is None else _records(*same), in_transaction))]
+        same = next((each for each in trace.in_memory if asked_epoch == epoch and each.first_sequence == sequence), None)
+        return [("as asked", Attempt(asked_epoch, sequence, 1 if same is None else _records(same), in_transaction))]
     if entry is not None and entry.last_offset >= 0 and last == -1:
         return [("the next one", Attempt(epoch, -1, 1, in_transaction))]
     attempts = [("the next one", Attempt(epoch, following, 1, in_transaction))]
-    if trace.sequences:
-        newest, oldest = trace.sequences[-1], trace.sequences[0]
-        attempts.append(("the last one again", Attempt(epoch, newest[0], _records(*newest), in_transaction)))
+    if trace.in_memory:
+        newest, oldest = trace.in_memory[-1], trace.in_memory[0]
+        attempts.append(("the last one again", Attempt(epoch, newest.first_sequence, _records(newest), in_transaction)))
         if newest != oldest:
-            what = f"the one {len(trace.sequences) - 1} before it again"
-            attempts.append((what, Attempt(epoch, oldest[0], _records(*oldest), in_transaction)))
+            what = f"the one {len(trace.in_memory) - 1} before it again"
+            attempts.append((what, Attempt(epoch, oldest.first_sequence, _records(oldest), in_transaction)))
     attempts.append(("one after a gap", Attempt(epoch, next_sequence(following), 1, in_transaction)))
     if epoch < EPOCH_MAX:
         attempts.append(("the first of a new epoch", Attempt(epoch + 1, 0, 1, in_transaction)))
@@ -352,6 +362,6 @@ def _attempts(question: Question, trace: ProducerTrace) -> list[tuple[str, Attem
     return attempts
 
 
-def _records(first: int, last: int) -> int:
-    """Count of records between two sequences, both included, which may wrap."""
-    return (last - first) % 2**31 + 1
+def _records(batch: BatchInMemory) -> int:
+    """How many the sequences count, which may wrap."""
+    return (batch.last_sequence - batch.first_sequence) % 2**31 + 1

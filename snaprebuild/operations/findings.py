@@ -49,8 +49,9 @@ class Finding:
     offset: int | None = None
 
     def as_json(self) -> dict[str, object]:
-        """Plain values, the severity by name."""
-        return {**asdict(self), "severity": self.severity.name.lower()}
+        """Plain values, the severity by name. An offset below 0, which a damaged batch may claim, is none."""
+        offset = None if self.offset is not None and self.offset < 0 else self.offset
+        return {**asdict(self), "severity": self.severity.name.lower(), "offset": offset}
 
 
 def exit_code_of(findings: Iterable[Finding]) -> int:
@@ -62,7 +63,7 @@ def exit_code_of(findings: Iterable[Finding]) -> int:
 def finding_of_error(error: SnaprebuildError | FormatError, path: str) -> Finding:
     """An error that ended the work on one partition or file, as a finding, so that the others go on."""
     if isinstance(error, FormatError):
-        return Finding("damaged-file", Severity.DAMAGED, error.file or path, str(error))
+        return Finding("damaged-file", Severity.DAMAGED, error.file or path, error.message)
     code, severity = "storage-failed", Severity.STORAGE
     if isinstance(error, RefusedError):
         code, severity = "refused", Severity.REFUSED

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from formats.errors import FormatError
 from formats.file_names import parse_file_name
 from snaprebuild.errors import AlreadyExistsError, ReadFailedError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
-from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences, segment_findings
+from snaprebuild.operations.boundary_work import BoundaryWork
+from snaprebuild.operations.crosscheck import ListedDifferences, segment_findings
 from snaprebuild.operations.feed import Arrivals, feed
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.operations.rebuild_result import LEFT_OUT, BoundaryResult, PartitionResult, RebuildResult
 from snaprebuild.operations.receipt import Receipt, ReceiptSink, RemoteReceipt
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom
-from snaprebuild.operations.schedule import Engine, ReadTask, Work, run
-from snaprebuild.operations.segment_tasks import read_tasks
+from snaprebuild.operations.schedule import Engine, ReadTask, run
 from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, remove_other_name
 from snaprebuild.operations.write_in_place import InPlaceWriter
 from snaprebuild.operations.write_out import OutWriter
@@ -211,17 +211,20 @@ def _writer_of(result: PartitionResult, context: _Context, lock: HeldLock | None
     return OutWriter(result, context.clock, context.receipt, dry_run=context.dry_run)
 
 
-class _RebuildWork(Work):
+class _RebuildWork(BoundaryWork):
     """One partition: its replay, its cross-checks, its files."""
 
     def __init__(self, result: PartitionResult, place: int, context: _Context, lock: HeldLock | None) -> None:
-        plan = result.plan
-        self.device = plan.source.directory.device
+        plan, request = result.plan, context.request
+        mode, log_end = ReplayFrom(request.replay_from), plan.log_end_offset or 0
+        first = plan.boundaries[0].offset
+        replay = PartitionReplay(plan.source.directory, mode, context.clock, plan.window_index, plan.stop_index, first, log_end)
+        super().__init__(plan.source, replay, check_crc=request.check_crc)
         self._result = result
         self._context = context
         self._place = place
         self._listed = context.listed
-        self._request = context.request
+        self._request = request
         self._clock = context.clock
         self._progress = context.progress
         self._writers = context.writers
@@ -230,38 +233,18 @@ class _RebuildWork(Work):
         self._wanted = {boundary.offset: boundary for boundary in plan.boundaries}
         self._told_corrupt = context.told_corrupt
         self._pending: deque[Future[BoundaryResult]] = deque()
-        self._cross = CrossCheck(plan.source, self._clock)
-        self._replay = PartitionReplay(
-            plan.source.directory,
-            ReplayFrom(self._request.replay_from),
-            self._clock,
-            plan.window_index,
-            plan.stop_index,
-            plan.boundaries[0].offset,
-            plan.log_end_offset or 0,
-        )
-        self._order: list[int] = []
-        self._taken = 0
-        self._started: float | None = None
+        self._started = time.perf_counter()
 
     # ---------------------------------------------------------------------------------------------------------- Work
 
-    def tasks(self) -> list[ReadTask]:
-        indices = self._replay.begin() if self._started is None else self._replay.more()
-        self._started = self._started or time.perf_counter()
-        self._order, self._taken = indices, 0
-        return read_tasks(self._result.plan.source.directory, indices, check_crc=self._request.check_crc)
-
     def take(self, summary: SegmentSummary) -> bool:
-        index = self._order[self._taken]
-        self._taken += summary.cut_offset is None
-        self._result.bytes_read += summary.bytes_read
-        self._result.findings += segment_findings(self._result.plan.source, index, summary)
-        for state in self._replay.take(index, summary):
-            self._boundary(state)
+        wants_more = super().take(summary)
         if self._progress is not None:
-            self._progress(self._result.plan.source.topic_partition, summary.size_bytes)
-        return self._replay.damage is None
+            self._progress(self.source.topic_partition, summary.size_bytes)
+        return wants_more
+
+    def taken(self, index: int, summary: SegmentSummary) -> None:
+        self._result.findings += segment_findings(self.source, index, summary)
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
         failures = [error]
@@ -275,11 +258,10 @@ class _RebuildWork(Work):
         self._close(str(error))
 
     def finish(self) -> None:
-        for state in self._replay.finish():
-            self._boundary(state)
+        super().finish()
         while self._pending:
             self._collect()
-        damage = self._replay.damage
+        damage = self.replay.damage
         if damage is not None:
             self._result.say(
                 "damaged-segment", Severity.DAMAGED, f"{damage.reason}: nothing above it can be rebuilt", damage.offset
@@ -297,8 +279,9 @@ class _RebuildWork(Work):
         result.boundaries.sort(key=lambda boundary: boundary.offset)
         # Written side by side, told in order.
         result.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))
-        result.replay_index, result.replay_reason = self._replay.start_index, self._replay.start_reason
-        result.seconds = time.perf_counter() - (self._started or time.perf_counter())
+        result.replay_index, result.replay_reason = self.replay.start_index, self.replay.start_reason
+        result.bytes_read = self.bytes_read
+        result.seconds = time.perf_counter() - self._started
 
     def job(self) -> RebuildJob:
         path, context = self._result.plan.source.directory.path, self._context
@@ -317,13 +300,13 @@ class _RebuildWork(Work):
 
     # ---------------------------------------------------------------------------------------------------------- boundaries
 
-    def _boundary(self, state: BoundaryState) -> None:
-        differs = self._cross.transaction_index(state)
+    def boundary(self, state: BoundaryState) -> None:
+        differs = self.cross.transaction_index(state)
         if differs is not None:
             self._result.findings.append(differs)
         wanted = self._wanted.get(state.offset)
         try:
-            comparison = self._cross.snapshot(state)
+            comparison = self.cross.snapshot(state)
         except ReadFailedError as error:
             self._result.findings.append(replace(finding_of_error(error, str(error.path)), offset=state.offset))
             if wanted is not None:
@@ -368,7 +351,7 @@ class _RebuildWork(Work):
         """With --drop-expired the entries that a load at as-of drops are left out; the state that is carried on keeps them."""
         entries, judgement = state.entries, state.judgement
         if self._request.drop_expired:
-            expired = expired_mask(entries, self._clock.as_of_ms, self._clock.expiration_ms)
+            expired = expired_mask(entries, self.replay.clock.as_of_ms, self.replay.clock.expiration_ms)
             entries = entries[~expired]
             if expired.any() and judgement.snapshot_class.may_go_in_place:
                 reason = f"{int(expired.sum())} expired entries were left out as asked"

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import errno
 import json
+import logging
 import os
 import re
 import secrets
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from formats.file_names import snapshot_file_name
@@ -26,10 +26,11 @@ from snaprebuild import __version__
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, SnaprebuildError, UsageError, WriteFailedError
 from snaprebuild.operations.plan import PartitionPlan, Plan
 from snaprebuild.replay.broker_start import LoadedLog
-from snaprebuild.storage.atomic_file import aside_name
 from snaprebuild.storage.fingerprint import Fingerprint
 from snaprebuild.storage.journal_file import JournalFile, check_journal_place
-from snaprebuild.storage.regular_file import open_regular_file
+from snaprebuild.storage.log_dir import read_log_dir
+from snaprebuild.storage.regular_file import open_named_file
+from snaprebuild.storage.whole_file import aside_name
 
 __all__ = [
     "PartitionReceipt",
@@ -41,6 +42,8 @@ __all__ = [
     "default_receipt_path",
     "load_receipt",
 ]
+
+log = logging.getLogger(__name__)
 
 SCHEMA = "snaprebuild.receipt/1"
 
@@ -175,7 +178,7 @@ class Receipt:
         Raises:
             WriteFailedError, RefusedError: the receipt cannot be written, so that nothing may be.
         """
-        self._announce("set_aside", partition, offset, set_aside=aside, **asdict(found))
+        self._announce("set_aside", partition, offset, set_aside=aside, **_facts(found))
 
     def announce(self, partition: PartitionPlan, offset: int, snapshot_class: str, entries: int, made: Fingerprint) -> None:
         """Called when a snapshot is whole, and before it gets its name.
@@ -183,7 +186,7 @@ class Receipt:
         Raises:
             WriteFailedError, RefusedError: the receipt cannot be written, so that nothing may be.
         """
-        self._announce("write", partition, offset, **{"class": snapshot_class}, entries=entries, **asdict(made))
+        self._announce("write", partition, offset, **{"class": snapshot_class}, entries=entries, **_facts(made))
 
     def settle(self, partition: PartitionPlan, offset: int, error: SnaprebuildError | None = None) -> None:
         """What became of the last file that was announced at an offset. Not waited for, and no failure: without it, the file tells."""
@@ -216,15 +219,19 @@ class Receipt:
         with self._opening:
             if self._journal is None:
                 self._journal = JournalFile(self.path, _line(_header(self._plan)))
+                log.info("receipt: %s", self.path)
             if number not in self._told:
                 self._journal.append(_line(_partition_line(number, partition)), sync=False)
                 self._told.add(number)
             return self._journal
 
 
-def _line(fields: dict[str, Any]) -> str:
-    # Without blanks, unlike plans and reports: ``small_file.check_place`` must not take it for one and replace it.
-    return json.dumps(fields, separators=(",", ":"))
+_line = json.JSONEncoder(separators=(",", ":")).encode
+"""Without blanks, unlike plans and reports: ``small_file.check_place`` must not take it for one and replace it."""
+
+
+def _facts(file: Fingerprint) -> dict[str, Any]:
+    return {"sha256": file.sha256, "size_bytes": file.size_bytes, "mtime_ns": file.mtime_ns}
 
 
 def _header(plan: Plan) -> dict[str, Any]:
@@ -324,6 +331,16 @@ class WrittenReceipt:
     partitions: dict[int, PartitionReceipt] = field(default_factory=dict)
     files: list[WrittenFile] = field(default_factory=list)
 
+    def why_not_here(self, target: str) -> str | None:
+        """Why a directory that is not there need not have been deleted; None where it was, with the files in it.
+
+        Args:
+            target: of the files of a partition.
+        """
+        if not self.in_place or read_log_dir(os.path.dirname(target)).is_broker_directory:
+            return None
+        return "its log directory is not there either: another machine, or a volume that is not mounted"
+
 
 def load_receipt(path: str) -> WrittenReceipt:
     """Reads a receipt. Half a line at its end is what a killed run leaves, and is passed over.
@@ -332,14 +349,8 @@ def load_receipt(path: str) -> WrittenReceipt:
         UsageError: no such file, or no receipt; the line is named.
         ReadFailedError: it cannot be read.
     """
-    try:
-        fd, _ = open_regular_file(path)
-    except ReadFailedError as error:
-        if error.errno == errno.ENOENT:
-            raise UsageError("does not exist", path=path) from None
-        raise
     reading = _Reading(path)
-    with os.fdopen(fd, "rb") as file:
+    with open_named_file(path) as file:
         number = 0
         try:
             while line := file.readline(LINE_BYTES_MAX):

@@ -9,7 +9,9 @@ window, or a snapshot at the first offset) hold the summaries back until it is s
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -30,8 +32,9 @@ from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, Transacti
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import WindowState, expired_mask, settle
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
+from snaprebuild.storage.store import FileIdentity
 
-__all__ = ["BoundaryState", "Clock", "PartitionReplay", "ReplayFrom", "read_snapshot_file"]
+__all__ = ["BoundaryState", "Clock", "PartitionReplay", "ReplayFrom", "ReplayPoint", "read_snapshot_file"]
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +87,37 @@ class BoundaryState:
         return self.segment.cut_offset is not None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplayPoint:
+    """Where a replay stood at a boundary: another one goes on from here, exactly as if it had read all of it.
+
+    Attributes:
+        offset: the boundary, base offset of a segment.
+        first_offset: base offset of the first segment that was replayed.
+        behind: base offset and identity of the segment that ends here.
+    """
+
+    offset: int
+    first_offset: int
+    behind: tuple[int, FileIdentity]
+    _prefix: SegmentEffect
+    _base: SegmentEffect | None
+    _record: ReplayRecord
+
+    def index_in(self, directory: PartitionDir) -> int | None:
+        """Index of the segment that begins here; None where the log is not the one that was replayed.
+
+        A log is cut at its end (``UnifiedLog.truncateTo``), and then the segment that was cut, or deleted, is another file. Where the one
+        that ends here is what it was, so are those before it.
+        """
+        segments = directory.segments
+        index = bisect_left(segments, self.offset, key=lambda segment: segment.base_offset)
+        if not 0 < index < len(segments) or segments[index].base_offset != self.offset:
+            return None
+        behind = segments[index - 1]
+        return index if (behind.base_offset, behind.log.identity) == self.behind else None
+
+
 @dataclass(slots=True)
 class PartitionReplay:
     """Replays a partition.
@@ -96,6 +130,7 @@ class PartitionReplay:
         stop_index: segments from here on are not needed.
         first_wanted: the least boundary that is wanted.
         known_end: the log reaches this offset for certain, whatever its last segment seems to end with.
+        resumed: go on from here, whatever the mode; ``index_in`` has found it in this directory. None to begin as the mode says.
         damage: set when the replay ended before its time.
         start_index: first segment of the replay as it turned out.
         start_reason: why there.
@@ -108,6 +143,7 @@ class PartitionReplay:
     stop_index: int
     first_wanted: int
     known_end: int = 0
+    resumed: ReplayPoint | None = None
     damage: Damage | None = None
     start_index: int = 0
     start_reason: str = ""
@@ -120,7 +156,10 @@ class PartitionReplay:
     def begin(self) -> list[int]:
         """Indices of the segments that are needed first, in order."""
         self.start_index, self.start_reason = self.start()
-        if self.mode is ReplayFrom.AUTO and self.start_index == 0:
+        if self.resumed is not None:
+            self._prefix, self._base = self.resumed._prefix, self.resumed._base
+            self._record = deepcopy(self.resumed._record)
+        elif self.mode is ReplayFrom.AUTO and self.start_index == 0:
             self._holds = self._has_first_snapshot()
         elif self.start_index > 0:
             self._holds = True
@@ -139,6 +178,10 @@ class PartitionReplay:
 
     def start(self) -> tuple[int, str]:
         """Index of the segment where the replay begins, as far as names and hints tell, and why there. Changes nothing."""
+        if self.resumed is not None:
+            index = self.resumed.index_in(self.directory)
+            assert index is not None, "another log"
+            return index, f"an earlier replay came to {self.resumed.offset}"
         if self.mode is ReplayFrom.LOG_START:
             return 0, "asked for: the first segment on disk"
         # The last segment is always read where it is wanted: only it tells the log end.
@@ -164,6 +207,21 @@ class PartitionReplay:
     def _has_first_snapshot(self) -> bool:
         first = self._segments[0].base_offset
         return first > 0 and self.directory.snapshot_at(first) is not None
+
+    def point(self, state: BoundaryState) -> ReplayPoint | None:
+        """Where another replay may go on. None at the log end, and where this one begins inside the log, which settles it as a whole.
+
+        Args:
+            state: the boundary that is being handed out.
+        """
+        segments = self._segments
+        index = bisect_left(segments, state.offset, key=lambda segment: segment.base_offset)
+        is_plain = self.start_index == 0 or self.resumed is not None
+        if not is_plain or index == len(segments) or segments[index].base_offset != state.offset:
+            return None
+        behind = segments[index - 1]
+        identity = (behind.base_offset, behind.log.identity)
+        return ReplayPoint(state.offset, state.replayed_from, identity, self._prefix, self._base, deepcopy(self._record))
 
     @property
     def trusted_base(self) -> np.ndarray | None:
@@ -228,7 +286,7 @@ class PartitionReplay:
         offset, is_log_end = boundary_after(self._segments, index, summary)
         if offset is None:
             return
-        first = self._segments[0].base_offset
+        first = self._segments[0].base_offset if self.resumed is None else self.resumed.first_offset
         judgement = self._record.judge(prefix, starts_at_zero=first == 0, has_trusted_base=self._base is not None)
         yield BoundaryState(
             offset=offset,

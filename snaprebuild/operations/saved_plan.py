@@ -7,10 +7,8 @@ a broker has millions of segments, and a partition some thousands.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, BinaryIO, get_args, get_origin, get_type_hints
@@ -19,7 +17,7 @@ from formats.text_lines import shown
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.plan import PartitionPlan, Plan, Request, make_plan
 from snaprebuild.operations.replay_partition import ReplayFrom
-from snaprebuild.storage.regular_file import open_regular_file
+from snaprebuild.storage.regular_file import open_named_file
 from snaprebuild.storage.small_file import write_text_file
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings
 
@@ -90,13 +88,7 @@ def load_plan(path: str) -> Plan:
         ReadFailedError: it cannot be read.
         RefusedError: the disk has moved on; the first difference is named.
     """
-    try:
-        fd, _ = open_regular_file(path)
-    except ReadFailedError as error:
-        if error.errno == errno.ENOENT:
-            raise UsageError("does not exist", path=path) from None
-        raise
-    with os.fdopen(fd, "rb") as file:
+    with open_named_file(path) as file:
         saved = _SavedPlan(path, file)
         header = saved.header()
         count = saved.check_whole()

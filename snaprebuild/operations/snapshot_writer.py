@@ -18,9 +18,10 @@ from snaprebuild.operations.rebuild_result import LEFT_OUT, BoundaryResult, Part
 from snaprebuild.operations.receipt import ReceiptSink
 from snaprebuild.replay.classes import Judgement
 from snaprebuild.replay.difference import Comparison
-from snaprebuild.storage.atomic_file import Ownership, remove_second_name
+from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.fingerprint import Fingerprint
 from snaprebuild.storage.store import Store, is_object
+from snaprebuild.storage.whole_file import remove_second_name
 
 __all__ = ["RebuiltSnapshot", "SnapshotWriter", "create_snapshot", "remove_other_name", "tell_class"]
 

@@ -35,9 +35,11 @@ __all__ = [
     "Source",
     "TopicKind",
     "check_segments_are_files",
+    "expiration_at",
     "expiration_of",
     "live_broker_notes",
     "log_dirs_of",
+    "milliseconds_of",
     "open_source",
     "read_server_properties",
 ]
@@ -153,11 +155,13 @@ class Source:
         partitions: ready to be read, ordered by path.
         findings: what was skipped, refused, or could not be listed.
         expiration_ms: from ``server.properties``, None without one.
+        properties: the ``server.properties``, None without one.
     """
 
     partitions: tuple[PartitionSource, ...]
     findings: tuple[Finding, ...]
     expiration_ms: int | None = None
+    properties: Properties | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -232,7 +236,7 @@ def open_source(
         # A mistyped path or topic must not look like health.
         message = "no partition was found here that the selection takes"
         findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), message))
-    return Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties))
+    return Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties), properties)
 
 
 def _offline(path: str, fault: str) -> Finding:
@@ -367,8 +371,33 @@ def expiration_of(properties: Properties) -> int:
     return DEFAULT_EXPIRATION_MS
 
 
+def expiration_at(properties: Properties | None, version: tuple[int, int]) -> int:
+    """The expiration that a broker of this version uses, in ms; without a configuration, its default.
+
+    Raises:
+        UsageError: the value is no number.
+    """
+    name, default_ms = "producer.id.expiration.ms", DEFAULT_EXPIRATION_MS
+    if version < (3, 4):
+        name, default_ms = "transactional.id.expiration.ms", EXPIRATION_BEFORE_3_4_MS
+    return milliseconds_of(properties, name, default_ms)
+
+
+def milliseconds_of(properties: Properties | None, name: str, default_ms: int) -> int:
+    """The value of a property, in ms; the default where it is not set, or there is no configuration.
+
+    Raises:
+        UsageError: the value is no number.
+    """
+    text = None if properties is None else properties.get(name)
+    try:
+        return default_ms if text is None else _milliseconds(text)
+    except ValueError as error:
+        raise UsageError(f"server.properties: {name}: {error}") from error
+
+
 def _milliseconds(text: str) -> int:
-    value = int(text)
-    if not 1 <= value < 2**63:
-        raise ValueError(f"expected 1 or more milliseconds, found {value}")
-    return value
+    text = text.strip()
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and 1 <= int(text) < 2**63):
+        raise ValueError(f"expected a number from 1 to {2**63 - 1}, found {text[:60]!r}")
+    return int(text)

@@ -341,7 +341,7 @@ class _StatsWork(PartitionWork):
         facts = BatchFacts.of(statistics.batches)
         row = {
             "base_offset": summary.base_offset,
-            "next_offset": summary.next_offset,
+            "next_offset": max(summary.next_offset, summary.base_offset),  # a damaged batch may claim any
             "size_bytes": summary.size_bytes,
             "moment_ms": self._moment_ms,
             "batches": facts.batches,

@@ -149,7 +149,7 @@ def abort_commands(source: PartitionSource, transaction: OpenTransaction) -> tup
     """The commands of Kafka's own tool that abort a transaction, for brokers since 3.0, and for older ones.
 
     Of a broker since 3.0 the tool asks whose transaction begins at the offset. A coordinator epoch that is not known is given as 0, as the
-    tool itself does.
+    tool itself does. Brokers before 2.8 take version 0 of WriteTxnMarkers only, which Kafka 4 no longer speaks (KIP-896).
     """
     name = source.directory.name
     command = f"{TOOL} abort --topic {shlex.quote(name.topic)} --partition {name.partition}"

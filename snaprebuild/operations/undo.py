@@ -25,10 +25,10 @@ from snaprebuild.errors import (
 )
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.receipt import WrittenFile, WrittenReceipt
-from snaprebuild.storage.atomic_file import remove_file, set_aside, sync_directory
 from snaprebuild.storage.broker_lock import HeldLock, hold, lock_holder
 from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_at, fingerprint_of
 from snaprebuild.storage.log_dir import read_log_dir
+from snaprebuild.storage.whole_file import remove_file, set_aside, sync_directory
 
 __all__ = ["UndoResult", "UndoneFile", "undo"]
 
@@ -116,12 +116,11 @@ def _held(log_dir: str, result: UndoResult) -> Iterator[Callable[[], None]]:
 
 
 def _undo_directory(target: str, files: Iterable[WrittenFile], result: UndoResult, verify: Callable[[], None]) -> None:
-    fd, why = _opened(target)
+    fd, why = _opened(target, result.receipt)
     try:
         for file in files:
             if fd is None:
-                is_gone = not os.path.lexists(target)
-                _tell(result, _nothing_there(file) if is_gone else _all_left(file, why))
+                _tell(result, _nothing_there(file) if why is None else _all_left(file, why))
             else:
                 _tell(result, _Undoing(fd, file, result.is_dry_run, verify).undone())
     finally:
@@ -140,12 +139,18 @@ def _close(fd: int, target: str, result: UndoResult) -> None:
         os.close(fd)
 
 
-def _opened(target: str) -> tuple[int | None, str]:
-    """The directory, which must still be where it was: a link on the way leads to somebody else's files."""
+def _opened(target: str, receipt: WrittenReceipt) -> tuple[int | None, str | None]:
+    """The directory, which must still be where it was: a link on the way leads to somebody else's files.
+
+    Returns:
+        It, or why everything in it is left alone; neither where it was deleted.
+    """
     if os.path.realpath(target) != target:
         return None, "a link leads elsewhere on the way to it"
     try:
-        return os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC), ""
+        return os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC), None
+    except FileNotFoundError:
+        return None, receipt.why_not_here(target)
     except OSError as error:
         return None, f"its directory cannot be opened: {error.strerror}"
 
@@ -197,6 +202,8 @@ class _Undoing:
             self._is_removed(snapshot_temporary_file_name(self._file.offset), self._file.made)
         except (FileNotFoundError, WriteFailedError):
             pass  # somebody else's, or of another kind: a broker passes over it
+        except RefusedError:
+            raise
         except SnaprebuildError as error:
             return FAILED, error.message
         try:
@@ -218,7 +225,12 @@ class _Undoing:
             SnaprebuildError: it cannot be looked at or removed.
         """
         path = self._path(name)
-        status = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+        try:
+            status = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise ReadFailedError(f"cannot be looked at: {error.strerror}", path=path, errno=error.errno) from error
         if status.st_size != made.size_bytes or status.st_mtime_ns != made.mtime_ns:
             return False  # known without reading it
         if self._dry_run:
@@ -254,8 +266,8 @@ class _Undoing:
             set_aside(self._fd, aside, self._name)
         except AlreadyExistsError:
             return LEFT, f"its name is taken: it stays {aside}"
-        except RefusedError:
-            raise
+        except RefusedError as error:
+            return LEFT, error.message  # what was removed is told all the same; the next file, if any, ends the undo
         except SnaprebuildError as error:
             return FAILED, error.message
         return PUT_BACK, None

@@ -67,7 +67,7 @@ def verify_receipt(receipt: WrittenReceipt) -> ReceiptVerdict:
     written = [file for file in receipt.files if file.made is not None]
     for _, group in groupby(written, key=lambda file: file.partition.target):
         files = list(group)
-        partition = _Partition(files[0].partition, [file.offset for file in files], receipt.in_place, result.findings)
+        partition = _Partition(files[0].partition, [file.offset for file in files], receipt, result.findings)
         for file in files:
             verdict = _verdict(file, partition)
             result.files.append(verdict)
@@ -104,17 +104,22 @@ def _finding(verdict: FileVerdict) -> Finding:
 class _Partition:
     """A partition that was written to, as it is now, and what its broker was bound to do when it started."""
 
-    def __init__(self, partition: PartitionReceipt, offsets: list[int], in_place: bool, findings: list[Finding]) -> None:
-        self._in_place = in_place
+    def __init__(self, partition: PartitionReceipt, offsets: list[int], receipt: WrittenReceipt, findings: list[Finding]) -> None:
+        self._in_place = receipt.in_place
         self._is_there = os.path.isdir(partition.target)
+        self._not_here = None if self._is_there else receipt.why_not_here(partition.target)
         self._origins: dict[int, SnapshotOrigin] | None = None
+        self._after_crash: dict[int, SnapshotOrigin] = {}
         self._log_end: int | None = None
         self._source: PartitionSource | None = None
-        if not in_place:
+        if not receipt.in_place:
             return
         if partition.log is not None:
             log = replace(partition.log, snapshots={**partition.log.snapshots, **dict.fromkeys(offsets, True)})
             self._origins = dict(broker_start(log).after)
+            # A later start may follow a crash; a clean stop had flushed everything.
+            crashed = replace(log, is_clean=False, recovery_point=log.log_end if log.is_clean else log.recovery_point)
+            self._after_crash = dict(broker_start(crashed).after)
         if self._is_there:
             self._look(partition.target, findings)
 
@@ -132,6 +137,8 @@ class _Partition:
         """Why a file is gone, and whether that is what a broker does."""
         if not self._in_place:
             return "nobody but a person removes files here", False
+        if self._not_here is not None:
+            return self._not_here, False
         if not self._is_there:
             return "its partition directory is gone", True
         if self._source is None or not self._source.directory.segments:
@@ -154,4 +161,6 @@ class _Partition:
             return "the start of the broker rebuilds it from its own replay; `verify PATH` judges it", True
         if origin is SnapshotOrigin.EMPTY:
             return "the start of the broker writes an empty one", False
+        if self._after_crash.get(offset) is SnapshotOrigin.REBUILT:
+            return "a start after an unclean stop rebuilds it from the broker's own replay; `verify PATH` judges it", True
         return "a broker had no reason to write it; `verify PATH` judges what is there", False

@@ -15,9 +15,9 @@ from snaprebuild.operations.receipt import ReceiptSink
 from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, create_snapshot, tell_class
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import SnapshotStatus
-from snaprebuild.storage.atomic_file import aside_name, set_aside
 from snaprebuild.storage.broker_lock import HeldLock
 from snaprebuild.storage.fingerprint import fingerprint_at
+from snaprebuild.storage.whole_file import aside_name, set_aside
 
 __all__ = ["InPlaceWriter"]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from formats.producer_snapshot import ProducerEntry
 from snaprebuild.replay.producer_state import last_sequence_of
@@ -19,6 +20,7 @@ __all__ = [
     "VERSIONS",
     "Answer",
     "Attempt",
+    "BatchInMemory",
     "BrokerAnswer",
     "ProducerMemory",
     "answer_to",
@@ -28,10 +30,10 @@ __all__ = [
 BATCHES_IN_MEMORY = 5
 """``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``; a snapshot holds the newest one only."""
 
-VERSIONS = ((2, 4), (4, 4))
-"""First and last version whose answers are known."""
-
 Version = tuple[int, int]
+
+VERSIONS = (*((2, minor) for minor in range(4, 9)), *((3, minor) for minor in range(10)), *((4, minor) for minor in range(5)))
+"""Those whose answers are known, ascending."""
 
 _ACCEPTS_UNKNOWN: Version = (2, 5)
 """KIP-360: before it a producer without state had to begin with sequence 0."""
@@ -48,12 +50,20 @@ class Answer(Enum):
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
-    """Not written again, and acknowledged with the offset of the first time."""
+    """Not written again, and acknowledged with the offsets of the first time."""
     OUT_OF_ORDER_SEQUENCE = "OutOfOrderSequenceException"
     INVALID_PRODUCER_EPOCH = "InvalidProducerEpochException"
     PRODUCER_FENCED = "ProducerFencedException"
     UNKNOWN_PRODUCER_ID = "UnknownProducerIdException"
     INVALID_TXN_STATE = "InvalidTxnStateException"
+
+
+class BatchInMemory(NamedTuple):
+    """A data batch that a broker knows again (``BatchMetadata``): first and last sequence, -1 for none, and its first offset."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +72,20 @@ class ProducerMemory:
 
     Attributes:
         epoch: int16, -1 for none.
-        batches: first and last sequence of its newest data batches in this epoch, oldest first, at most ``BATCHES_IN_MEMORY``.
+        batches: its newest data batches in this epoch, oldest first, at most ``BATCHES_IN_MEMORY``.
         txn_first_offset: of its open transaction, or None.
     """
 
     epoch: int
-    batches: tuple[tuple[int, int], ...] = ()
+    batches: tuple[BatchInMemory, ...] = ()
     txn_first_offset: int | None = None
 
     @classmethod
     def loaded(cls, entry: ProducerEntry) -> ProducerMemory:
         """What a broker holds that loaded the entry from a snapshot: one batch at most (``loadProducerEntry``)."""
-        first = entry.last_sequence - entry.offset_delta
-        batch = (first if first >= 0 else first + 2**31, entry.last_sequence)
+        last = entry.last_sequence
+        first = -1 if last == -1 else (last - entry.offset_delta) % 2**31
+        batch = BatchInMemory(first, last, entry.last_offset - entry.offset_delta)
         txn_first_offset = entry.current_txn_first_offset
         return cls(entry.epoch, (batch,) if entry.last_offset >= 0 else (), None if txn_first_offset < 0 else txn_first_offset)
 
@@ -100,10 +111,11 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class BrokerAnswer:
-    """The answer and why, in one phrase."""
+    """The answer and why, in one phrase. ``first_offset``: with which a duplicate is acknowledged, else None."""
 
     answer: Answer
     reason: str
+    first_offset: int | None = None
 
 
 def next_sequence(last_sequence: int) -> int:
@@ -117,14 +129,17 @@ def answer_to(memory: ProducerMemory | None, attempt: Attempt, version: Version)
     Args:
         memory: None where it does not know the producer.
         attempt: the batch.
-        version: major and minor, within ``VERSIONS``.
+        version: major and minor, one of ``VERSIONS``.
     """
     if memory is None:
         memory = ProducerMemory(-1)
     sequences = (attempt.base_sequence, last_sequence_of(attempt.base_sequence, attempt.records - 1))
     has_sequence = attempt.base_sequence != -1
-    if has_sequence and attempt.epoch == memory.epoch and sequences in memory.batches:
-        return BrokerAnswer(Answer.DUPLICATE, "has this very batch in memory: acknowledged, not written again")
+    if has_sequence and attempt.epoch == memory.epoch:
+        for batch in memory.batches:
+            if batch[:2] == sequences:
+                reason = f"has this batch in memory: acknowledged with offset {batch.first_offset}, not written again"
+                return BrokerAnswer(Answer.DUPLICATE, reason, batch.first_offset)
     if attempt.epoch < memory.epoch:
         fenced = Answer.INVALID_PRODUCER_EPOCH if version >= _INVALID_PRODUCER_EPOCH else Answer.PRODUCER_FENCED
         return BrokerAnswer(fenced, f"epoch {attempt.epoch} is older than {memory.epoch}")
@@ -140,7 +155,7 @@ def _sequence_fault(memory: ProducerMemory, attempt: Attempt, version: Version) 
     """``ProducerAppendInfo.checkSequence``."""
     sequence = attempt.base_sequence
     is_first = sequence == 0
-    if attempt.bumps_epochs and version >= _EPOCH_BUMP and memory.txn_first_offset is None and not memory.batches and not is_first:
+    if attempt.bumps_epochs and version >= _EPOCH_BUMP and not memory.batches and not is_first:
         return BrokerAnswer(Answer.OUT_OF_ORDER_SEQUENCE, "knows no batch of it: a producer of version 2 has to begin with 0")
     if attempt.epoch != memory.epoch:
         if is_first or (memory.epoch == -1 and version >= _ACCEPTS_UNKNOWN):
@@ -148,7 +163,7 @@ def _sequence_fault(memory: ProducerMemory, attempt: Attempt, version: Version) 
         if memory.epoch == -1:
             return BrokerAnswer(Answer.UNKNOWN_PRODUCER_ID, "does not know the producer, which has to begin with 0")
         return BrokerAnswer(Answer.OUT_OF_ORDER_SEQUENCE, "a new epoch has to begin with 0")
-    last = memory.batches[-1][1] if memory.batches else -1
+    last = memory.batches[-1].last_sequence if memory.batches else -1
     if sequence == last + 1 or (is_first and last == _SEQUENCE_MAX) or (memory.epoch == -1 and version >= _ACCEPTS_UNKNOWN):
         return None
     if last == -1 and version < _ACCEPTS_UNKNOWN:

@@ -15,6 +15,7 @@ from enum import Enum
 
 import numpy as np
 
+from snaprebuild.replay.broker_answer import next_sequence
 from snaprebuild.replay.segment_effect import ENDS_CLOSING, ENDS_WITH_DATA, IF, NONE, SET, SegmentEffect, entries_of
 from snaprebuild.replay.window import expired_mask
 
@@ -356,6 +357,8 @@ def cost_of_missing(entry: np.void) -> str:
     if first >= 0:
         return f"its transaction, open from {first}, is forgotten: undecided data is read by consumers and uploaded"
     sequence = int(entry["last_sequence"])
+    if sequence < 0:
+        return "older epochs are not fenced"
     return f"a retry of sequence {sequence} or older is accepted as new (duplicate), and older epochs are not fenced"
 
 
@@ -381,5 +384,10 @@ def cost_of_change(name: str, entry: np.void, found: np.void) -> str:
         return "a fenced epoch is accepted, or the current one is refused (InvalidProducerEpoch)"
     if name == "timestamp":
         return "the producer expires too early or too late"
-    following = int(entry["last_sequence"]) + 1
+    if name in ("last_offset", "offset_delta") and entry["last_sequence"] == found["last_sequence"]:
+        # ProducerStateEntry.findDuplicateBatch asks for both sequences, of which the first follows from the delta.
+        if entry["offset_delta"] != found["offset_delta"]:
+            return "a retry of its newest batch is refused (OutOfOrderSequence) and not recognised"
+        return "a retry of its newest batch is acknowledged with a wrong offset"
+    following = next_sequence(int(entry["last_sequence"]))
     return f"the healthy producer's next batch, sequence {following}, is refused (OutOfOrderSequence), or a retry is accepted twice"

@@ -19,7 +19,7 @@ from formats.batch_headers import HeaderBlock
 from formats.control_record import ControlRecordType
 from formats.producer_snapshot import ProducerEntry
 from formats.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
-from snaprebuild.replay.broker_answer import BATCHES_IN_MEMORY, ProducerMemory
+from snaprebuild.replay.broker_answer import BATCHES_IN_MEMORY, BatchInMemory, ProducerMemory
 from snaprebuild.replay.producer_state import last_sequence_of
 
 __all__ = ["ROW_DTYPE", "BatchKind", "ProducerTrace", "TracedBatch", "batches_of_producer", "deciding"]
@@ -131,9 +131,9 @@ class TracedBatch:
         return self.kind <= BatchKind.TRANSACTIONAL
 
     @property
-    def sequences(self) -> tuple[int, int]:
-        """Of its first and last record."""
-        return self.base_sequence, last_sequence_of(self.base_sequence, self.last_offset_delta)
+    def in_memory(self) -> BatchInMemory:
+        """What a broker keeps of it for comparison."""
+        return BatchInMemory(self.base_sequence, last_sequence_of(self.base_sequence, self.last_offset_delta), self.base_offset)
 
 
 @dataclass(slots=True)
@@ -145,13 +145,13 @@ class ProducerTrace:
         set_by: by field of the entry the batch that brought it to its value, also where that is none: of the epoch the first batch that
             had it, of an open transaction the one that opened it, of the others the last that wrote it. None where no batch did: the
             entry at the beginning had it.
-        sequences: first and last one of the newest data batches of this epoch, oldest first, as many as a broker holds.
+        in_memory: the newest data batches of this epoch, oldest first, as many as a broker holds.
         last_data: the last data batch, of any epoch.
     """
 
     entry: ProducerEntry | None = None
     set_by: dict[str, TracedBatch] = field(default_factory=dict)
-    sequences: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=BATCHES_IN_MEMORY))
+    in_memory: deque[BatchInMemory] = field(default_factory=lambda: deque(maxlen=BATCHES_IN_MEMORY))
     last_data: TracedBatch | None = None
 
     @classmethod
@@ -159,7 +159,7 @@ class ProducerTrace:
         """A trace that begins with the entry of a snapshot, or with none."""
         trace = cls(entry)
         if entry is not None:
-            trace.sequences.extend(ProducerMemory.loaded(entry).batches)
+            trace.in_memory.extend(ProducerMemory.loaded(entry).batches)
         return trace
 
     @property
@@ -168,7 +168,7 @@ class ProducerTrace:
         if self.entry is None:
             return None
         first = self.entry.current_txn_first_offset
-        return ProducerMemory(self.entry.epoch, tuple(self.sequences), None if first < 0 else first)
+        return ProducerMemory(self.entry.epoch, tuple(self.in_memory), None if first < 0 else first)
 
     def take(self, rows: np.ndarray, producer_id: int) -> None:
         """Goes through batches of ``ROW_DTYPE`` in log order."""
@@ -183,15 +183,15 @@ class ProducerTrace:
         values = {name: getattr(entry, name) for name in ProducerEntry.__dataclass_fields__}
         last = ("last_sequence", "last_offset", "offset_delta")
         if batch.epoch != entry.epoch:
-            self.sequences.clear()
+            self.in_memory.clear()
             values |= {"epoch": batch.epoch, "last_sequence": -1, "last_offset": -1, "offset_delta": 0}
             self.set_by |= dict.fromkeys(("epoch", *last), batch)
         values["timestamp"] = batch.timestamp
         self.set_by["timestamp"] = batch
         if batch.is_data:
             end = batch.base_offset + batch.last_offset_delta
-            values |= {"last_sequence": batch.sequences[1], "last_offset": end, "offset_delta": batch.last_offset_delta}
-            self.sequences.append(batch.sequences)
+            values |= {"last_sequence": batch.in_memory.last_sequence, "last_offset": end, "offset_delta": batch.last_offset_delta}
+            self.in_memory.append(batch.in_memory)
             self.last_data = batch
             self.set_by |= dict.fromkeys(last, batch)
             if batch.kind == BatchKind.TRANSACTIONAL and entry.current_txn_first_offset < 0:

@@ -1,7 +1,7 @@
 """What a segment is made of: its batches counted by kind and size, and by producer.
 
 Both counts are sums by a sorted key, kept in columns: those of blocks are joined to that of a segment, those of segments to that of a
-partition, and so on. Nothing grows with the batches: there are 2^15 kinds, and a row for each producer.
+partition, and so on. Nothing grows with the batches: there are 2^10 kinds and as many sizes, and a row for each producer.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ __all__ = [
 STATISTICS_COLUMNS = ("attributes", "length", "magic", "producer_id", "record_count")
 """Fields of a header on which the statistics depend."""
 
-_ATTRIBUTES, _MAGIC, _PRODUCER, _SIZE = 0x7F, 7, 9, 10
-"""The code of a kind, in bits: the seven attributes that exist, the magic, whether there is a producer id, log2 of the size in bytes (at
-most 31). So there are 2^15 codes."""
+_ATTRIBUTES, _MAGIC, _PRODUCER = 0x7F, 7, 9
+"""The code of a kind, in bits: the seven attributes that exist, the magic, whether there is a producer id. So there are 2^10 codes."""
+
+_SIZE_BITS = 5
+"""Sizes are counted by their log2, which is at most 31, and so many of the bits behind the first: to 1 part in 32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class KeyedColumns:
 
 
 KIND_SUMS = dict.fromkeys(("batches", "records", "bytes"), np.add)
+SIZE_SUMS = {"batches": np.add}
 PRODUCER_SUMS = dict.fromkeys(("batches", "records", "markers"), np.add)
 
 
@@ -98,23 +101,29 @@ class JoinedColumns:
 
 @dataclass(frozen=True, slots=True)
 class BatchStatistics:
-    """Batches by kind.
+    """Batches by kind and by size.
 
     Attributes:
         kinds: ``batches``, ``records`` and ``bytes`` by the code of their kind, which ``BatchFacts`` reads. Control records do not count
             as records. Of magic 0 and 1 each uncompressed message is a record; how many are in a compressed one its header does not say.
+        sizes: ``batches`` by the code of their size, see ``_SIZE_BITS``.
         size_min_bytes: of the smallest batch, 0 without any; ``size_max_bytes``: of the largest.
     """
 
     kinds: KeyedColumns = field(default_factory=lambda: KeyedColumns.empty(KIND_SUMS))
+    sizes: KeyedColumns = field(default_factory=lambda: KeyedColumns.empty(SIZE_SUMS))
     size_min_bytes: int = 0
     size_max_bytes: int = 0
 
     def plus(self, other: BatchStatistics) -> BatchStatistics:
         """Of the batches of both."""
-        sizes = [each.size_min_bytes for each in (self, other) if len(each.kinds)]
-        largest = max(self.size_max_bytes, other.size_max_bytes)
-        return BatchStatistics(self.kinds.joined(other.kinds, KIND_SUMS), min(sizes, default=0), largest)
+        smallest = [each.size_min_bytes for each in (self, other) if len(each.kinds)]
+        return BatchStatistics(
+            self.kinds.joined(other.kinds, KIND_SUMS),
+            self.sizes.joined(other.sizes, SIZE_SUMS),
+            min(smallest, default=0),
+            max(self.size_max_bytes, other.size_max_bytes),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +158,8 @@ class BatchFacts:
         codecs: batches of data by codec, 0 to 7, of which 5 to 7 do not exist.
         magic: batches by magic, 0 to 2.
         sizes: batches by log2 of their size, as far as there are any: at least ``2**log2`` bytes and less than twice that. Ascending.
+        median_range: the median size (of an even count the lower one of the two) is at least the first and less than the second, which
+            is 1 more up to 63 bytes, and at most 1/32 more; None without batches.
     """
 
     batches: int
@@ -161,6 +172,7 @@ class BatchFacts:
     codecs: tuple[int, ...]
     magic: tuple[int, ...]
     sizes: dict[int, int]
+    median_range: tuple[int, int] | None
 
     @classmethod
     def of(cls, statistics: BatchStatistics) -> BatchFacts:
@@ -169,7 +181,7 @@ class BatchFacts:
         is_control = code & ATTRIBUTE_CONTROL != 0
         is_transactional = code & ATTRIBUTE_TRANSACTIONAL != 0
         has_producer = code >> _PRODUCER & 1 != 0
-        codec, magic, size_log2 = code & ATTRIBUTE_CODEC, code >> _MAGIC & 3, code >> _SIZE
+        codec, magic = code & ATTRIBUTE_CODEC, code >> _MAGIC & 3
 
         def count(chosen: np.ndarray) -> int:
             return int(batches[chosen].sum())
@@ -184,18 +196,28 @@ class BatchFacts:
             control=count(is_control),
             codecs=tuple(count(~is_control & (codec == each)) for each in range(8)),
             magic=tuple(count(magic == each) for each in range(3)),
-            sizes={each: count(size_log2 == each) for each in sorted(set(size_log2.tolist()))},
+            sizes=_by_log2(statistics.sizes),
+            median_range=_median_range(statistics.sizes),
         )
 
-    @property
-    def median_log2(self) -> int | None:
-        """Where in ``sizes`` the median lies (of an even count the lower one of the two); None without batches."""
-        seen = 0
-        for size_log2, count in self.sizes.items():
-            seen += count
-            if 2 * seen >= self.batches:
-                return size_log2
+
+def _by_log2(sizes: KeyedColumns) -> dict[int, int]:
+    batches = np.bincount(sizes.key >> _SIZE_BITS, weights=sizes.columns["batches"]).astype(np.int64).tolist()
+    return {size_log2: count for size_log2, count in enumerate(batches) if count}
+
+
+def _median_range(sizes: KeyedColumns) -> tuple[int, int] | None:
+    if not len(sizes):
         return None
+    seen = np.cumsum(sizes.columns["batches"])
+    code = int(sizes.key[np.searchsorted(2 * seen, seen[-1])])
+    return _smallest_size(code), _smallest_size(code + 1)
+
+
+def _smallest_size(code: int) -> int:
+    """In bytes, of those with this code."""
+    size_log2, behind = code >> _SIZE_BITS, code & (1 << _SIZE_BITS) - 1
+    return -((-((1 << _SIZE_BITS) + behind) << size_log2) >> _SIZE_BITS)  # rounded up
 
 
 class StatisticsOfBlocks:
@@ -213,7 +235,7 @@ class StatisticsOfBlocks:
         records[np.flatnonzero(is_control)] = 0
         has_producer = block.column("producer_id") >= 0
         kinds = _kinds_of(block, size, has_producer, records)
-        self._batches = self._batches.plus(BatchStatistics(kinds, int(size.min()), int(size.max())))
+        self._batches = self._batches.plus(BatchStatistics(kinds, _sizes_of(size), int(size.min()), int(size.max())))
         if has_producer.any():
             self._producers.add(_producers_of(block, has_producer, is_control, records))
 
@@ -223,10 +245,7 @@ class StatisticsOfBlocks:
 
 
 def _kinds_of(block: HeaderBlock, size: np.ndarray, has_producer: np.ndarray, records: np.ndarray) -> KeyedColumns:
-    # The exponent of a float64 is the logarithm, exactly.
-    size_log2 = (size.astype(np.float64).view(np.int64) >> 52) - 1023
-    code = size_log2 << _SIZE
-    code |= has_producer.astype(np.int64) << _PRODUCER
+    code = has_producer.astype(np.int64) << _PRODUCER
     code |= block.column("magic").astype(np.int64) << _MAGIC
     code |= block.column("attributes").astype(np.int64) & _ATTRIBUTES
     batches = np.bincount(code)
@@ -239,6 +258,14 @@ def _kinds_of(block: HeaderBlock, size: np.ndarray, has_producer: np.ndarray, re
     single = (present >> _MAGIC & 3 < 2) & (present & ATTRIBUTE_CODEC == 0)
     columns["records"][single] = columns["batches"][single]
     return KeyedColumns(present, columns)
+
+
+def _sizes_of(size: np.ndarray) -> KeyedColumns:
+    # A float64 begins with the exponent, which is the logarithm, exactly, and the bits behind the first one.
+    code = (size.astype(np.float64).view(np.int64) >> 52 - _SIZE_BITS) - (1023 << _SIZE_BITS)
+    batches = np.bincount(code)
+    present = np.flatnonzero(batches)
+    return KeyedColumns(present, {"batches": batches[present]})
 
 
 def _producers_of(block: HeaderBlock, has_producer: np.ndarray, is_control: np.ndarray, records: np.ndarray) -> KeyedColumns:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from snaprebuild.storage import record_lock
 
-__all__ = ["OS", "FileCalls"]
+__all__ = ["NO_RENAME_NOREPLACE", "OS", "FileCalls"]
 
 _RENAME_NOREPLACE = 1
 
@@ -110,3 +110,6 @@ def _renameat2() -> Callable[[int, bytes, int, bytes, int], int]:
 
 OS = FileCalls()
 """The operating system itself."""
+
+NO_RENAME_NOREPLACE = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP})
+"""What ``rename_noreplace`` answers where the file system or the kernel has no such rename."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from typing import BinaryIO
 
 from formats import limits
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import ReadFailedError, UsageError
 
-__all__ = ["open_regular_file", "read_small_file"]
+__all__ = ["open_named_file", "open_regular_file", "read_small_file"]
 
 
 def open_regular_file(path: str) -> tuple[int, os.stat_result]:
@@ -58,3 +59,19 @@ def read_small_file(path: str, bytes_max: int = limits.TEXT_FILE_BYTES_MAX) -> b
         raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
     finally:
         os.close(fd)
+
+
+def open_named_file(path: str) -> BinaryIO:
+    """Opens a regular file that a person named.
+
+    Raises:
+        UsageError: there is none.
+        ReadFailedError: it cannot be opened, or is no regular file.
+    """
+    try:
+        fd, _ = open_regular_file(path)
+    except ReadFailedError as error:
+        if error.errno == errno.ENOENT:
+            raise UsageError("does not exist", path=path) from None
+        raise
+    return os.fdopen(fd, "rb")

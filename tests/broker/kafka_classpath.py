@@ -38,8 +38,8 @@ def missing_tools() -> list[str]:
 
 
 def kafka_classpath(version: str = KAFKA_VERSION) -> str:
-    """Class path of a Kafka version: broker, tools, storage with its test classes. The first call for a version downloads it."""
-    pom = JAVA_SOURCES / "pom.xml"
+    """Class path of a Kafka version: broker, and since 3.0 tools, storage with its test classes. The first call for it downloads it."""
+    pom = JAVA_SOURCES / ("before3.xml" if version.startswith("2.") else "pom.xml")
     cached = CACHE / f"classpath-{version}-{_digest(pom.read_bytes())}.txt"
     with _one_at_a_time(f"classpath-{version}"):
         if cached.is_file():
@@ -57,8 +57,8 @@ def oracle_classpath(version: str = KAFKA_VERSION) -> str:
     """Class path of the compiled ``ProducerStateOracle`` and the Kafka version that it was compiled with."""
     classpath = kafka_classpath(version)
     source = (JAVA_SOURCES / "ProducerStateOracle.java").read_text()
-    if version.startswith("3."):
-        # 4.x moved the record classes; nothing else differs.
+    if version.startswith(("3.", "4.0.", "4.1.", "4.2.")):
+        # 4.3 moved the record classes; nothing else differs.
         source = source.replace("org.apache.kafka.common.record.internal.", "org.apache.kafka.common.record.")
     classes = CACHE / f"oracle-{version}-{_digest(source.encode(), classpath.encode())}"
     with _one_at_a_time(f"oracle-{version}"):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import shlex
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -46,3 +50,13 @@ def test_the_tool_takes_the_commands(version: str, tmp_path: Path) -> None:
         assert "usage:" not in said
     misspelt = run_tool(version, old.replace("--producer-epoch", "--epoch"), config)
     assert "usage:" in misspelt.stdout + misspelt.stderr, "a wrong option is told as such"
+
+
+@pytest.mark.parametrize(("version", "speaks"), [(OTHER_VERSIONS[0], True), (KAFKA_VERSION, False)])
+def test_which_tool_reaches_brokers_before_2_8(version: str, speaks: bool) -> None:
+    """They take version 0 of the request that writes markers, and no other."""
+    (clients,) = [jar for jar in kafka_classpath(version).split(os.pathsep) if Path(jar).name == f"kafka-clients-{version}.jar"]
+    with zipfile.ZipFile(clients) as jar:
+        schema = jar.read("common/message/WriteTxnMarkersRequest.json").decode()
+    first, _ = json.loads(re.sub(r"^ *//.*$", "", schema, flags=re.MULTILINE))["validVersions"].split("-")
+    assert (first == "0") == speaks

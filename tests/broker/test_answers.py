@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from kafka_classpath import KAFKA_VERSION, OTHER_VERSIONS
+from kafka_classpath import JAVA_SOURCES, KAFKA_VERSION, OTHER_VERSIONS, kafka_classpath
+from log_dirs import batch, snapshot_bytes, snapshot_name, write_partition
 from oracle import Oracle
 from simulated_broker import SimulatedBroker
 from strategies import TRANSACTIONAL, batch_of, header_of
 
 from formats.batch_headers import BytesSegment
-from snaprebuild.replay.broker_answer import Answer, Attempt, ProducerMemory, answer_to
+from snaprebuild.replay.broker_answer import Answer, Attempt, BrokerAnswer, ProducerMemory, answer_to
 from snaprebuild.replay.producer_trace import ProducerTrace
 from snaprebuild.replay.segment_summary import summarise_pieces
 
@@ -23,7 +27,13 @@ LOGS = 60
 UNKNOWN = 999_999
 
 
-@pytest.fixture(scope="module", params=[KAFKA_VERSION, *OTHER_VERSIONS])
+BEFORE_THE_LAST_CHANGE = "4.0.0"
+"""Its classes take what those of 4.1 refuse."""
+BEFORE_3 = ("2.4.1", "2.5.1", "2.7.2")
+"""The last that refuses unknown producers, the first that takes them, the first with the newer exception."""
+
+
+@pytest.fixture(scope="module", params=[KAFKA_VERSION, BEFORE_THE_LAST_CHANGE, *OTHER_VERSIONS])
 def versioned(request: pytest.FixtureRequest) -> Iterator[Oracle]:
     with Oracle(request.param) as running:
         yield running
@@ -33,9 +43,16 @@ def attempts_on(memory: ProducerMemory | None, rng: random.Random, *, bumps: boo
     """Every epoch around that of the producer with every sequence around its batches, one record or as many as a batch had."""
     epoch = 0 if memory is None else memory.epoch
     batches = () if memory is None else memory.batches
-    sizes = {first: (last - first) % 2**31 + 1 for first, last in batches if first >= 0}
-    sequences = {0, 1, 7, *sizes, *(max(first - 1, 0) for first in sizes), *(last + 1 for _, last in batches)}
-    sequences |= {last + 2 for _, last in batches}
+    sizes = {first: (last - first) % 2**31 + 1 for first, last, _ in batches if first >= 0}
+    lasts = [each.last_sequence for each in batches]
+    sequences = {
+        0,
+        1,
+        7,
+        *sizes,
+        *(max(first - 1, 0) for first in sizes),
+        *((last + more) % 2**31 for last in lasts for more in (1, 2)),
+    }
     return [
         Attempt(at, sequence, records, is_transactional, is_transactional and bumps and rng.random() < 0.5)
         for at in (epoch - 1, epoch, epoch + 1)
@@ -59,8 +76,39 @@ def bytes_of(producer_id: int, offset: int, attempt: Attempt) -> bytes:
     return batch_of(header, b"").data
 
 
+def trace_of(log: bytes, producer_id: int) -> ProducerTrace:
+    (piece,) = summarise_pieces(BytesSegment(log), 0, (), is_last=True, traced_producer=producer_id)
+    trace = ProducerTrace()
+    trace.take(piece.traced, producer_id)
+    return trace
+
+
+def in_words(answer: BrokerAnswer) -> str:
+    return answer.answer.value if answer.first_offset is None else f"{answer.answer.value} {answer.first_offset}"
+
+
+def memories_of(trace: ProducerTrace) -> tuple[ProducerMemory | None, ProducerMemory | None]:
+    """While the broker runs, and after a start."""
+    return trace.memory, None if trace.entry is None else ProducerMemory.loaded(trace.entry)
+
+
+def compare(oracle: Oracle, log: bytes, end_offset: int, producer_id: int, rng: random.Random) -> list[list[Answer]]:
+    """Our answers while it runs and after a start, which are those of Kafka."""
+    major, minor = map(int, oracle.version.split(".")[:2])
+    trace = trace_of(log, producer_id)
+    attempts = attempts_on(trace.memory, rng, bumps=major >= 4)
+    batches = [(bytes_of(producer_id, end_offset, each), each.bumps_epochs) for each in attempts]
+    told = []
+    for memory, reload in zip(memories_of(trace), (False, True), strict=True):
+        ours = [answer_to(memory, attempt, (major, minor)) for attempt in attempts]
+        theirs = oracle.answers(log, batches, reload=reload)
+        wrong = [each for each in zip(attempts, map(in_words, ours), theirs, strict=True) if each[1] != each[2]]
+        assert not wrong, (producer_id, reload, memory, wrong[:3])
+        told.append([each.answer for each in ours])
+    return told
+
+
 def test_answers_are_those_of_kafka(versioned: Oracle) -> None:
-    major, minor = map(int, versioned.version.split(".")[:2])
     reached: Counter[Answer] = Counter()
     differ_after_a_start = 0
     for seed in range(LOGS):
@@ -68,21 +116,9 @@ def test_answers_are_those_of_kafka(versioned: Oracle) -> None:
         broker = SimulatedBroker(seed, 3)
         log = b"".join(segment.data for segment in broker.segments)
         for producer_id in [*rng.sample(sorted(broker.whole.entries), min(3, len(broker.whole.entries))), UNKNOWN]:
-            (piece,) = summarise_pieces(BytesSegment(log), 0, (), is_last=True, traced_producer=producer_id)
-            trace = ProducerTrace()
-            trace.take(piece.traced, producer_id)
-            memories = (trace.memory, None if trace.entry is None else ProducerMemory.loaded(trace.entry))
-            attempts = attempts_on(trace.memory, rng, bumps=major >= 4)
-            batches = [(bytes_of(producer_id, broker.end_offset, each), each.bumps_epochs) for each in attempts]
-            told = []
-            for memory, reload in zip(memories, (False, True), strict=True):
-                ours = [answer_to(memory, attempt, (major, minor)).answer for attempt in attempts]
-                reached.update(ours)
-                told.append(ours)
-                theirs = versioned.answers(log, batches, reload=reload)
-                wrong = [each for each in zip(attempts, ours, theirs, strict=True) if each[1].value != each[2]]
-                assert not wrong, (seed, producer_id, reload, memory, wrong[:3])
-            differ_after_a_start += told[0] != told[1]
+            running, restarted = compare(versioned, log, broker.end_offset, producer_id, rng)
+            reached.update([*running, *restarted])
+            differ_after_a_start += running != restarted
     expected = {
         Answer.ACCEPTED,
         Answer.DUPLICATE,
@@ -92,3 +128,63 @@ def test_answers_are_those_of_kafka(versioned: Oracle) -> None:
     }
     assert {answer for answer, count in reached.items() if count >= 20} == expected
     assert differ_after_a_start >= LOGS // 4
+
+
+@pytest.mark.parametrize("version", BEFORE_3)
+def test_answers_are_those_of_kafka_before_3(version: str, tmp_path: Path) -> None:
+    major, minor = map(int, version.split(".")[:2])
+    asked, ours = [], []
+    for seed in range(LOGS // 3):
+        rng = random.Random(seed)
+        broker = SimulatedBroker(seed, 3)
+        log = b"".join(segment.data for segment in broker.segments)
+        for producer_id in [*rng.sample(sorted(broker.whole.entries), min(3, len(broker.whole.entries))), UNKNOWN]:
+            trace = trace_of(log, producer_id)
+            attempts = attempts_on(trace.memory, rng, bumps=False)
+            for word, memory in zip(("log", "reload"), memories_of(trace), strict=True):
+                asked += [
+                    f"{word} {log.hex()}",
+                    *(f"batch {bytes_of(producer_id, broker.end_offset, each).hex()}" for each in attempts),
+                ]
+                ours += [(in_words(answer_to(memory, each, (major, minor))), seed, memory, each) for each in attempts]
+    command = ["java", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", kafka_classpath(version)]
+    command += [str(JAVA_SOURCES / "LeaderBefore3.java"), str(tmp_path)]
+    done = subprocess.run(command, input="\n".join(asked), capture_output=True, text=True, check=True, timeout=120)
+    theirs = done.stdout.splitlines()
+    wrong = [(*each, answer) for each, answer in zip(ours, theirs, strict=True) if each[0] != answer]
+    assert not wrong, wrong[:3]
+    reached = Counter(answer.split()[0] for answer in theirs)
+    fenced = "ProducerFencedException" if (major, minor) < (2, 7) else "InvalidProducerEpochException"
+    expected = {"accepted", "duplicate", "OutOfOrderSequenceException", "InvalidTxnStateException", fenced}
+    expected |= {"UnknownProducerIdException"} if (major, minor) < (2, 5) else set()
+    assert {answer for answer, count in reached.items() if count >= 20} == expected
+
+
+@pytest.mark.parametrize("records", [1, 4])
+def test_sequences_that_wrap(versioned: Oracle, records: int) -> None:
+    """Batches that end before 2^31 - 1, at it, or go on behind it with 0."""
+    reached: Counter[Answer] = Counter()
+    for first in range(2**31 - 2 * records - 2, 2**31):
+        attempts = [Attempt(0, (first + at * records) % 2**31, records) for at in range(3)]
+        log = b"".join(bytes_of(7, at * records, attempt) for at, attempt in enumerate(attempts))
+        told = compare(versioned, log, 3 * records, 7, random.Random(first))
+        reached.update(answer for each in told for answer in each)
+    assert {Answer.ACCEPTED, Answer.DUPLICATE, Answer.OUT_OF_ORDER_SEQUENCE} <= reached.keys()
+
+
+@pytest.mark.parametrize(("recovery_point", "is_clean"), [(0, False), (6, False), (16, False), (16, True)])
+def test_a_started_broker_holds_one_batch(tmp_path: Path, recovery_point: int, is_clean: bool) -> None:
+    """Also after an unclean stop, whatever was flushed: the recovery takes a snapshot at the log end, and that is what is loaded."""
+    now_ms = int(time.time() * 1000)
+    data = [batch(at, producer_id=7, sequence=at, count=2, timestamp=now_ms) for at in range(0, 16, 2)]
+    directory = write_partition(tmp_path / "t-0", {0: b"".join(data[:4]), 8: b"".join(data[4:])})
+    trace = trace_of(b"".join(data), 7)
+    assert trace.entry is not None
+    if is_clean:
+        (directory / snapshot_name(16)).write_bytes(snapshot_bytes([trace.entry]))
+    command = ["java", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", kafka_classpath()]
+    command += [str(JAVA_SOURCES / "StartedLog.java"), str(directory), str(recovery_point), str(is_clean).lower()]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    held = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    assert held == [(7, *each) for each in ProducerMemory.loaded(trace.entry).batches] == [(7, 14, 15, 14)]
+    assert len(trace.in_memory) == 5

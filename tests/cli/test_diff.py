@@ -88,8 +88,8 @@ def test_each_kind_of_difference(pair: tuple[Path, Path]) -> None:
     [
         ("epoch", 9, "fenced epoch"),
         ("last_sequence", 9, "next batch, sequence 8"),
-        ("last_offset", 21, "next batch, sequence 8"),
-        ("offset_delta", 1, "next batch, sequence 8"),
+        ("last_offset", 21, "acknowledged with a wrong offset"),
+        ("offset_delta", 1, "newest batch is refused (OutOfOrderSequence)"),
         ("timestamp", 9, "expires too early or too late"),
         ("coordinator_epoch", 9, "old transaction coordinator"),
         ("current_txn_first_offset", -1, "open from 17, is forgotten"),
@@ -102,6 +102,24 @@ def test_every_field_counts(pair: tuple[Path, Path], field: str, value: int, cos
     assert (entry["producer_id"], entry["kind"]) == (2, "changed")
     assert (entry["a"], entry["b"]) == ({field: getattr(OPEN, field)}, {field: value})
     assert cost in entry["consequence"]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "cost"),
+    [
+        # Of the newest batch only its offsets and its length are wrong: its retry is what suffers.
+        (OPEN, replace(OPEN, last_offset=21, offset_delta=1), "a retry of its newest batch is refused"),
+        (OPEN, replace(OPEN, last_offset=21, last_sequence=9), "next batch, sequence 8, is refused"),
+        (replace(OPEN, last_sequence=2**31 - 1), OPEN, "next batch, sequence 0, is refused"),
+        (ENDED, None, "older epochs are not fenced"),
+        (IDLE, None, "a retry of sequence 4 or older"),
+    ],
+)
+def test_the_cost_of_batches(pair: tuple[Path, Path], right: ProducerEntry, wrong: ProducerEntry | None, cost: str) -> None:
+    run = in_json("diff", *write(pair, [right], [] if wrong is None else [wrong]))
+    (entry,) = run.document["entries"]
+    assert cost in entry["consequence"]
+    assert "-1" not in entry["consequence"]
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,9 @@ KAFKA_FILES = sorted(
     if path.is_file()
     and (path.name.endswith(ENDINGS) or path.name in ("partition.metadata", "meta.properties", ".kafka_cleanshutdown"))
 )
+CLEANED = ("kafka27-compacted", "kafka27-killed", "kafka4-compacted", "txn-state")
+"""Where the log cleaner left out batches."""
+DAMAGED = {"damaged": {"bad-checksum": 1, "torn-tail": 1}}
 FIXTURE_NAMES = sorted({path.relative_to(FIXTURES).parts[0] for path in KAFKA_FILES})
 
 
@@ -67,7 +70,7 @@ def test_every_bundled_file_is_read(fixture: str) -> None:
     assert {line["told_by"] for line in begun} == {"name"}
     assert len(of(lines, "file_end")) == len(files)
     codes = Counter(line["code"] for line in of(lines, "finding"))
-    assert codes == ({"bad-checksum": 1, "torn-tail": 1} if fixture == "damaged" else {})
+    assert codes == {**dict.fromkeys(["offset-gaps"] * (fixture in CLEANED), 1), **DAMAGED.get(fixture, {})}
     records = of(lines, "record") + of(lines, "control_record")
     assert sum(line["record_count"] for line in of(lines, "batch")) == len(records)
     # The same in text, with the same count of items.
@@ -257,6 +260,49 @@ def test_disorder(tmp_path: Path) -> None:
     assert (finding["expected"], finding["found"]) == ("more than 11", "11")
     path.write_bytes(batch(9))
     assert (one_finding(path)["code"], one_finding(path)["expected"]) == ("disordered-offsets", "more than 9")
+
+
+def test_gaps_between_batches_are_a_note(tmp_path: Path) -> None:
+    """kafka-dump-log tells of them, too. One before the first batch is none; in a compressed message of old nobody knows."""
+    path = tmp_path / "00000000000000000003.log"
+    batches = [batch(10, count=2), batch(13), batch(14), batch(100)]
+    path.write_bytes(b"".join(batches))
+    finding = one_finding(path)
+    assert (finding["code"], finding["severity"], finding["position"]) == ("offset-gaps", "note", len(batches[0]))
+    assert (finding["expected"], finding["found"], finding["offset"]) == ("12", "13", 13)
+    assert "and 1 more of this kind" in finding["message"]
+    assert snaprebuild("dump", path).stderr == ""
+    assert "offset-gaps" in snaprebuild("dump", "-v", path).stderr
+
+
+def test_the_delete_horizon_is_the_first_timestamp(tmp_path: Path) -> None:
+    """``DefaultRecordBatch.deleteHorizonMs``: with its attribute the base timestamp is it."""
+    path = tmp_path / "00000000000000000000.log"
+    data = bytearray(batch(0, attributes=0x40, timestamp=5))
+    data[35:43] = (9).to_bytes(8, "big")
+    path.write_bytes(data)
+    _, lines = in_lines(path)
+    assert [(line["delete_horizon_ms"], line["timestamp"]) for line in of(lines, "batch")] == [(5, 9)]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "delta", "last"),
+    [
+        (-1, 2, -1),
+        (2**31 - 2, 2, 0),
+        (3, -5, 2_147_483_646),
+        (-7, 2, -5),
+        (-1_476_297_950, -689_963_008, 2_128_706_338),
+    ],
+)
+def test_last_sequences_that_kafka_shows(sequence: int, delta: int, last: int, tmp_path: Path) -> None:
+    """What kafka-dump-log 4.3.1 prints of such batches: 32 bits, whatever was damaged."""
+    data = bytearray(batch(0, producer_id=5))
+    data[23:27], data[53:57] = delta.to_bytes(4, "big", signed=True), sequence.to_bytes(4, "big", signed=True)
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(data)
+    _, lines = in_lines(path)
+    assert [line["last_sequence"] for line in of(lines, "batch")] == [last]
 
 
 def test_zeros_behind_the_last_batch_are_a_note(log: Path) -> None:

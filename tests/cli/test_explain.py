@@ -103,7 +103,10 @@ MIXED = "fixtures/kafka27-mixed/logs/mixed-0"
 def test_the_answers_before_and_after_a_start() -> None:
     run = asked(MIXED, 33, "--as-of", AS_OF)
     assert run.exit_code == 0
-    assert run.partition("mixed-0")["in_memory"] == [[2, 2], [3, 3], [4, 4], [5, 5], [6, 6]]
+    held = run.partition("mixed-0")["in_memory"]
+    assert held == [{"first_sequence": at, "last_sequence": at, "first_offset": 6913 + at} for at in range(2, 7)]
+    acknowledged = [each["running"]["first_offset"] for each in run.partition("mixed-0")["answers"]]
+    assert acknowledged == [None, 6919, 6915, None, None]
     assert answers(run) == {
         "the next one": ("accepted", "accepted"),
         "the last one again": ("duplicate", "duplicate"),
@@ -142,6 +145,61 @@ def test_an_expired_producer_is_forgotten() -> None:
     assert not asked(MIXED, 1, "--as-of", "2200-01-01", "--expiration-ms", 2**62).partition("mixed-0")["is_expired"]
 
 
+def test_an_expired_idempotent_producer_has_no_transaction_version() -> None:
+    assert set(answers(asked(MIXED, 1, "--as-of", "2200-01-01")).values()) == {("accepted", "accepted")}
+
+
+def test_the_last_epoch_has_no_new_one(tmp_path: Path) -> None:
+    data = batch(0, producer_id=7, epoch=2**15 - 1, timestamp=10)
+    directory = write_partition(tmp_path / "t-0", {0: data})
+    for version, fenced in (("2.6", "ProducerFencedException"), ("2.7", "InvalidProducerEpochException")):
+        assert answers(asked(directory, 7, "--as-of", "0", "--broker-version", version)) == {
+            "the next one": ("accepted", "accepted"),
+            "the last one again": ("duplicate", "duplicate"),
+            "one after a gap": ("OutOfOrderSequenceException", "OutOfOrderSequenceException"),
+            "the first of an older epoch": (fenced, fenced),
+        }
+
+
+def test_what_a_group_coordinator_writes_has_no_sequence(tmp_path: Path) -> None:
+    data = batch(0, producer_id=7, sequence=-1, attributes=TRANSACTIONAL, timestamp=10)
+    run = asked(write_partition(tmp_path / "__consumer_offsets-0", {0: data}), 7, "--as-of", "0")
+    (answered,) = run.document["partitions"][0]["answers"]
+    assert (answered["batch"], answered["sequence"], answered["running"]["answer"]) == ("the next one", -1, "accepted")
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("configured", "arguments", "expected"),
+    [
+        (None, (), DAY_MS),
+        (None, ("--broker-version", "3.4"), DAY_MS),
+        (None, ("--broker-version", "3.3"), 7 * DAY_MS),
+        (None, ("--broker-version", "2.7", "--expiration-ms", 5), 5),
+        ("", ("--broker-version", "2.7"), 7 * DAY_MS),
+        ("transactional.id.expiration.ms=9000\nproducer.id.expiration.ms=8000", ("--broker-version", "2.7"), 9000),
+        ("transactional.id.expiration.ms=9000\nproducer.id.expiration.ms=8000", ("--broker-version", "3.9"), 8000),
+        ("transactional.id.expiration.ms=999999999", ("--broker-version", "4.0"), DAY_MS),
+        ("transactional.id.expiration.ms=999999999", (), 999999999),
+    ],
+)
+def test_the_expiration_is_that_of_the_version(
+    configured: str | None, arguments: tuple[object, ...], expected: int, tmp_path: Path
+) -> None:
+    """Before 3.4 it was that of the transactional id (KIP-854); without a version the longer one, as for every verb."""
+    where: tuple[object, ...] = (MIXED,)
+    if configured is not None:
+        properties = tmp_path / "server.properties"
+        properties.write_text(f"log.dirs={FIXTURES / 'kafka27-mixed' / 'logs'}\n{configured}\n")
+        where = ("--server-properties", properties, "--topic", "mixed")
+    run = in_json("explain", *where, "--producer-id", 1, "--as-of", AS_OF, *arguments)
+    (found,) = run.document["partitions"]
+    assert run.document["expiration_ms"] == expected
+    assert found["expires_at_ms"] == found["entry"]["timestamp"] + expected
+
+
 def test_an_open_transaction_never_expires() -> None:
     found = asked(MIXED, 33, "--as-of", "2200-01-01").partition("mixed-0")
     assert (found["expires_at_ms"], found["is_expired"]) == (None, False)
@@ -177,6 +235,21 @@ def test_an_offset_that_is_not_in_the_log(at: int, said: str) -> None:
     run = asked(MIXED, 1, "--at", at)
     assert run.exit_code == 1
     assert said in run.messages("offset-not-in-log")
+    assert ("unknown-producer" in run.codes) == (at == 0), "the snapshots and the log know it, though not before 0"
+
+
+def test_an_offset_that_some_logs_do_not_have() -> None:
+    """Only those that know the producer are told of: plain-0 is as short as the others, and holds none."""
+    run = asked("fixtures/kafka27-mixed", 33, "--as-of", AS_OF, "--at", 7000)
+    assert (run.exit_code, run.codes) == (1, {"offset-not-in-log": 2})
+    assert {each["topic_partition"]: each["offset"] for each in run.document["partitions"]} == {
+        "mixed-0": 7000,
+        "deleted-0": None,
+        "logappend-0": None,
+    }
+    run = asked("fixtures/kafka27-mixed", 777, "--at", 7000)
+    assert (run.exit_code, run.codes) == (1, {"unknown-producer": 1})
+    assert "no partition that was read knows producer 777 before offset 7000" in run.messages("unknown-producer")
 
 
 def test_an_offset_inside_a_segment() -> None:
@@ -227,7 +300,7 @@ def test_a_snapshot_knows_what_the_log_does_not(tmp_path: Path) -> None:
         (directory / snapshot_name(offset)).write_bytes(snapshot_bytes([entry]))
     found = asked(directory, 7, "--as-of", "0").partition("t-0")
     assert (found["entry"], found["set_by"], found["base_snapshot"]) == (asdict(entry), {}, 100)
-    assert found["in_memory"] == [[5, 9]]
+    assert found["in_memory"] == [{"first_sequence": 5, "last_sequence": 9, "first_offset": 95}]
     table = snaprebuild("explain", directory, "--producer-id", 7, "--as-of", "0")
     assert f"{100:020d}.snapshot" in table.stdout
 
@@ -270,7 +343,8 @@ def test_every_bundled_directory_is_read(fixture: str) -> None:
     ("arguments", "said"),
     [
         (("--producer-id", "-1"), "expected a number from 0 to 9223372036854775807"),
-        (("--broker-version", "2.3"), "--broker-version: expected a version from 2.4 to 4.4; found '2.3'"),
+        (("--broker-version", "2.3"), "--broker-version: expected a version of Kafka from 2.4 to 4.4; found '2.3'"),
+        (("--broker-version", "3.42"), "found '3.42'"),
         (("--broker-version", "new"), "found 'new'"),
         (("--epoch", "32768"), "expected a number from 0 to 32767"),
         ((), "Missing option '--producer-id'"),

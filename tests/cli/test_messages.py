@@ -91,7 +91,7 @@ def test_one_line_says_what_was_expected_and_found(arguments: tuple[str, ...], s
         (("rebuild", "--plan", "README.md"), "README.md: is no saved plan"),
         (("plan", FIXTURE, "--save", "nowhere/plan.json"), "--save: the directory of nowhere/plan.json does not exist"),
         (("plan", FIXTURE, "--save", "one.json", "--report", "./one.json"), "--report and --save name one file"),
-        (("rebuild", "--plan", "README.md", "--report", "README.md"), "--plan and --report name one file"),
+        (("rebuild", "--plan", "README.md", "--report", "README.md"), "the plan and --report name one file"),
         (("rebuildd",), "No such command 'rebuildd'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,7 @@ def test_epochs_near_their_end_are_told(tmp_path: Path) -> None:
 
 def test_workers_count_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many partitions in many processes: the result is that of one, in the same order."""
+    from snaprebuild.cli.result import json_text
     from snaprebuild.cli.stats_output import stats_document
     from snaprebuild.operations import schedule
     from snaprebuild.operations.evidence import Clock
@@ -165,7 +167,24 @@ def test_workers_count_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for number in range(6):
         shutil.copytree(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0", tmp_path / f"copy-{number}")
     source, clock = open_source([str(tmp_path)]), Clock(AS_OF, DAY)
-    alone = stats_document(stats(source, clock, top=3, jobs=1), 0)
+    alone = "".join(json_text(stats_document(stats(source, clock, top=3, jobs=1), 0)))
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
-    assert stats_document(stats(source, clock, top=3, jobs=2), 0) == alone
-    assert alone["total"]["entries"] == 6 * alone["total"]["producers"]["seen"]  # type: ignore[index]
+    assert "".join(json_text(stats_document(stats(source, clock, top=3, jobs=2), 0))) == alone
+    total = json.loads(alone)["total"]
+    assert total["entries"] == 6 * total["producers"]["seen"]
+
+
+def test_a_damaged_batch_may_claim_any_offset(tmp_path: Path) -> None:
+    """One below 0 is none; the message says what stands there. Of every verb that reads batches."""
+    logs = make_log_dir(tmp_path / "logs")
+    write_partition(logs / "t-0", {0: batch(0, producer_id=7) + batch(-5, producer_id=7, sequence=1)})
+    (path,) = (logs / "t-0").glob("*.log")
+    for verb in ("stats", "verify", "transactions"):
+        run = in_json(verb, logs)
+        assert run.exit_code == 4
+        (finding,) = [each for each in run.document["findings"] if each["code"] == "disordered-offsets"]
+        assert finding["offset"] is None
+        assert "-5" in finding["message"]
+    dumped = snaprebuild("dump", path, "--output", "json")
+    assert '"found":"-5","code":"disordered-offsets"' in dumped.stdout
+    assert '"offset":0}' not in dumped.stdout

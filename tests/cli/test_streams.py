@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from command import COMMAND, SECONDS_MAX, in_json, live_broker, snaprebuild
 from log_dirs import batch, copy_of, make_log_dir, snapshots_in, tree, truth, write_partition
 from manifests import REPOSITORY
 from terminal import in_terminal
+
+from snaprebuild.cli.main import main
 
 VERBS = ("scan", "plan", "rebuild", "verify", "stats")
 MIXED = "fixtures/kafka27-mixed"
@@ -282,32 +286,36 @@ import os, signal, sys
 from snaprebuild.operations import snapshot_writer
 from snaprebuild.__main__ import main
 
+wanted = signal.Signals[sys.argv.pop()]
 count, create = 0, snapshot_writer.create_file
 def create_and_count(*arguments, **named):
     global count
     create(*arguments, **named)
     count += 1
     if count == 3:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), wanted)
 snapshot_writer.create_file = create_and_count
-sys.argv = ["snaprebuild", "rebuild", sys.argv[1]]
+sys.argv = ["snaprebuild", "rebuild", *sys.argv[1:]]
 main()
 """
 
 
-def test_the_same_command_goes_on_after_ctrl_c(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM"])
+def test_the_same_command_goes_on_after_ctrl_c(signal_name: str, tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     before = tree(logs)
-    done = subprocess.run(
-        [COMMAND[0], "-c", INTERRUPTS_ITSELF, str(logs)], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
+    command = [COMMAND[0], "-c", INTERRUPTS_ITSELF, str(logs), signal_name]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (130, "")
-    receipt, told = done.stderr.splitlines()
-    assert receipt.startswith("receipt of what was written: ")
+    said, told = done.stderr.splitlines()
+    receipt = re.fullmatch(r"receipt of what was written: (.*) \(`snaprebuild undo` takes it back\)", said)
+    assert receipt is not None
     assert told.startswith(INTERRUPTED)
     written = {name for name in tree(logs) if name not in before and name.endswith(".snapshot")}
     assert len(written) >= 3
     assert not list(logs.rglob("*.tmp"))
+    would = snaprebuild("undo", receipt[1], "--dry-run", "--output", "json").document
+    assert {each["path"] for each in would["files"] if each["action"] == "would_remove"} == {str(logs / name) for name in written}
     again = snaprebuild("rebuild", logs)
     assert again.exit_code == 0
     assert f"4 partitions: {14 - len(written)} written" in again.stdout or len(written) == 14
@@ -326,3 +334,46 @@ def test_ctrl_c_before_anything_is_loaded() -> None:
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code"),
+    [
+        (("--help",), 0),
+        (("--version",), 0),
+        (("dump", "--help"), 0),
+        ((), 2),
+        (("bogus",), 2),
+        (("stats", "/no/such/directory"), 2),
+        (("dump", "/no/such/file"), 5),
+        (("verify", "fixtures/damaged"), 4),
+    ],
+)
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_reader_who_is_gone_changes_no_exit_code(arguments: tuple[str, ...], exit_code: int, stream: str) -> None:
+    """From the first byte on, not only behind the first lines; and the other stream has what it always has."""
+    whole = subprocess.run([*COMMAND, *arguments], cwd=REPOSITORY, capture_output=True, check=False)
+    reader, writer = os.pipe()
+    os.close(reader)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: writer}
+    done = subprocess.run([*COMMAND, *arguments], cwd=REPOSITORY, check=False, **streams)  # type: ignore[call-overload]
+    os.close(writer)
+    assert (whole.returncode, done.returncode) == (exit_code, exit_code)
+    other = "stderr" if stream == "stdout" else "stdout"
+    assert re.sub(rb"[0-9.]+ s\b", b"", getattr(done, other)) == re.sub(rb"[0-9.]+ s\b", b"", getattr(whole, other))
+
+
+def test_another_pipe_that_breaks_is_no_reader_who_went_away(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Say, that to a worker process: the outcome is not known, and 0 or 1 would claim that it is."""
+
+    def break_pipe(*_: object, **__: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("snaprebuild.operations.diff.diff_snapshots", break_pipe)
+    monkeypatch.setattr(sys, "argv", ["snaprebuild", "diff", "a", "b"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 5
+    assert "a pipe broke" in capsys.readouterr().err

@@ -45,6 +45,11 @@ def test_a_narrower_terminal_folds_sentences() -> None:
     ]
 
 
+def test_a_column_without_a_name_in_a_paragraph() -> None:
+    text = table_text("Sizes", ("", "bytes", "file"), [("A", 1620, "a/very/long/path/of/a/snapshot")], width=30, right=("bytes",))
+    assert text == "Sizes\n\n A; bytes: 1620; file:\n    a/very/long/path/of/a/snapshot\n\n"
+
+
 def test_a_narrow_terminal_has_paragraphs() -> None:
     assert table(50) == [
         "Title",

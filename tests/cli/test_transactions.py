@@ -60,6 +60,16 @@ def test_what_is_open_is_what_kafka_left_open(fixture: str) -> None:
     assert tree(FIXTURES / fixture) == before
 
 
+def test_in_a_compacted_topic_no_marker_is_called_empty() -> None:
+    """The cleaner took the batches of most transactions, and left markers."""
+    (fixture,) = fixtures_of("kafka27-compacted")
+    expected = fold(fixture)
+    told = in_json("transactions", "fixtures/kafka27-compacted").partition(fixture.partition)["counts"]
+    unexplained = expected["markers"] - expected["committed"] - expected["aborted"]
+    assert (told["empty"], told["unknown"]) == (0, unexplained)
+    assert unexplained > 0
+
+
 def test_damaged_logs_and_those_of_a_follower(tmp_path: Path) -> None:
     run = in_json("transactions", "fixtures/damaged")
     assert run.exit_code == 4
@@ -107,6 +117,8 @@ def test_the_limit_of_the_brokers_configuration(tmp_path: Path) -> None:
     run = in_json("transactions", "--server-properties", properties, "--as-of", LAST_MS)
     assert (run.exit_code, run.document["late_ms"]) == (0, 360_000)
     assert in_json("transactions", "--server-properties", properties, "--late-ms", 7).document["late_ms"] == 7
+    properties.write_text(f"log.dirs={logs}\n")
+    assert in_json("transactions", "--server-properties", properties, "--as-of", LAST_MS).document["late_ms"] == 1_200_000
     properties.write_text(f"log.dirs={logs}\ntransaction.max.timeout.ms=soon\n")
     run = snaprebuild("transactions", "--server-properties", properties)
     assert run.exit_code == 2

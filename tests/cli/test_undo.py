@@ -4,25 +4,41 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import COMMAND, Run, in_json, live_broker, snaprebuild
 from documents import validator_of
-from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, files_below, flip, remove_snapshots, snapshot_name, tree
+from log_dirs import (
+    EMPTY_SNAPSHOT,
+    batch,
+    changes,
+    copy_of,
+    files_below,
+    flip,
+    make_log_dir,
+    remove_snapshots,
+    snapshot_name,
+    tree,
+    write_partition,
+)
 from manifests import FIXTURES, REPOSITORY
 
-from snaprebuild.errors import UsageError
+from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.receipt import default_receipt_path, load_receipt
 from snaprebuild.operations.undo import undo
+from snaprebuild.storage.broker_lock import HeldLock
 from snaprebuild.storage.file_calls import FileCalls
+from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_of
 
 BUNDLED = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
 
@@ -239,6 +255,110 @@ def test_a_link_on_the_way_is_not_followed(tmp_path: Path) -> None:
     assert tree(tmp_path / "mixed-0") == before
 
 
+def test_what_is_not_mounted_is_not_gone(tmp_path: Path) -> None:
+    """That a partition was deleted tells its log directory; where that is not there, nothing is known."""
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    (logs / "mixed-0").rename(tmp_path / "deleted")
+    assert in_json("undo", receipt, "--dry-run").document["totals"] == {"would_remove": 2, "absent": 12}
+    logs.rename(tmp_path / "elsewhere")
+    for mount_point in (False, True):
+        if mount_point:
+            logs.mkdir()
+        run = in_json("undo", receipt)
+        assert (run.exit_code, run.document["totals"]) == (1, {"left": 14})
+        assert "a volume that is not mounted" in run.messages("left-alone")
+        told = snaprebuild("verify", "--receipt", receipt, "--output", "json")
+        assert (told.exit_code, told.codes) == (1, {"lost-snapshot": 14})
+
+
+def test_a_file_that_is_replaced_while_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    theirs = b"of somebody without a lock"
+
+    def replaced(fd: int, path: str) -> Fingerprint:
+        found = fingerprint_of(fd, path)
+        if path.endswith(snapshot_name(3)):
+            Path(f"{path}.new").write_bytes(theirs)
+            os.replace(f"{path}.new", path)
+        return found
+
+    monkeypatch.setattr("snaprebuild.operations.undo.fingerprint_of", replaced)
+    result = undo(load_receipt(str(receipt)))
+    assert {each.written.offset: each.action for each in result.files} == {1: "removed", 3: "left", 4: "removed"}
+    assert (logs / "t-0" / snapshot_name(3)).read_bytes() == theirs
+
+
+def test_a_lock_that_is_lost_ends_the_undo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that starts between two files; also before the temporary name of a run that was killed."""
+    logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    for offset in (3, 4):
+        os.link(logs / "t-0" / snapshot_name(offset), logs / "t-0" / f"{snapshot_name(offset)}.tmp")
+    calls = itertools.count()
+
+    def verify(self: HeldLock) -> None:
+        if next(calls) >= 1:
+            raise RefusedError("was removed or replaced while it was held", path=self.path)
+
+    monkeypatch.setattr(HeldLock, "verify", verify)
+    result = undo(load_receipt(str(receipt)))
+    assert {each.written.offset: each.action for each in result.files} == {1: "removed", 3: "left", 4: "left"}
+    assert [finding.code for finding in result.findings] == ["refused"]
+    assert exit_code_of(result.findings) == 3
+
+
+def test_a_lock_that_is_lost_behind_a_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt, "--set-aside")
+    calls = itertools.count()
+
+    def verify(self: HeldLock) -> None:
+        if next(calls) >= 2:
+            raise RefusedError("was removed or replaced while it was held", path=self.path)
+
+    monkeypatch.setattr(HeldLock, "verify", verify)
+    result = undo(load_receipt(str(receipt)))
+    about = {each.written.offset: (each.action, each.aside_action) for each in result.files}
+    assert about == {1: ("removed", None), 2: ("removed", "left"), 3: ("left", None), 4: ("left", None)}
+    assert exit_code_of(result.findings) == 3
+    assert not (logs / "t-0" / snapshot_name(2)).exists()
+    monkeypatch.undo()
+    assert exit_code_of(undo(load_receipt(str(receipt))).findings) == 0
+    assert (logs / "t-0" / snapshot_name(2)).read_bytes() == b"torn"
+
+
+def test_a_device_that_fails_ends_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    stat = os.stat
+
+    def failing(path: Any, **options: Any) -> os.stat_result:
+        if path == snapshot_name(3):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return stat(path, **options)
+
+    monkeypatch.setattr("os.stat", failing)
+    result = undo(load_receipt(str(receipt)))
+    assert {each.written.offset: each.action for each in result.files} == {1: "removed", 3: "failed", 4: "removed"}
+    assert exit_code_of(result.findings) == 5
+
+
+def test_the_order_of_two_undos(tmp_path: Path) -> None:
+    """A run was stopped after it had set a snapshot aside, and the next one wrote its successor: two receipts, in any order."""
+    logs, first, second = one_partition(tmp_path), tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    before = tree(logs)
+    rebuilt(logs, first, "--set-aside")
+    for offset in (2, 3):
+        (logs / "t-0" / snapshot_name(offset)).unlink()
+    rebuilt(logs, second)
+    run = in_json("undo", first)
+    assert (run.exit_code, run.codes) == (1, {"left-alone": 3}), "two files of the other run, and the name that one of them takes"
+    assert [in_json("undo", each).exit_code for each in (second, first)] == [0, 0]
+    assert what_appeared(before, logs) == {".lock"}
+
+
 def set_aside_two(tmp_path: Path) -> tuple[Path, Path, dict[str, tuple[object, ...]]]:
     logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
     for offset in (7045, 8231):
@@ -277,6 +397,14 @@ def test_what_was_set_aside_stays_where_its_name_is_taken(tmp_path: Path) -> Non
     assert not (logs / "mixed-0" / snapshot_name(7045)).exists()
 
 
+def test_the_receipt_is_not_written_over(tmp_path: Path) -> None:
+    receipt = tmp_path / "receipt.jsonl"
+    receipt.write_text("")
+    run = snaprebuild("undo", receipt, "--report", receipt)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert "the receipt and --report name one file" in run.stderr
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[]\n", '{"schema":"snaprebuild.receipt/2"}\n', "\xff\n"])
 def test_what_is_no_receipt(text: str, tmp_path: Path) -> None:
     receipt = tmp_path / "receipt"
@@ -307,54 +435,105 @@ def test_a_receipt_that_was_tampered_with(field: str, value: object, tmp_path: P
 
 # --- killed -----------------------------------------------------------------------------------------------------------------
 
-KILLS_ITSELF = """
-import itertools, os, signal, sys
-from snaprebuild.storage.file_calls import OS, FileCalls
-from snaprebuild.cli import main
-counter, last = itertools.count(), int(sys.argv.pop(1))
-def dying(name):
-    method = getattr(FileCalls, name)
-    def call(self, *arguments, **keywords):
-        if next(counter) == last:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return method(self, *arguments, **keywords)
-    return call
-for name in ("open", "fsync", "link", "rename_noreplace", "unlink"):
-    setattr(FileCalls, name, dying(name))
-main.main()
-"""
-"""Runs the command, which dies before its n-th call that changes something."""
+ALIVE = 1 << 30
 
 
-def killed_at(number: int, *arguments: object) -> int:
-    command = [COMMAND[0], "-c", KILLS_ITSELF, str(number), *map(str, arguments)]
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=False).returncode
+class DyingRuns:
+    """Runs of the command that are killed before their n-th call that changes something (``dying_runs.py``)."""
+
+    def __init__(self) -> None:
+        script = Path(__file__).with_name("dying_runs.py")
+        self._process = subprocess.Popen(
+            [COMMAND[0], script], cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=with_path()
+        )
+
+    def run(self, number: int, *arguments: object) -> int:
+        """Exit code; that of a signal where the run was killed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([number, *map(str, arguments)]) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate()
 
 
-@pytest.mark.parametrize("number", [1, 3, 6, 9, 12, 14, 15, 17, 40, 47, 61, 83])
-def test_a_run_that_was_killed_is_taken_back(number: int, tmp_path: Path) -> None:
-    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
-    for offset in (7045, 8231):
-        (logs / "mixed-0" / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
-    before = tree(logs)
-    assert killed_at(number, "rebuild", logs, "--receipt", receipt, "--set-aside") == -signal.SIGKILL
-    if receipt.exists():
-        assert in_json("undo", receipt).exit_code == 0
+def with_path() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+
+
+@pytest.fixture(scope="module")
+def dying() -> Iterator[DyingRuns]:
+    runs = DyingRuns()
+    yield runs
+    runs.close()
+
+
+def what_appeared(before: dict[str, tuple[object, ...]], logs: Path) -> set[str]:
+    """Names of files that are new; everything else is as it was."""
     appeared, vanished, changed = changes(before, tree(logs))
-    assert {name for name in changed if name.endswith("snapshot")} == set()
-    assert vanished == set()
-    # A temporary file that was not whole yet is in no receipt; brokers ignore it and the next run removes it.
-    assert {name for name in appeared if not name.endswith(".tmp")} <= {".lock"}
+    assert (vanished, {name for name in changed if not (logs / name).is_dir()}) == (set(), set())
+    return {Path(name).name for name in appeared}
 
 
-@pytest.mark.parametrize("number", [1, 2, 5, 20, 45, 46, 47, 48, 49, 50, 51, 52])
-def test_an_undo_that_was_killed_is_run_again(number: int, tmp_path: Path) -> None:
-    logs, receipt, before = set_aside_two(tmp_path)
-    killed_at(number, "undo", receipt)
-    run = in_json("undo", receipt)
-    assert (run.exit_code, actions(run) <= {"removed", "absent"}) == (0, True)
-    appeared, vanished, changed = changes(before, tree(logs))
-    assert (appeared, vanished, {name for name in changed if name.endswith("snapshot")}) == ({".lock"}, set(), set())
+def test_a_run_that_is_killed_anywhere_is_taken_back(dying: DyingRuns, tmp_path: Path) -> None:
+    """Before each call that changes something: whatever has a name by then is in the receipt."""
+    stages = set()
+    for number in itertools.count():
+        place = tmp_path / str(number)
+        place.mkdir()
+        logs, receipt = one_partition(place), place / "receipt.jsonl"
+        before = tree(logs)
+        code = dying.run(number, "rebuild", logs, "--receipt", receipt, "--set-aside")
+        written = new_snapshots(before, logs)
+        stages.add((receipt.exists(), len(written)))
+        if receipt.exists() and receipt.read_bytes().endswith(b"\n"):
+            steps(receipt)
+            assert dying.run(ALIVE, "undo", receipt) == 0
+        else:
+            assert not written, "nothing has its name before the receipt is on the device"
+        # A temporary file that was not whole yet is in no receipt; brokers ignore it and the next run removes it.
+        assert {name for name in what_appeared(before, logs) if not name.endswith(".tmp")} <= {".lock"}
+        shutil.rmtree(place)
+        if code != -signal.SIGKILL:
+            assert code == 0
+            break
+    assert number > 40
+    assert {(False, 0), (True, 0), (True, 1), (True, 4)} <= stages
+
+
+def new_snapshots(before: dict[str, tuple[object, ...]], logs: Path) -> set[str]:
+    """Snapshots that appeared or are other ones."""
+    appeared, _, changed = changes(before, tree(logs))
+    return {name for name in appeared | changed if name.endswith(".snapshot")}
+
+
+def one_partition(place: Path) -> Path:
+    """A log of four segments, one snapshot of which is wrong and to be set aside."""
+    logs = make_log_dir(place / "logs", recovery_points={"t-0": 4})
+    write_partition(logs / "t-0", {offset: batch(offset, producer_id=7, sequence=offset) for offset in range(4)})
+    for offset in range(4):
+        (logs / "t-0" / f"{offset:020d}.index").write_bytes(b"")
+    (logs / "t-0" / snapshot_name(2)).write_bytes(b"torn")
+    return logs
+
+
+def test_an_undo_that_is_killed_anywhere_is_run_again(dying: DyingRuns, tmp_path: Path) -> None:
+    for number in itertools.count():
+        place = tmp_path / str(number)
+        place.mkdir()
+        logs, receipt = one_partition(place), place / "receipt.jsonl"
+        before = tree(logs)
+        assert dying.run(ALIVE, "rebuild", logs, "--receipt", receipt, "--set-aside") == 0
+        code = dying.run(number, "undo", receipt)
+        assert dying.run(ALIVE, "undo", receipt) == 0
+        assert what_appeared(before, logs) == {".lock"}
+        shutil.rmtree(place)
+        if code != -signal.SIGKILL:
+            assert code == 0
+            break
+    assert number > 10
 
 
 def test_half_a_line_at_the_end(tmp_path: Path) -> None:

@@ -122,6 +122,21 @@ def test_what_the_start_removes_for_a_missing_index(tmp_path: Path) -> None:
     assert run.exit_code == 1
 
 
+def test_what_a_start_after_a_crash_writes_anew(tmp_path: Path) -> None:
+    """It recovers the segment that holds the recovery point, here the last one: the snapshot behind that is the broker's own then.
+
+    The same producers in another order are other bytes: ``ProducerStateManager`` writes them as they lie in its map.
+    """
+    logs, receipt = of_ten_segments(tmp_path)
+    (logs / ".kafka_cleanshutdown").unlink()
+    for offset in (9, 10):
+        (logs / "t-0" / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)  # stands for the broker's own
+    run = told(receipt)
+    assert reasons(run)[10].startswith("replaced: a start after an unclean stop rebuilds it")
+    assert reasons(run)[9].startswith("replaced: a broker had no reason to write it")
+    assert (run.exit_code, run.codes) == (1, {"taken-by-broker": 1, "lost-snapshot": 1})
+
+
 def test_a_partition_that_was_deleted(tmp_path: Path) -> None:
     logs, receipt = of_ten_segments(tmp_path)
     (logs / "t-0").rename(tmp_path / "elsewhere")

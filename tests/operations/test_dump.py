@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from log_dirs import batch, batch_positions
 from manifests import FIXTURES
 
+from formats import limits
 from formats.dumped_kind import DumpedKind
 from snaprebuild.cli.dump_output import JsonLines, TextLines
 from snaprebuild.operations.dump import dump_file
@@ -99,7 +100,59 @@ def test_the_range_of_a_log_without_order(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(batch(5) + batch(50) + batch(6) + batch(7))
     dump = dump_file(str(path), DumpRequest(offset_from=5, offset_to=7))
-    shown = [offset for items in dump.items for offset in items.columns["base_offset"]]
+    shown = [offset for items in dump.items for offset in items.columns["base_offset"][items.start : items.stop]]
     assert shown == [5, 6, 7]
-    assert [finding.code for finding in dump.findings] == ["disordered-offsets"]
+    assert [finding.code for finding in dump.findings] == ["disordered-offsets", "offset-gaps"]
     assert len(batch_positions(path)) == 4
+
+
+def test_a_batch_larger_than_the_limit_is_told_and_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(batch(0, payload_bytes=500) + batch(1))
+    monkeypatch.setattr(limits, "DATA_BATCH_BYTES_MAX", 400)
+    dump = dump_file(str(path), DumpRequest(deep=True))
+    forms = [items.form for items in dump.items]
+    assert forms == [ItemForm.BATCH, ItemForm.BATCH, ItemForm.RECORD]
+    assert [(finding.code, finding.offset) for finding in dump.findings] == [("over-limit", 0)]
+
+
+def test_a_file_larger_than_the_limit(tmp_path: Path) -> None:
+    path = tmp_path / "leader-epoch-checkpoint"
+    with path.open("wb") as file:
+        file.truncate(limits.TEXT_FILE_BYTES_MAX + 1)
+    dump = dump_file(str(path), DumpRequest())
+    assert list(dump.items) == []
+    assert [(finding.code, finding.severity) for finding in dump.findings] == [("over-limit", Severity.FINDING)]
+
+
+@pytest.mark.parametrize("ending", ["snapshot", "index", "log"])
+def test_a_broker_removes_a_file_before_its_turn(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"00000000000000000000.{ending}"
+    path.touch()
+    dump = dump_file(str(path), DumpRequest())
+    path.unlink()
+    assert list(dump.items) == []
+    assert [(finding.code, finding.severity) for finding in dump.findings] == [("storage-failed", Severity.STORAGE)]
+
+
+@pytest.mark.parametrize("tail", [b"torn", bytes(300)], ids=["torn", "zeros"])
+def test_a_broker_appends_before_its_turn(tail: bytes, tmp_path: Path) -> None:
+    """What lies behind the last whole batch is counted from the size that was read."""
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(batch(0))
+    dump = dump_file(str(path), DumpRequest())
+    with path.open("ab") as file:
+        file.write(batch(1) + tail)
+    assert sum(map(len, dump.items)) == 2
+    assert TextLines(payload=False).end(dump) == f"Found {len(tail)} invalid bytes at the end of {path.name}\n"
+    assert dump.preallocated_bytes == (None if any(tail) else len(tail))
+
+
+def test_a_gap_between_two_blocks_of_the_reader(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    first = batch(5, payload_bytes=limits.HEADER_BLOCK_BYTES)
+    path.write_bytes(first + batch(9, payload_bytes=limits.HEADER_BLOCK_BYTES))
+    dump = dump_file(str(path), DumpRequest())
+    assert [len(items) for items in dump.items] == [1, 1], "each in a block of its own"
+    assert [(finding.code, finding.offset) for finding in dump.findings] == [("offset-gaps", 9)]
+    assert dump.findings[0].message == f"byte {len(first)}: offset of a batch: expected 6, found 9"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from manifests import FIXTURES
 from strategies import GeneratedLog, block_sizes, logs
 
 from formats.batch_headers import BytesSegment
+from snaprebuild.cli.result import json_text
 from snaprebuild.cli.stats_output import stats_document
 from snaprebuild.operations import stats as stats_module
 from snaprebuild.operations.evidence import Clock
@@ -29,7 +31,8 @@ CLOCKS = st.sampled_from((Clock(2_000, 1_000), Clock(1_000, 1), Clock(1 << 41, 8
 
 
 def document_of(root: Path, clock: Clock, **options: Any) -> dict[str, Any]:
-    return stats_document(stats(open_source([str(root)]), clock, **{"top": 100, **options}), 0.0)
+    result = stats(open_source([str(root)]), clock, **{"top": 100, **options})
+    return json.loads("".join(json_text(stats_document(result, 0.0))))  # type: ignore[no-any-return]
 
 
 def without(document: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -90,9 +93,11 @@ def test_blocks_and_pieces_add_up(log: GeneratedLog, block_bytes: int, cuts: lis
     assert (facts.batches, facts.records, facts.size_bytes) == (hand["batches"], hand["records"], len(log.data))
     assert (facts.transactional, facts.idempotent, facts.without_producer) == tuple(hand["data_batches"].values())
     assert facts.control == hand["control_batches"]
-    assert facts.sizes == {each["from"].bit_length() - 1: each["batches"] for each in hand["batch_bytes"]["histogram"]}
+    sizes = hand["batch_bytes"]
+    assert facts.median_range == (None if sizes["median_from"] is None else (sizes["median_from"], sizes["median_below"]))
+    assert facts.sizes == {each["from"].bit_length() - 1: each["batches"] for each in sizes["histogram"]}
     smallest, largest = total.size_min_bytes, total.size_max_bytes
-    assert (smallest or None, largest or None) == (hand["batch_bytes"]["min"], hand["batch_bytes"]["max"])
+    assert (smallest or None, largest or None) == (sizes["min"], sizes["max"])
 
 
 def test_nobody_who_does_not_ask_gets_statistics() -> None:

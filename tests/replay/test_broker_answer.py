@@ -1,6 +1,6 @@
 """What brokers answer, case by case: as Kafka's classes of 4.3.1 did when they were asked, and as the sources of older ones say.
 
-``tests/broker/test_answers.py`` asks the classes of 3.9.2 and 4.3.1 again, about many more.
+``tests/broker/test_answers.py`` asks the classes of versions from 2.4 to 4.3 again, about many more.
 """
 
 from __future__ import annotations
@@ -8,18 +8,24 @@ from __future__ import annotations
 import pytest
 
 from formats.producer_snapshot import ProducerEntry
-from snaprebuild.replay.broker_answer import Answer, Attempt, ProducerMemory, answer_to, next_sequence
+from snaprebuild.replay.broker_answer import VERSIONS, Answer, Attempt, BatchInMemory, ProducerMemory, answer_to, next_sequence
 
 A, D = Answer.ACCEPTED, Answer.DUPLICATE
 OUT, INVALID, FENCED = Answer.OUT_OF_ORDER_SEQUENCE, Answer.INVALID_PRODUCER_EPOCH, Answer.PRODUCER_FENCED
 UNKNOWN, TXN = Answer.UNKNOWN_PRODUCER_ID, Answer.INVALID_TXN_STATE
 
-FIVE = ProducerMemory(3, tuple((at, at) for at in range(5, 10)))
-ONE = ProducerMemory(3, ((9, 9),))
-BARE = ProducerMemory(3)
+
+def holding(*sequences: tuple[int, int], txn_first_offset: int | None = None) -> ProducerMemory:
+    """Epoch 3, and batches that begin at 100 more than their sequence."""
+    return ProducerMemory(3, tuple(BatchInMemory(*each, each[0] + 100) for each in sequences), txn_first_offset)
+
+
+FIVE = holding(*((at, at) for at in range(5, 10)))
+ONE = holding((9, 9))
+BARE = holding()
 EMPTY = ProducerMemory(-1)
-OPEN = ProducerMemory(3, ((9, 9),), 40)
-WRAPPED = ProducerMemory(3, ((2**31 - 2, 1),))
+OPEN = holding((9, 9), txn_first_offset=40)
+WRAPPED = holding((2**31 - 2, 1))
 
 CASES = [
     # memory, epoch, sequence, (2.4, 2.5, 2.6, 2.7, 4.0, 4.4)
@@ -57,11 +63,12 @@ def test_each_version_answers_as_its_source_says(
 
 
 def test_a_retry_is_the_same_batch_and_not_a_part_of_it() -> None:
-    memory = ProducerMemory(3, ((0, 4), (5, 9)))
-    assert answer_to(memory, Attempt(3, 5, 5), (4, 3)).answer is D
+    memory = holding((0, 4), (5, 9))
+    assert [answer_to(memory, Attempt(3, at, 5), (4, 3)).first_offset for at in (0, 5, 10)] == [100, 105, None]
+    assert "acknowledged with offset 105" in answer_to(memory, Attempt(3, 5, 5), (4, 3)).reason
     assert answer_to(memory, Attempt(3, 5, 4), (4, 3)).answer is OUT
     assert answer_to(WRAPPED, Attempt(3, 2**31 - 2, 4), (4, 3)).answer is D
-    assert answer_to(ProducerMemory(3, ((7, 2**31 - 1),)), Attempt(3, 0), (4, 3)).answer is A
+    assert answer_to(holding((7, 2**31 - 1)), Attempt(3, 0), (4, 3)).answer is A
 
 
 def test_a_transaction_goes_on_inside_and_not_outside() -> None:
@@ -78,17 +85,27 @@ def test_a_producer_of_version_2_begins_with_0_where_nothing_is_known(version: t
 
 
 def test_a_group_coordinator_has_no_sequences() -> None:
-    memory = ProducerMemory(3, ((-1, -1),), 40)
+    memory = holding((-1, -1), txn_first_offset=40)
     assert answer_to(memory, Attempt(3, -1, is_transactional=True), (4, 3)).answer is A
     assert answer_to(memory, Attempt(2, -1, is_transactional=True), (4, 3)).answer is INVALID
     assert answer_to(memory, Attempt(2, -1, is_transactional=True), (2, 6)).answer is FENCED
 
 
 def test_a_loaded_entry_is_one_batch_at_most() -> None:
-    assert ProducerMemory.loaded(ProducerEntry(7, 3, 9, 99, 4, 5000, 3, -1)) == ProducerMemory(3, ((5, 9),))
-    assert ProducerMemory.loaded(ProducerEntry(7, 3, 1, 99, 3, 5000, 3, 80)) == ProducerMemory(3, ((2**31 - 2, 1),), 80)
+    assert ProducerMemory.loaded(ProducerEntry(7, 3, 9, 99, 4, 5000, 3, -1)) == ProducerMemory(3, ((5, 9, 95),))
+    assert ProducerMemory.loaded(ProducerEntry(7, 3, 1, 99, 3, 5000, 3, 80)) == ProducerMemory(3, ((2**31 - 2, 1, 96),), 80)
+    assert ProducerMemory.loaded(ProducerEntry(7, 3, -1, 99, 3, 5000, 3, 80)) == ProducerMemory(3, ((-1, -1, 96),), 80)
     assert ProducerMemory.loaded(ProducerEntry(7, 3, 77, -1, 5, 5000, 3, -1)) == BARE
 
 
 def test_sequences_wrap() -> None:
     assert [next_sequence(last) for last in (-1, 0, 9, 2**31 - 1)] == [0, 1, 10, 0]
+
+
+def test_the_versions_are_those_that_there_were() -> None:
+    assert [version for version in ((2, 3), (2, 8), (2, 9), (3, 0), (3, 9), (3, 10), (4, 0), (4, 5)) if version in VERSIONS] == [
+        (2, 8),
+        (3, 0),
+        (3, 9),
+        (4, 0),
+    ]

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_broker import Client, SimulatedBroker
-from strategies import GeneratedLog, LogBatch, cuts_of, logs
+from strategies import CONTROL, TRANSACTIONAL, GeneratedLog, LogBatch, batch_of, cuts_of, header_of, logs
 
 from formats.batch_headers import BytesSegment
 from formats.producer_snapshot import ProducerEntry
 from snaprebuild.replay.broker_answer import BATCHES_IN_MEMORY
 from snaprebuild.replay.producer_state import (
     DataBatch,
+    EmptyControlBatch,
     InvalidTransactionStateError,
     Marker,
     ProducerBatch,
@@ -73,15 +74,16 @@ def naive_set_by(steps: list[tuple[ProducerEntry | None, ProducerEntry | None, L
     return set_by
 
 
-def naive_sequences(meanings: list[ProducerBatch]) -> list[tuple[int, int]]:
+def naive_memory(meanings: list[ProducerBatch]) -> list[tuple[int, int, int]]:
     """Of the newest batches of the last epoch, as many as a broker keeps: every change of epoch forgets them."""
-    found: list[tuple[int, int]] = []
+    found: list[tuple[int, int, int]] = []
     epoch = -1
     for meaning in meanings:
         if isinstance(meaning, DataBatch | Marker) and meaning.epoch != epoch:
             found, epoch = [], meaning.epoch
         if isinstance(meaning, DataBatch):
-            found.append((meaning.base_sequence, last_sequence_of(meaning.base_sequence, meaning.last_offset_delta)))
+            last_sequence = last_sequence_of(meaning.base_sequence, meaning.last_offset_delta)
+            found.append((meaning.base_sequence, last_sequence, meaning.base_offset))
     return found[-BATCHES_IN_MEMORY:]
 
 
@@ -107,7 +109,7 @@ def check(log: GeneratedLog, cuts: list[int], producer_id: int, block_bytes: int
     assert trace.entry == (steps[-1][1] if steps else None)
     assert {name: batch.base_offset for name, batch in trace.set_by.items()} == naive_set_by(steps)
     meanings = [batch.meaning for _, _, batch in steps if batch.meaning is not None]
-    assert list(trace.sequences) == naive_sequences(meanings)
+    assert list(trace.in_memory) == naive_memory(meanings)
     positions = {
         base_offset_of(b): (at, b) for part in log.segments(cuts) for b, at in zip(part.batches, part.positions, strict=True)
     }
@@ -120,7 +122,7 @@ def check(log: GeneratedLog, cuts: list[int], producer_id: int, block_bytes: int
     reached["several epochs"] += len({m.epoch for m in meanings if isinstance(m, DataBatch | Marker)}) > 1
     reached["open"] += trace.entry is not None and trace.entry.current_txn_first_offset >= 0
     reached["a batch lost"] += trace.entry is not None and trace.entry.last_offset < 0
-    reached["five in memory"] += len(trace.sequences) == BATCHES_IN_MEMORY
+    reached["five in memory"] += len(trace.in_memory) == BATCHES_IN_MEMORY
 
 
 def test_the_trace_is_the_fold_wherever_the_log_is_cut() -> None:
@@ -161,6 +163,25 @@ def test_a_long_transaction_is_traced_to_its_first_batch(closed_first: bool, cut
     assert trace_of(log.segments(cuts), 7, 1 << 20).set_by["current_txn_first_offset"].base_offset == first
 
 
+@pytest.mark.parametrize("cuts", [[], [2], [1, 2, 6]])
+def test_an_epoch_that_leaves_and_returns(cuts: list[int]) -> None:
+    """No client does this. The batch that brought it back counts, though the first one of the log had the same."""
+    client = Client(7, is_transactional=False)
+    batches = []
+    for at, client.epoch in enumerate((5, 3, *[5] * 8)):
+        batches.append(client.data(at, 1, 10 + at))
+    log = GeneratedLog(tuple(batches))
+    check(log, cuts, 7, 1 << 20, Counter())
+    assert trace_of(log.segments(cuts), 7, 1 << 20).set_by["epoch"].base_offset == 2
+
+
+def test_a_marker_that_was_compacted_away_makes_an_entry_of_nothing() -> None:
+    header = header_of(0, attributes=CONTROL | TRANSACTIONAL, producer_id=7, producer_epoch=2, record_count=0)
+    log = GeneratedLog((batch_of(header, b"", EmptyControlBatch(7)),))
+    check(log, [], 7, 1 << 20, Counter())
+    assert trace_of([log], 7, 1 << 20).entry == ProducerEntry(7)
+
+
 def test_what_is_kept_may_be_joined_and_cut_down_again() -> None:
     for seed in range(20):
         broker = SimulatedBroker(seed, 12, is_steady=True)
@@ -177,20 +198,20 @@ def test_what_is_kept_may_be_joined_and_cut_down_again() -> None:
                 joined = deciding(np.concatenate((joined, part)))
             once = ProducerTrace()
             once.take(joined, producer_id)
-            assert (once.entry, once.set_by, once.sequences) == (whole.entry, whole.set_by, whole.sequences)
+            assert (once.entry, once.set_by, once.in_memory) == (whole.entry, whole.set_by, whole.in_memory)
 
 
 def test_a_trace_goes_on_from_a_snapshot() -> None:
     """The batch of the snapshot is in memory, and what no batch sets stands as it stood."""
     entry = ProducerEntry(7, 0, 1, 99, 3, 5000, 2, 90)
     trace = ProducerTrace.begun_with(entry)
-    assert list(trace.sequences) == [(2**31 - 2, 1)]
+    assert list(trace.in_memory) == [(2**31 - 2, 1, 96)]
     assert trace.memory is not None
-    assert asdict(trace.memory) == {"epoch": 0, "batches": ((2**31 - 2, 1),), "txn_first_offset": 90}
+    assert asdict(trace.memory) == {"epoch": 0, "batches": ((2**31 - 2, 1, 96),), "txn_first_offset": 90}
     client = Client(7, is_transactional=True, sequence=2)
     log = GeneratedLog((client.data(100, 1, 6000),))
     (piece,) = summarise_pieces(BytesSegment(log.data), 100, (), is_last=True, traced_producer=7)
     trace.take(piece.traced, 7)
     assert trace.entry == ProducerEntry(7, 0, 2, 100, 0, 6000, 2, 90)
     assert set(trace.set_by) == {*LAST, "timestamp"}
-    assert list(trace.sequences) == [(2**31 - 2, 1), (2, 2)]
+    assert list(trace.in_memory) == [(2**31 - 2, 1, 96), (2, 2, 100)]

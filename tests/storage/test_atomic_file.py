@@ -19,7 +19,9 @@ from pathlib import Path
 import pytest
 
 from snaprebuild.errors import AlreadyExistsError, BusyError, OutcomeUnknownError, RefusedError, WriteFailedError
-from snaprebuild.storage.atomic_file import OS, FileCalls, Ownership, aside_name, create_file, remove_second_name, set_aside
+from snaprebuild.storage.atomic_file import Ownership, create_file
+from snaprebuild.storage.file_calls import OS, FileCalls
+from snaprebuild.storage.whole_file import aside_name, remove_second_name, set_aside
 
 NAME = "00000000000000001123.snapshot"
 TEMPORARY = "00000000000000001123.snapshot.tmp"

@@ -13,6 +13,7 @@ import org.apache.kafka.common.utils.AppInfoParser;
 import org.apache.kafka.common.utils.Exit;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.storage.internals.log.AppendOrigin;
+import org.apache.kafka.storage.internals.log.BatchMetadata;
 import org.apache.kafka.storage.internals.log.CompletedTxn;
 import org.apache.kafka.storage.internals.log.ProducerAppendInfo;
 import org.apache.kafka.storage.internals.log.ProducerStateEntry;
@@ -48,8 +49,8 @@ import java.util.stream.Stream;
  *       UnifiedLog.rebuildProducerState (one ProducerAppendInfo per producer and segment read), "recover" follows LogSegment.recover
  *       (one per batch, CRC checked). With "out", ProducerStateManager also writes its snapshot of every boundary there.
  *   {"op": "answer", "log": HEX, "reload": BOOL, "attempts": [{"batch": HEX, "bumps_epochs": BOOL}, ...]}
- *       what a leader does with each of the batches after the log, as UnifiedLog.analyzeAndValidateProducerState: "accepted", "duplicate",
- *       or the name of the exception. With "reload" it has taken a snapshot before, and loaded it.
+ *       what a leader does with each of the batches after the log, as UnifiedLog.analyzeAndValidateProducerState: "accepted",
+ *       "duplicate N" with the offset that it acknowledges, or the name of the exception. With "reload" it has taken a snapshot before, and loaded it.
  *   {"op": "snapshot", "file": F}       ProducerStateManager.readSnapshot
  *   {"op": "dump", "file": F, "options": [...]}    the text of DumpLogSegments
  *
@@ -248,8 +249,9 @@ public final class ProducerStateOracle {
     private static String answer(ProducerStateManager manager, MutableRecordBatch batch, boolean bumpsEpochs) throws Exception {
         long id = batch.producerId();
         Optional<ProducerStateEntry> entry = manager.lastEntry(id);
-        if (entry.isPresent() && findsDuplicate(entry.get(), batch))
-            return "duplicate";
+        Optional<BatchMetadata> duplicate = entry.isPresent() ? findDuplicate(entry.get(), batch) : Optional.empty();
+        if (duplicate.isPresent())
+            return "duplicate " + duplicate.get().firstOffset();
         // A leader makes the verification entry where no transaction is open; 3.x knows no version 2 of transactions.
         boolean isOpen = entry.isPresent() && entry.get().currentTxnFirstOffset().isPresent();
         if (bumpsEpochs && batch.isTransactional() && !isOpen)
@@ -265,10 +267,11 @@ public final class ProducerStateOracle {
         }
     }
 
-    private static boolean findsDuplicate(ProducerStateEntry entry, RecordBatch batch) throws ReflectiveOperationException {
+    @SuppressWarnings("unchecked")
+    private static Optional<BatchMetadata> findDuplicate(ProducerStateEntry entry, RecordBatch batch) throws ReflectiveOperationException {
         var method = ProducerStateEntry.class.getDeclaredMethod("findDuplicateBatch", RecordBatch.class);
         method.setAccessible(true); // package-private in 4.x
-        return ((Optional<?>) method.invoke(entry, batch)).isPresent();
+        return (Optional<BatchMetadata>) method.invoke(entry, batch);
     }
 
     /** What was seen of one segment. */

@@ -1,0 +1,48 @@
+"""Standard streams: readers who go away, and streams that are closed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import TextIO
+
+__all__ = ["discard", "open_standard_streams", "reader_may_go_away", "tell"]
+
+
+@contextlib.contextmanager
+def reader_may_go_away(stream: TextIO) -> Iterator[None]:
+    """``snaprebuild ... | head``: what nobody reads is dropped, and nothing else changes."""
+    try:
+        yield
+        stream.flush()
+    except BrokenPipeError:
+        discard(stream)
+
+
+def discard(stream: TextIO) -> None:
+    """Whatever waits to be written to a stream, and all that follows, goes nowhere: not even when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def tell(line: str) -> None:
+    """Prints a line to stderr; that it cannot be written changes no outcome."""
+    try:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+    except OSError:
+        discard(sys.stderr)
+
+
+def open_standard_streams() -> None:
+    """Where a standard stream is closed, the next file that is opened would take its number, and get what is printed."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)

@@ -1,0 +1,75 @@
+"""What ``rebuild`` and the library's door share: the replay of one partition is given what it asks for, and hands out its boundaries."""
+
+from __future__ import annotations
+
+from snaprebuild.operations.crosscheck import CrossCheck
+from snaprebuild.operations.replay_partition import BoundaryState, PartitionReplay
+from snaprebuild.operations.schedule import ReadTask, Work
+from snaprebuild.operations.segment_tasks import read_tasks
+from snaprebuild.operations.source import PartitionSource
+from snaprebuild.replay.segment_summary import SegmentSummary
+
+__all__ = ["BoundaryWork"]
+
+
+class BoundaryWork(Work):
+    """One partition. Subclasses say what becomes of a boundary, and of an error.
+
+    Attributes:
+        source: the partition.
+        replay: asks for segments, as the evidence wants more of them.
+        cross: compares what is on disk with what the replay gives.
+        bytes_read: of segments, so far.
+    """
+
+    def __init__(self, source: PartitionSource, replay: PartitionReplay, *, check_crc: bool, deadline: float | None = None) -> None:
+        """Takes what is replayed.
+
+        Args:
+            source: the partition.
+            replay: of it, not yet begun.
+            check_crc: compute checksums.
+            deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
+        """
+        self.device = source.directory.device
+        self.source = source
+        self.replay = replay
+        self.cross = CrossCheck(source, replay.clock)
+        self.bytes_read = 0
+        self._check_crc = check_crc
+        self._deadline = deadline
+        self._order: list[int] | None = None
+        self._taken = 0
+
+    def tasks(self) -> list[ReadTask]:
+        """What the replay asks for next."""
+        self._order = self.replay.begin() if self._order is None else self.replay.more()
+        self._taken = 0
+        self.asked(self._order)
+        return read_tasks(self.source.directory, self._order, check_crc=self._check_crc, deadline=self._deadline)
+
+    def take(self, summary: SegmentSummary) -> bool:
+        """Hands out the boundaries that a segment settles."""
+        assert self._order is not None
+        index = self._order[self._taken]
+        self._taken += 1
+        self.bytes_read += summary.bytes_read
+        self.taken(index, summary)
+        for state in self.replay.take(index, summary):
+            self.boundary(state)
+        return self.replay.damage is None
+
+    def finish(self) -> None:
+        """Hands out the boundaries that waited for what lies behind them."""
+        for state in self.replay.finish():
+            self.boundary(state)
+
+    def asked(self, indices: list[int]) -> None:
+        """Called with the segments that are to be read next, before they are; raises where that may not be."""
+
+    def taken(self, index: int, summary: SegmentSummary) -> None:
+        """Called with each segment, before its boundaries."""
+
+    def boundary(self, state: BoundaryState) -> None:
+        """Called with each boundary."""
+        raise NotImplementedError

@@ -1,0 +1,115 @@
+"""Receipts behind real brokers: what the start, the log start and a crash do to our snapshots, and that an undo leaves what was there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command import Run, in_json, snaprebuild
+from kafka_node import KafkaNode
+from log_dirs import EMPTY_SNAPSHOT, entries_in, snapshot_name, truth
+from manifests import FIXTURES
+
+pytestmark = pytest.mark.broker
+
+PARTITION = "mixed-0"
+LOG_END_OFFSET = 8231
+DELETE_BEFORE = 3000
+"""Lies inside the segment from 2596 on."""
+LOG_SECONDS = 120.0
+TRUTH = truth("kafka27-mixed", PARTITION)
+
+
+def planted(node: KafkaNode) -> Path:
+    """The log of Kafka 2.7 in the place of a new topic of a stopped broker that looks at the log start twice a second."""
+    node.start()
+    node.create_topic("mixed", {"retention.ms": -1, "retention.bytes": -1, "file.delete.delay.ms": 0})
+    node.stop()
+    return node.plant(PARTITION, FIXTURES / "kafka27-mixed" / "logs" / PARTITION, LOG_END_OFFSET)
+
+
+def rebuilt(node: KafkaNode, receipt: Path, *options: object) -> list[int]:
+    """Rebuilds in place. Returns the offsets of what was written."""
+    run = in_json("rebuild", node.log_dir / PARTITION, "--receipt", receipt, *options)
+    assert run.exit_code == 0, run.stderr
+    return [offset for offset, action in run.actions(PARTITION).items() if action == "written"]
+
+
+def told(receipt: Path) -> Run:
+    return snaprebuild("verify", "--receipt", receipt, "--output", "json")
+
+
+def statuses(run: Run) -> dict[int, str]:
+    return {each["offset"]: each["status"] for each in run.document["files"]}
+
+
+def offsets_in(partition: Path) -> list[int]:
+    return sorted(int(path.stem) for path in partition.glob("*.snapshot"))
+
+
+def test_what_a_start_keeps_and_what_a_moved_log_start_takes(tmp_path: Path) -> None:
+    receipt = tmp_path / "receipt.jsonl"
+    settings = {"log.retention.check.interval.ms": 500, "log.initial.task.delay.ms": 500}
+    with KafkaNode(tmp_path / "node", settings=settings) as node:
+        partition = planted(node)
+        before = {path.name: path.read_bytes() for path in partition.glob("*.snapshot")}
+        written = rebuilt(node, receipt)
+        assert written == sorted(set(TRUTH) - {7045, 7637, LOG_END_OFFSET})
+
+        node.start()
+        run = told(receipt)
+        assert (run.exit_code, statuses(run), run.codes) == (0, dict.fromkeys(written, "kept"), {"live-broker": 1})
+        assert in_json("undo", receipt).exit_code == 3, "a live broker holds the directory"
+        mark = node.log_file.stat().st_size
+        records = tmp_path / "delete.json"
+        records.write_text(json.dumps({"version": 1, "partitions": [{"topic": "mixed", "partition": 0, "offset": DELETE_BEFORE}]}))
+        address = f"127.0.0.1:{node.port}"
+        delete = ("org.apache.kafka.tools.DeleteRecordsCommand", "--bootstrap-server", address)
+        node.tool(*delete, "--offset-json-file", str(records))
+        node.wait_for_log("Deleting producer state snapshot .*2596.snapshot|Deleted log .*2181.log", mark, LOG_SECONDS)
+        node.stop()
+        node.start()
+        node.stop()
+
+        run = told(receipt)
+        taken = [offset for offset in written if offset not in offsets_in(partition)]
+        # Those below the log start, and none else; the one at the base of the segment that holds it as well.
+        assert taken == [offset for offset in written if offset < DELETE_BEFORE]
+        assert run.exit_code == 0, run.stdout
+        assert statuses(run) == {offset: "removed" if offset in taken else "kept" for offset in written}
+        assert run.codes == {"taken-by-broker": len(taken)}
+
+        undone = in_json("undo", receipt)
+        assert (undone.exit_code, undone.document["totals"]) == (0, {"absent": len(taken), "removed": len(written) - len(taken)})
+        assert {path.name: path.read_bytes() for path in partition.glob("*.snapshot")} == before
+
+
+def test_what_the_start_after_a_crash_writes_anew(tmp_path: Path) -> None:
+    """It recovers the last segment, and so writes the snapshot at the log end itself."""
+    receipt = tmp_path / "receipt.jsonl"
+    with KafkaNode(tmp_path / "node") as node:
+        partition = planted(node)
+        for offset in (7637, LOG_END_OFFSET):
+            (partition / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
+        written = rebuilt(node, receipt, "--set-aside")
+        assert written[-2:] == [7637, LOG_END_OFFSET]
+        node.start()
+        node.kill()
+        node.start()
+        node.stop()
+        assert offsets_in(partition) == sorted(TRUTH)
+        assert entries_in((partition / snapshot_name(LOG_END_OFFSET)).read_bytes()) == TRUTH[LOG_END_OFFSET]
+
+        run = told(receipt)
+        assert run.exit_code == 0, run.stdout
+        assert set(statuses(run).values()) <= {"kept", "replaced"}
+        assert [offset for offset, status in statuses(run).items() if status == "replaced"] in ([], [LOG_END_OFFSET])
+        # What the broker wrote is the broker's: it stays, and what was set aside for ours stays with it.
+        undone = in_json("undo", receipt)
+        assert undone.exit_code == 1
+        about = {each["offset"]: (each["action"], each["set_aside"]) for each in undone.document["files"]}
+        assert {offset for offset, (action, _) in about.items() if action != "removed"} == {LOG_END_OFFSET}
+        assert about[7637][1]["action"] == "put_back"
+        assert (partition / snapshot_name(7637)).read_bytes() == EMPTY_SNAPSHOT
+        assert about[LOG_END_OFFSET][1]["action"] == "left"
