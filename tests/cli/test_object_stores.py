@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from command import Run, in_json, snaprebuild
 from documents import check
+from faulty_store import faulty_store
 from log_dirs import copy_of, entries_in, files_below, flip, snapshot_name, snapshots_in
 from manifests import FIXTURES, partition_fixtures
 from object_store import ObjectStore
@@ -20,8 +21,6 @@ from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.plan import Request, make_plan
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import RebuildResult
-
-pytestmark = pytest.mark.s3
 
 AS_OF = ("--as-of", "2026-11-21T00:00:00Z")
 LOG_DIRS = sorted({each.fixture for each in partition_fixtures()})
@@ -70,6 +69,7 @@ def compared(here: Run, there: Run, places: dict[str, str]) -> None:
     assert without_places(there.document, places) == without_places(here.document, places)
 
 
+@pytest.mark.s3
 @pytest.mark.parametrize("name", LOG_DIRS)
 def test_the_looking_verbs_say_the_same(name: str, uploaded: dict[str, str]) -> None:
     path, location = FIXTURES / name / "logs", uploaded[name]
@@ -78,6 +78,7 @@ def test_the_looking_verbs_say_the_same(name: str, uploaded: dict[str, str]) -> 
         compared(here_in_json(verb, path, *options), here_in_json(verb, location, *options), places)
 
 
+@pytest.mark.s3
 @pytest.mark.parametrize("name", LOG_DIRS)
 def test_a_rebuild_gives_the_bytes_that_a_local_one_gives(name: str, uploaded: dict[str, str], tmp_path: Path) -> None:
     """And what Kafka's own classes said, where the log was replayed from its first segment."""
@@ -99,6 +100,7 @@ def test_a_rebuild_gives_the_bytes_that_a_local_one_gives(name: str, uploaded: d
             }
 
 
+@pytest.mark.s3
 def test_other_verbs(uploaded: dict[str, str]) -> None:
     path, location = FIXTURES / "txn-state" / "logs", uploaded["txn-state"]
     places = {str(path): "LOGS", location: "LOGS"}
@@ -110,6 +112,7 @@ def test_other_verbs(uploaded: dict[str, str]) -> None:
     compared(here_in_json("explain", mixed, *options), here_in_json("explain", uploaded["kafka27-mixed"], *options), places)
 
 
+@pytest.mark.s3
 def test_beside_the_segments(object_store: ObjectStore, tmp_path: Path) -> None:
     """Only what is due there, as in a log directory, and again nothing; what stood there is as it was."""
     logs = copy_of("kafka27-mixed", tmp_path)
@@ -134,6 +137,7 @@ def test_beside_the_segments(object_store: ObjectStore, tmp_path: Path) -> None:
     assert object_store.files(location) == after
 
 
+@pytest.mark.s3
 def test_to_another_prefix(object_store: ObjectStore, uploaded: dict[str, str]) -> None:
     out = f"s3://{object_store.bucket()}/out"
     options = ("--boundaries", "all", "--replay-from", "log-start", *AS_OF)
@@ -155,6 +159,7 @@ def test_to_another_prefix(object_store: ObjectStore, uploaded: dict[str, str]) 
     assert object_store.files(out)[other] == files[other][:6] + b"\0\0\0\0"
 
 
+@pytest.mark.s3
 def test_out_leads_into_a_copy_of_a_log_directory(object_store: ObjectStore, uploaded: dict[str, str]) -> None:
     logs = uploaded["kafka27-mixed"]
     for out in (logs, f"{logs}/mixed-0", f"{logs}/new/place", uploaded["magic0"]):
@@ -165,6 +170,7 @@ def test_out_leads_into_a_copy_of_a_log_directory(object_store: ObjectStore, upl
         assert object_store.files(logs) == before
 
 
+@pytest.mark.s3
 def test_several_brokers_below_one_prefix(object_store: ObjectStore, tmp_path: Path) -> None:
     """Equal names go to the path below the source, for all of them."""
     root = f"s3://{object_store.bucket()}"
@@ -180,6 +186,7 @@ def test_several_brokers_below_one_prefix(object_store: ObjectStore, tmp_path: P
     }
 
 
+@pytest.mark.s3
 def test_a_saved_plan(object_store: ObjectStore, tmp_path: Path) -> None:
     location = object_store.upload(FIXTURES / "kafka27-mixed" / "logs", f"s3://{object_store.bucket()}/logs")
     saved = tmp_path / "plan.json"
@@ -194,6 +201,7 @@ def test_a_saved_plan(object_store: ObjectStore, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.s3
 def test_limits(object_store: ObjectStore, uploaded: dict[str, str], tmp_path: Path) -> None:
     location = uploaded["kafka27-mixed"]
     run = snaprebuild("scan", location, "--max-requests", "3")
@@ -209,6 +217,7 @@ def test_limits(object_store: ObjectStore, uploaded: dict[str, str], tmp_path: P
     assert all(name.startswith(".snaprebuild-probe-") for name in object_store.files(out))
 
 
+@pytest.mark.s3
 def test_locations_that_lead_nowhere(object_store: ObjectStore, uploaded: dict[str, str]) -> None:
     bucket = object_store.bucket()
     for location, code, text in (
@@ -225,6 +234,7 @@ def test_locations_that_lead_nowhere(object_store: ObjectStore, uploaded: dict[s
         assert "secret" not in run.stdout + run.stderr
 
 
+@pytest.mark.s3
 def test_no_secret_is_told(
     object_store: ObjectStore, uploaded: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +261,7 @@ def test_no_secret_is_told(
     assert not [secret for secret in secrets_ if secret in "".join(told)]
 
 
+@pytest.mark.s3
 def test_damage_over_the_wire(object_store: ObjectStore, tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     flip(logs / "mixed-0" / "00000000000000000583.log", 500)
@@ -261,6 +272,7 @@ def test_damage_over_the_wire(object_store: ObjectStore, tmp_path: Path) -> None
     compared(here, there, places)
 
 
+@pytest.mark.s3
 def test_a_bare_copy_is_written_elsewhere_only(object_store: ObjectStore, tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     shutil.copytree(logs / "mixed-0", tmp_path / "bare" / "mixed-0")
@@ -272,6 +284,24 @@ def test_a_bare_copy_is_written_elsewhere_only(object_store: ObjectStore, tmp_pa
     assert object_store.files(location) == before
 
 
+@pytest.mark.parametrize("place", ["out", "beside"])
+def test_a_store_that_would_replace(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some ignore conditions without a word: then not one snapshot is written."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    logs = FIXTURES / "kafka27-mixed" / "logs"
+    with faulty_store() as store:
+        store.objects = {f"b/logs/{name}": (logs / name).read_bytes() for name in files_below(logs)}
+        store.ignores_conditions = True
+        before = dict(store.objects)
+        options = ("--out", "s3://b/out") if place == "out" else ()
+        run = snaprebuild("rebuild", "s3://b/logs", *options, "--s3-endpoint-url", store.endpoint, PATH_STYLE, *AS_OF)
+        assert run.exit_code == 3
+        assert "the store ignores If-None-Match" in run.stderr
+        assert store.objects == before
+
+
+@pytest.mark.s3
 def test_set_aside_moves_no_object(uploaded: dict[str, str]) -> None:
     run = snaprebuild("rebuild", uploaded["magic0"], "--set-aside")
     assert run.exit_code == 2
