@@ -17,10 +17,16 @@ from object_store import ObjectStore
 from typer.testing import CliRunner
 
 from snaprebuild.cli.main import app
+from snaprebuild.operations import schedule
+from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.plan import Request, make_plan
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import RebuildResult
+from snaprebuild.operations.source import open_source
+from snaprebuild.operations.verify import verify
+from snaprebuild.storage.meter import meter_of
+from snaprebuild.storage.store import S3Settings
 
 AS_OF = ("--as-of", "2026-11-21T00:00:00Z")
 LOG_DIRS = sorted({each.fixture for each in partition_fixtures()})
@@ -215,6 +221,23 @@ def test_limits(object_store: ObjectStore, uploaded: dict[str, str], tmp_path: P
     out = f"s3://{object_store.bucket()}/out"
     assert snaprebuild("rebuild", location, "--out", out, "--max-requests", "20", *AS_OF).exit_code == 3
     assert all(name.startswith(".snaprebuild-probe-") for name in object_store.files(out))
+
+
+@pytest.mark.s3
+def test_worker_processes_share_the_limits(uploaded: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they ask for counts here, and what was asked for here counts there."""
+    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+    logs, location = FIXTURES / "kafka27-mixed" / "logs", uploaded["kafka27-mixed"]
+    size = sum(path.stat().st_size for path in logs.rglob("*.log"))
+    clock = Clock(1_795_219_200_000, 86_400_000)
+    result = verify(open_source([location], settings=S3Settings(run="workers")), clock, jobs=2)
+    assert sum(each.bytes_read for each in result.partitions) == size
+    assert exit_code_of(result.findings) == 0
+    assert meter_of("workers").read_bytes >= size
+    limited = S3Settings(run="limited", max_read_bytes=size // 2)
+    result = verify(open_source([location], settings=limited), clock, jobs=2)
+    assert exit_code_of(result.findings) == 3
+    assert size // 4 < meter_of("limited").read_bytes <= size // 2
 
 
 @pytest.mark.s3
