@@ -11,11 +11,15 @@ import re
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from header_engines import HEADER_ENGINES
 from hypothesis import HealthCheck, settings
 from manifests import REPOSITORY, partition_fixtures
+
+if TYPE_CHECKING:
+    from object_store import ObjectStore
 
 SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
@@ -45,6 +49,18 @@ def state_home() -> Generator[Path, None, None]:
             del os.environ["XDG_STATE_HOME"]
         else:
             os.environ["XDG_STATE_HOME"] = before
+
+
+@pytest.fixture(scope="session")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Generator[ObjectStore, None, None]:
+    """A real object store, one for each process that runs tests. With CI=true its absence is a failure, as of every part."""
+    from object_store import missing, running  # the SDK takes its time, and few tests need it
+
+    why = missing()
+    if why is not None:
+        pytest.skip(f"NOT RUN: a real object store (marker s3): {why}")
+    with running(tmp_path_factory.mktemp("s3") / "server") as store:
+        yield store
 
 
 @pytest.fixture(params=HEADER_ENGINES.values(), ids=HEADER_ENGINES)

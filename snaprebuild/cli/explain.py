@@ -112,9 +112,9 @@ def explain(
 ) -> None:
     """Reads only: the state of one producer, which batch set each field, and what a broker would answer to its next one.
 
-    PATH is a partition directory, a log directory, or any directory above them; several may be named. Every partition that knows the
-    producer is shown. A running broker holds the last five batches in memory, and one after a start: both answers are told. Exit code 1
-    when no partition knows the producer, or OFFSET is not in a log.
+    PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
+    named. Every partition that knows the producer is shown. A running broker holds the last five batches in memory, and one
+    after a start: both answers are told. Exit code 1 when no partition knows the producer, or OFFSET is not in a log.
     """
     from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.result import begin, leave

@@ -7,13 +7,11 @@ import functools
 import inspect
 import os
 import re
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
 
 import click
 import typer
@@ -245,6 +243,8 @@ class S3Options:
         Raises:
             UsageError: the URL is none, or holds what would be told in documents: a user, a password, a query.
         """
+        import secrets
+
         from snaprebuild.storage.store import S3Settings
 
         check_paths(None, s3_sse_c_key_file=self.s3_sse_c_key_file)
@@ -262,6 +262,8 @@ class S3Options:
 
 
 def _endpoint(url: str) -> str:
+    from urllib.parse import urlsplit
+
     expected = "--s3-endpoint-url: expected http://HOST:PORT or https://HOST, without user, password, query or fragment"
     try:
         parts = urlsplit(url)

@@ -223,9 +223,9 @@ def plan(
 ) -> None:
     """Reads only: shows what `rebuild` would write, from where it would replay and why, and what that costs.
 
-    PATH is a partition directory, a log directory, or any directory above them; several may be named. The plan is that of
-    `rebuild` with the same options. Of the segments it reads the end of each last one, and a sample that tells the speed. Exit
-    code 1 when something that is wanted is left out.
+    PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
+    named. The plan is that of `rebuild` with the same options. Of the segments it reads the end of each last one, and a sample
+    that tells the speed. Exit code 1 when something that is wanted is left out.
     """
     from snaprebuild.cli.rebuild_output import plan_document, print_plan
     from snaprebuild.cli.result import begin, leave

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, time_text, verdict_document
 from snaprebuild.operations.findings import counted
+from snaprebuild.storage.store import is_object
 
 if TYPE_CHECKING:
     from snaprebuild.operations.plan import PartitionPlan, Plan
@@ -189,7 +190,9 @@ def print_rebuild(result: RebuildResult) -> None:
     if aside:
         print_text(f"{counted(aside, 'wrong snapshot')} set aside beside the new one, as <offset>.snapshot.set-aside.<number>")
     if result.receipt is not None:
-        print_text(f"receipt: {shown(result.receipt)} (`snaprebuild undo` takes back what it lists)")
+        in_store = any(is_object(partition.plan.target) for partition in result.partitions)
+        undone = "" if in_store else " (`snaprebuild undo` takes back what it lists)"
+        print_text(f"receipt: {shown(result.receipt)}{undone}")
     if totals["written"] and result.plan.request.out is None:
         print_text("The snapshots take effect when the broker next starts.")
 

@@ -67,8 +67,9 @@ def scan(
 ) -> None:
     """Reads only: shows missing and suspect snapshots, and which closed segments would block the upload to tiered storage.
 
-    PATH is a partition directory, a log directory, or any directory above them; several may be named. Names, sizes, checkpoints,
-    small files and snapshots are read, no segment. Exit code 1 when something is missing or wrong.
+    PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
+    named. Names, sizes, checkpoints, small files and snapshots are read, no segment. Exit code 1 when something is missing or
+    wrong.
     """
     from snaprebuild.cli.scan_output import SCAN_VERSION, scan_as_json
     from snaprebuild.operations.scan import scan as scan_source

@@ -84,9 +84,9 @@ def stats(
 ) -> None:
     """Reads only: counts producers, what they cost and what an expiration would keep of them, and batches by kind.
 
-    PATH is a partition directory, a log directory, or any directory above them; several may be named. The headers of every segment
-    are read. Only the retained log counts: a producer whose batches were all deleted is not seen. Damage is a finding, and what can
-    be read is counted.
+    PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
+    named. The headers of every segment are read. Only the retained log counts: a producer whose batches were all deleted is not
+    seen. Damage is a finding, and what can be read is counted.
     """
     from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.result import begin, leave

@@ -70,8 +70,9 @@ def verify(
 ) -> None:
     """Reads only: replays each partition and compares every snapshot on disk with the truth.
 
-    PATH is a partition directory, a log directory, or any directory above them; several may be named. Every segment is read, from
-    the first one on disk. Exit code 1 when a snapshot is proven wrong; one that is missing is counted, and no finding.
+    PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
+    named. Every segment is read, from the first one on disk. Exit code 1 when a snapshot is proven wrong; one that is missing
+    is counted, and no finding.
     """
     from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.result import begin, leave

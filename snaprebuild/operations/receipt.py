@@ -23,13 +23,14 @@ from typing import Any, Protocol, TypeVar
 from formats.file_names import snapshot_file_name
 from formats.text_lines import shown
 from snaprebuild import __version__
-from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, SnaprebuildError, UsageError, WriteFailedError
+from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, SnaprebuildError, UsageError, WriteFailedError
 from snaprebuild.operations.plan import PartitionPlan, Plan
 from snaprebuild.replay.broker_start import LoadedLog
 from snaprebuild.storage.fingerprint import Fingerprint
 from snaprebuild.storage.journal_file import JournalFile, check_journal_place
 from snaprebuild.storage.log_dir import read_log_dir
 from snaprebuild.storage.regular_file import open_named_file
+from snaprebuild.storage.store import is_object
 from snaprebuild.storage.whole_file import aside_name
 
 __all__ = [
@@ -69,7 +70,7 @@ def default_receipt_path(out: str | None) -> str:
     if not os.path.isabs(home):
         home = os.path.join(os.path.expanduser("~"), ".local", "state")
     places = [os.path.join(home, "snaprebuild")] if os.path.isabs(home) else []
-    places.append(os.getcwd() if out is None else out)
+    places.append(os.getcwd() if out is None or is_object(out) else out)
     directory = next((place for place in places if _can_be_written(place)), None)
     if directory is None:
         raise UsageError(f"a receipt can be written neither to {' nor to '.join(places)}: say --receipt FILE")
@@ -253,7 +254,7 @@ def _partition_line(number: int, plan: PartitionPlan) -> dict[str, Any]:
         "topic_partition": source.topic_partition,
         "source": directory.path,
         # Where it really is: a link on the way may lead elsewhere one day.
-        "target": os.path.realpath(plan.target),
+        "target": plan.target if is_object(plan.target) else os.path.realpath(plan.target),
         "checkpointed_log_start": source.checkpointed_log_start,
         "log_end_offset": plan.log_end_offset,
         "clean_shutdown": source.log_dir.was_shut_down_cleanly,
@@ -348,6 +349,7 @@ def load_receipt(path: str) -> WrittenReceipt:
     Raises:
         UsageError: no such file, or no receipt; the line is named.
         ReadFailedError: it cannot be read.
+        RefusedError: it tells of objects, which are neither removed nor judged by a receipt.
     """
     reading = _Reading(path)
     with open_named_file(path) as file:
@@ -360,7 +362,10 @@ def load_receipt(path: str) -> WrittenReceipt:
                 reading.take(number, line)
         except OSError as error:
             raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
-    return reading.whole()
+    receipt = reading.whole()
+    if any(is_object(partition.target) for partition in receipt.partitions.values()):
+        raise RefusedError("tells of objects in a bucket, which are neither removed nor looked after by a receipt", path=path)
+    return receipt
 
 
 class _Reading:
@@ -449,7 +454,7 @@ def _fingerprint_of(found: dict[str, Any]) -> Fingerprint:
 def _partition_of(found: dict[str, Any]) -> PartitionReceipt:
     target, source = _is(str, found["target"]), _is(str, found["source"])
     for path in (target, source):
-        if not os.path.isabs(path) or "\0" in path:
+        if not (os.path.isabs(path) or is_object(path)) or "\0" in path:
             raise ValueError(f"path {path}")
     log_end = found["log_end_offset"]
     bases = tuple(_offsets(found["segments"]))

@@ -33,6 +33,7 @@ from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.storage.index_hints import read_positions_hint
 from snaprebuild.storage.local_store import LOCAL
+from snaprebuild.storage.meter import SharedCounts, adopt_meters, share_meters
 from snaprebuild.storage.store import FileIdentity, OpenBytes, Store
 
 if TYPE_CHECKING:
@@ -338,9 +339,10 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _end_at_interrupt() -> None:
-    """In a worker: it only reads, so that it may end at once and without a word."""
+def _begin_worker(counts: SharedCounts) -> None:
+    """In a worker: it only reads, so that it may end at once and without a word; limits of the run count what it asks for, too."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    adopt_meters(counts)
 
 
 class _Pool:
@@ -367,7 +369,8 @@ class _Pool:
             forkserver.ensure_running()
         is_done = False
         while not is_done:
-            with ProcessPoolExecutor(self.jobs, mp_context=context, initializer=_end_at_interrupt) as pool:
+            begin = (share_meters(context),)
+            with ProcessPoolExecutor(self.jobs, mp_context=context, initializer=_begin_worker, initargs=begin) as pool:
                 try:
                     is_done = self._read_suspects(pool) and self._read_all(pool)
                 finally:

@@ -116,6 +116,12 @@ class PartitionDir:
         """Path of a file inside."""
         return os.path.join(self.path, name)
 
+    def has_transaction_index(self, base_offset: int) -> bool:
+        """Whether the segment at this base offset has a ``.txnindex``."""
+        index = bisect.bisect_left(self.segments, base_offset, key=lambda segment: segment.base_offset)
+        segment = self.segments[index] if index < len(self.segments) else None
+        return segment is not None and segment.base_offset == base_offset and segment.transaction_index is not None
+
     def open_segment(self, segment: SegmentFiles, deadline: float | None = None) -> OpenBytes:
         """Opens the bytes of one of its segments (``Store.open_bytes``)."""
         return self.store.open_bytes(self.file_path(segment.log.name), segment.log.identity, deadline)

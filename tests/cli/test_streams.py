@@ -283,18 +283,18 @@ def test_ctrl_c_while_workers_are_there(seconds: float, tmp_path: Path) -> None:
 
 INTERRUPTS_ITSELF = """
 import os, signal, sys
-from snaprebuild.operations import snapshot_writer
+from snaprebuild.storage import local_store
 from snaprebuild.__main__ import main
 
 wanted = signal.Signals[sys.argv.pop()]
-count, create = 0, snapshot_writer.create_file
+count, create = 0, local_store.create_file
 def create_and_count(*arguments, **named):
     global count
     create(*arguments, **named)
     count += 1
     if count == 3:
         os.kill(os.getpid(), wanted)
-snapshot_writer.create_file = create_and_count
+local_store.create_file = create_and_count
 sys.argv = ["snaprebuild", "rebuild", *sys.argv[1:]]
 main()
 """

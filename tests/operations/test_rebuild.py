@@ -29,14 +29,14 @@ from manifests import FIXTURES, partition_fixtures
 
 from formats.producer_snapshot import ProducerEntry
 from snaprebuild.errors import BusyError
-from snaprebuild.operations import crosscheck, schedule, snapshot_writer, write_out
+from snaprebuild.operations import crosscheck, schedule, write_out
 from snaprebuild.operations.findings import Severity, exit_code_of
 from snaprebuild.operations.plan import Request, make_plan
 from snaprebuild.operations.rebuild import WRITERS, rebuild
 from snaprebuild.operations.rebuild_result import RebuildResult
 from snaprebuild.operations.schedule import ReadTask, read_segment
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.storage import atomic_file
+from snaprebuild.storage import atomic_file, local_store
 from snaprebuild.storage.broker_lock import lock_holder
 
 NOW_MS = 1_795_270_000_000
@@ -168,7 +168,7 @@ def another_run(tmp_path: Path) -> Iterator[Callable[[bytes, str], subprocess.Po
 def goes_on_when_met(process: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The other run goes on the first time that ours has to wait."""
     met: list[str] = []
-    create = snapshot_writer.create_file
+    create = local_store.create_file
 
     def creating(directory: str, name: str, *arguments: object, **named: object) -> None:
         try:
@@ -181,7 +181,7 @@ def goes_on_when_met(process: subprocess.Popen[str], monkeypatch: pytest.MonkeyP
             met.append(name)
             raise
 
-    monkeypatch.setattr(snapshot_writer, "create_file", creating)
+    monkeypatch.setattr(local_store, "create_file", creating)
     return met
 
 
@@ -272,7 +272,7 @@ def test_an_interrupt_leaves_no_writer_without_the_lock(tmp_path: Path, monkeypa
     """Files are written in threads, which an interrupt does not reach: they end first, then the log directory is let go."""
     logs = copy_of("kafka27-mixed", tmp_path)
     held = []
-    create = snapshot_writer.create_file
+    create = local_store.create_file
 
     def slow(*arguments: object, **named: object) -> None:
         time.sleep(0.2)
@@ -282,7 +282,7 @@ def test_an_interrupt_leaves_no_writer_without_the_lock(tmp_path: Path, monkeypa
     def interrupt(result: object, size_bytes: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(snapshot_writer, "create_file", slow)
+    monkeypatch.setattr(local_store, "create_file", slow)
     with pytest.raises(KeyboardInterrupt):
         rebuild(make_plan(Request((str(logs),), as_of_ms=NOW_MS)), jobs=1, progress=interrupt)
     assert held
@@ -457,7 +457,7 @@ def test_the_lock_file_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest
         (tmp_path / name).write_bytes(b"")
         (tmp_path / name).replace(logs / ".lock")
 
-    monkeypatch.setattr(snapshot_writer, "create_file", create_and_replace)
+    monkeypatch.setattr(local_store, "create_file", create_and_replace)
     result = rebuild(make_plan(Request((str(logs),), as_of_ms=NOW_MS)), jobs=1)
     assert exit_code_of(result.findings) == 3
     assert 1 <= len(written) <= WRITERS, "those that were on their way"

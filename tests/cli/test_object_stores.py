@@ -1,0 +1,331 @@
+"""The verbs over ``s3://``: the same results as over the directory that was uploaded, at a real object store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import Run, in_json, snaprebuild
+from documents import check
+from faulty_store import faulty_store
+from log_dirs import copy_of, entries_in, files_below, flip, snapshot_name, snapshots_in
+from manifests import FIXTURES, partition_fixtures
+from object_store import ObjectStore
+from typer.testing import CliRunner
+
+from snaprebuild.cli.main import app
+from snaprebuild.operations import schedule
+from snaprebuild.operations.evidence import Clock
+from snaprebuild.operations.findings import exit_code_of
+from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.rebuild import rebuild
+from snaprebuild.operations.rebuild_result import RebuildResult
+from snaprebuild.operations.source import open_source
+from snaprebuild.operations.verify import verify
+from snaprebuild.storage.meter import meter_of
+from snaprebuild.storage.store import S3Settings
+
+AS_OF = ("--as-of", "2026-11-21T00:00:00Z")
+LOG_DIRS = sorted({each.fixture for each in partition_fixtures()})
+PATH_STYLE = "--s3-path-style"
+
+
+@pytest.fixture(scope="module")
+def uploaded(object_store: ObjectStore) -> dict[str, str]:
+    """Every bundled log directory in one bucket, by the name of the fixture."""
+    bucket = object_store.bucket()
+    return {name: object_store.upload(FIXTURES / name / "logs", f"s3://{bucket}/copies/{name}/logs") for name in LOG_DIRS}
+
+
+def without_places(value: Any, places: dict[str, str]) -> Any:
+    """A document without what must differ: locations, how the store was reached, identities but for the size, and times."""
+    if isinstance(value, dict):
+        kept = {key: each for key, each in value.items() if key not in ("s3", "seconds", "rate_bytes_per_second", "receipt")}
+        kept = {key: each for key, each in kept.items() if key not in ("seconds_estimated", "held_by")}
+        return {key: without_places(each, places) for key, each in kept.items()}
+    if isinstance(value, list):
+        if len(value) == 4 and isinstance(value[0], str) and value[0].endswith(".log"):
+            return value[:2]
+        return [without_places(each, places) for each in value]
+    if isinstance(value, str):
+        for place, name in places.items():
+            value = value.replace(place, name)
+    return value
+
+
+def here_in_json(verb: str, *arguments: object) -> Run:
+    """The verb without a process of its own: most of the time of so many runs would be imports."""
+    done = CliRunner().invoke(app, [verb, *map(str, arguments), "--output", "json"], catch_exceptions=False)
+    run = Run(done.exit_code, done.stdout, done.stderr)
+    if verb != "scan":
+        check(run.document)
+    return run
+
+
+def rebuilt(path: str, out: Path, mode: str) -> RebuildResult:
+    request = Request((path,), out=str(out), boundaries="all", replay_from=mode, as_of_ms=1_795_219_200_000)
+    return rebuild(make_plan(request), jobs=1)
+
+
+def compared(here: Run, there: Run, places: dict[str, str]) -> None:
+    assert here.exit_code == there.exit_code, there.stderr
+    assert without_places(there.document, places) == without_places(here.document, places)
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("name", LOG_DIRS)
+def test_the_looking_verbs_say_the_same(name: str, uploaded: dict[str, str]) -> None:
+    path, location = FIXTURES / name / "logs", uploaded[name]
+    places = {str(path): "LOGS", location: "LOGS", os.path.relpath(path, FIXTURES.parent): "LOGS"}
+    for verb, options in (("verify", AS_OF), ("plan", ("--boundaries", "all", *AS_OF)), ("scan", ())):
+        compared(here_in_json(verb, path, *options), here_in_json(verb, location, *options), places)
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("name", LOG_DIRS)
+def test_a_rebuild_gives_the_bytes_that_a_local_one_gives(name: str, uploaded: dict[str, str], tmp_path: Path) -> None:
+    """And what Kafka's own classes said, where the log was replayed from its first segment."""
+    for mode in ("log-start", "auto", "window"):
+        here = rebuilt(str(FIXTURES / name / "logs"), tmp_path / mode / "here", mode)
+        there = rebuilt(uploaded[name], tmp_path / mode / "there", mode)
+        assert exit_code_of(there.findings) == exit_code_of(here.findings)
+        files = files_below(tmp_path / mode / "here")
+        assert files == files_below(tmp_path / mode / "there")
+        for file in files:
+            assert (tmp_path / mode / "here" / file).read_bytes() == (tmp_path / mode / "there" / file).read_bytes()
+    for partition in partition_fixtures():
+        if partition.fixture == name:
+            files_there = snapshots_in(tmp_path / "log-start" / "there" / partition.partition)
+            expected = {each.snapshot_offset: each.entries for each in partition.segments}
+            assert files_there
+            assert {offset: frozenset(entries) for offset, entries in files_there.items()} == {
+                offset: expected[offset] for offset in files_there
+            }
+
+
+@pytest.mark.s3
+def test_other_verbs(uploaded: dict[str, str]) -> None:
+    path, location = FIXTURES / "txn-state" / "logs", uploaded["txn-state"]
+    places = {str(path): "LOGS", location: "LOGS"}
+    for verb in ("stats", "transactions"):
+        compared(here_in_json(verb, path, *AS_OF), here_in_json(verb, location, *AS_OF), places)
+    options = ("--producer-id", "0", "--topic", "mixed", *AS_OF)
+    mixed = FIXTURES / "kafka27-mixed" / "logs"
+    places = {str(mixed): "LOGS", uploaded["kafka27-mixed"]: "LOGS"}
+    compared(here_in_json("explain", mixed, *options), here_in_json("explain", uploaded["kafka27-mixed"], *options), places)
+
+
+@pytest.mark.s3
+def test_beside_the_segments(object_store: ObjectStore, tmp_path: Path) -> None:
+    """Only what is due there, as in a log directory, and again nothing; what stood there is as it was."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    location = object_store.upload(logs, f"s3://{object_store.bucket()}/a/logs")
+    before = object_store.files(location)
+    run = in_json("rebuild", location, PATH_STYLE, *AS_OF, "--receipt", tmp_path / "receipt")
+    assert (run.exit_code, run.document["totals"]) == (0, {"written": 14})
+    local = in_json("rebuild", logs, *AS_OF)
+    assert local.document["totals"] == {"written": 14}
+    after = object_store.files(location)
+    assert {key: after[key] for key in before} == before
+    assert {key for key in after if key not in before} == {
+        f for f in files_below(logs) if f not in before and f.endswith(".snapshot")
+    }
+    assert all(after[key] == (logs / key).read_bytes() for key in after)
+    assert in_json("rebuild", location, *AS_OF).document["totals"] == {}
+    assert in_json("verify", location, *AS_OF).exit_code == 0
+    for verb in (("undo",), ("verify", "--receipt")):
+        refused = snaprebuild(*verb, tmp_path / "receipt")
+        assert refused.exit_code == 3
+        assert "objects in a bucket" in refused.stderr
+    assert object_store.files(location) == after
+
+
+@pytest.mark.s3
+def test_to_another_prefix(object_store: ObjectStore, uploaded: dict[str, str]) -> None:
+    out = f"s3://{object_store.bucket()}/out"
+    options = ("--boundaries", "all", "--replay-from", "log-start", *AS_OF)
+    run = in_json("rebuild", uploaded["kafka27-mixed"], "--out", out, *options)
+    assert (run.exit_code, run.document["totals"]) == (0, {"written": 23})
+    files = object_store.files(out)
+    expected = {
+        f"{partition.partition}/{snapshot_name(each.snapshot_offset)}": each.entries
+        for partition in partition_fixtures()
+        for each in partition.segments
+        if partition.fixture == "kafka27-mixed"
+    }
+    assert {name: frozenset(entries_in(data)) for name, data in files.items()} == expected
+    assert in_json("rebuild", uploaded["kafka27-mixed"], "--out", out, *options).document["totals"] == {"equal": 23}
+    other = next(iter(files))
+    object_store.put(f"{out}/{other}", files[other][:6] + b"\0\0\0\0")
+    run = in_json("rebuild", FIXTURES / "kafka27-mixed" / "logs", "--out", out, *options)
+    assert (run.exit_code, run.document["totals"]) == (1, {"equal": 22, "kept": 1})
+    assert object_store.files(out)[other] == files[other][:6] + b"\0\0\0\0"
+
+
+@pytest.mark.s3
+def test_out_leads_into_a_copy_of_a_log_directory(object_store: ObjectStore, uploaded: dict[str, str]) -> None:
+    logs = uploaded["kafka27-mixed"]
+    for out in (logs, f"{logs}/mixed-0", f"{logs}/new/place", uploaded["magic0"]):
+        before = object_store.files(logs)
+        run = snaprebuild("rebuild", logs, "--out", out, *AS_OF)
+        assert run.exit_code == 3, out
+        assert "where a broker would trip over it" in run.stderr
+        assert object_store.files(logs) == before
+
+
+@pytest.mark.s3
+def test_several_brokers_below_one_prefix(object_store: ObjectStore, tmp_path: Path) -> None:
+    """Equal names go to the path below the source, for all of them."""
+    root = f"s3://{object_store.bucket()}"
+    for broker in ("b1", "b2"):
+        object_store.upload(FIXTURES / "magic1" / "logs", f"{root}/{broker}/logs")
+    object_store.upload(FIXTURES / "magic0" / "logs", f"{root}/b3/disk")
+    run = in_json("rebuild", root, "--out", tmp_path, "--boundaries", "all", *AS_OF)
+    assert run.exit_code == 0
+    assert {os.path.dirname(file) for file in files_below(tmp_path)} == {
+        "b1/logs/magic1-0",
+        "b2/logs/magic1-0",
+        "b3/disk/magic0-0",
+    }
+
+
+@pytest.mark.s3
+def test_a_saved_plan(object_store: ObjectStore, tmp_path: Path) -> None:
+    location = object_store.upload(FIXTURES / "kafka27-mixed" / "logs", f"s3://{object_store.bucket()}/logs")
+    saved = tmp_path / "plan.json"
+    assert snaprebuild("plan", location, PATH_STYLE, "--save", saved, "--out", tmp_path / "out", *AS_OF).exit_code == 0
+    assert '"s3": {"endpoint_url": null, "path_style": true' in saved.read_text()
+    assert snaprebuild("rebuild", "--plan", saved, "--dry-run").exit_code == 0
+    name = "mixed-0/00000000000000000583.log"
+    object_store.put(f"{location}/{name}", object_store.get(f"{location}/{name}")[:-1] + b"\0")
+    run = snaprebuild("rebuild", "--plan", saved)
+    assert run.exit_code == 3
+    assert "the plan is stale: segments [offset, bytes, time in ns, inode or ETag]" in run.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.s3
+def test_limits(object_store: ObjectStore, uploaded: dict[str, str], tmp_path: Path) -> None:
+    location = uploaded["kafka27-mixed"]
+    run = snaprebuild("scan", location, "--max-requests", "3")
+    assert run.exit_code == 3
+    assert "--max-requests 3 is used up" in run.stderr
+    size = sum(path.stat().st_size for path in (FIXTURES / "kafka27-mixed" / "logs").rglob("*.log"))
+    run = in_json("verify", location, "--max-read-bytes", str(size // 2), *AS_OF)
+    assert run.exit_code == 3
+    assert "--max-read-bytes" in run.messages("refused")
+    assert in_json("verify", location, "--max-read-bytes", str(2 * size), "--max-requests", "500", *AS_OF).exit_code == 0
+    out = f"s3://{object_store.bucket()}/out"
+    assert snaprebuild("rebuild", location, "--out", out, "--max-requests", "20", *AS_OF).exit_code == 3
+    assert all(name.startswith(".snaprebuild-probe-") for name in object_store.files(out))
+
+
+@pytest.mark.s3
+def test_worker_processes_share_the_limits(uploaded: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they ask for counts here, and what was asked for here counts there."""
+    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+    logs, location = FIXTURES / "kafka27-mixed" / "logs", uploaded["kafka27-mixed"]
+    size = sum(path.stat().st_size for path in logs.rglob("*.log"))
+    clock = Clock(1_795_219_200_000, 86_400_000)
+    result = verify(open_source([location], settings=S3Settings(run="workers")), clock, jobs=2)
+    assert sum(each.bytes_read for each in result.partitions) == size
+    assert exit_code_of(result.findings) == 0
+    assert meter_of("workers").read_bytes >= size
+    limited = S3Settings(run="limited", max_read_bytes=size // 2)
+    result = verify(open_source([location], settings=limited), clock, jobs=2)
+    assert exit_code_of(result.findings) == 3
+    assert size // 4 < meter_of("limited").read_bytes <= size // 2
+
+
+@pytest.mark.s3
+def test_locations_that_lead_nowhere(object_store: ObjectStore, uploaded: dict[str, str]) -> None:
+    bucket = object_store.bucket()
+    for location, code, text in (
+        (f"s3://{bucket}/nothing", 2, "no object lies below it"),
+        (f"{uploaded['magic0']}/magic0-0/leader-epoch-checkpoint", 2, "no object lies below it"),
+        ("s3://", 2, "expected s3://BUCKET/PREFIX"),
+        ("s3://user:secret@host/logs", 2, "expected s3://BUCKET/PREFIX"),
+        (f"s3://{bucket}/a/../b", 2, "a part of the prefix"),
+        ("s3://no-such-bucket-here/logs", 5, "404 NoSuchBucket"),
+    ):
+        run = snaprebuild("scan", location)
+        assert run.exit_code == code, (location, run.stderr)
+        assert text in run.stderr
+        assert "secret" not in run.stdout + run.stderr
+
+
+@pytest.mark.s3
+def test_no_secret_is_told(
+    object_store: ObjectStore, uploaded: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither keys of the environment, a token, a customer's key, nor the password of a URL; in no log, document or error."""
+    secrets_ = ["wrong-secret-key-0123", "session-token-4567", "hunter2", "00112233445566778899aabbccddeeff"]
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secrets_[0])
+    monkeypatch.setenv("AWS_SESSION_TOKEN", secrets_[1])
+    key = tmp_path / "key"
+    key.write_text(secrets_[3])
+    told = []
+    for arguments in (
+        ("scan", uploaded["magic0"], "-vv"),
+        ("scan", uploaded["magic0"], "-vv", "--s3-sse-c-key-file", key, "--output", "json"),
+        ("scan", uploaded["magic0"], "-vv", "--s3-endpoint-url", "http://user:hunter2@127.0.0.1:1"),
+        ("plan", uploaded["magic0"], "-vv", "--save", tmp_path / "plan"),
+    ):
+        run = snaprebuild(*arguments)
+        assert run.exit_code in (2, 5), run.stderr
+        told.append(run.stdout + run.stderr)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://user:hunter2@127.0.0.1:1")
+    told.append(snaprebuild("scan", uploaded["magic0"], "-vv").stderr)
+    if (tmp_path / "plan").exists():
+        told.append((tmp_path / "plan").read_text())
+    assert not [secret for secret in secrets_ if secret in "".join(told)]
+
+
+@pytest.mark.s3
+def test_damage_over_the_wire(object_store: ObjectStore, tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    flip(logs / "mixed-0" / "00000000000000000583.log", 500)
+    location = object_store.upload(logs, f"s3://{object_store.bucket()}/logs")
+    places = {str(logs): "LOGS", location: "LOGS"}
+    here, there = in_json("verify", logs, *AS_OF), in_json("verify", location, *AS_OF)
+    assert here.exit_code == 4
+    compared(here, there, places)
+
+
+@pytest.mark.s3
+def test_a_bare_copy_is_written_elsewhere_only(object_store: ObjectStore, tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    shutil.copytree(logs / "mixed-0", tmp_path / "bare" / "mixed-0")
+    location = object_store.upload(tmp_path / "bare", f"s3://{object_store.bucket()}/bare")
+    before = object_store.files(location)
+    run = in_json("rebuild", location, *AS_OF)
+    assert run.exit_code == 1
+    assert set(run.codes) >= {"not-known-to-be-due"}
+    assert object_store.files(location) == before
+
+
+@pytest.mark.parametrize("place", ["out", "beside"])
+def test_a_store_that_would_replace(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some ignore conditions without a word: then not one snapshot is written."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    logs = FIXTURES / "kafka27-mixed" / "logs"
+    with faulty_store() as store:
+        store.objects = {f"b/logs/{name}": (logs / name).read_bytes() for name in files_below(logs)}
+        store.ignores_conditions = True
+        before = dict(store.objects)
+        options = ("--out", "s3://b/out") if place == "out" else ()
+        run = snaprebuild("rebuild", "s3://b/logs", *options, "--s3-endpoint-url", store.endpoint, PATH_STYLE, *AS_OF)
+        assert run.exit_code == 3
+        assert "the store ignores If-None-Match" in run.stderr
+        assert store.objects == before
+
+
+@pytest.mark.s3
+def test_set_aside_moves_no_object(uploaded: dict[str, str]) -> None:
+    run = snaprebuild("rebuild", uploaded["magic0"], "--set-aside")
+    assert run.exit_code == 2
+    assert "objects are never renamed" in run.stderr

@@ -1,0 +1,200 @@
+"""An object store in memory that fails on demand: what a real one does once in a million requests, at the request that a test names."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+
+RESET = struct.pack("ii", 1, 0)
+"""``SO_LINGER`` that makes a close a reset."""
+
+
+@dataclass
+class FaultyStore:
+    """Objects by ``bucket/key``, and the faults of the next requests.
+
+    Attributes:
+        objects: everything that is there.
+        faults: for each method the faults of its next requests, the first one first; the last stays where ``lasting`` names the method.
+        lasting: methods that fail for good.
+        ignores_conditions: as some stores do, without a word.
+        seen: method, path and headers of every request.
+        order: of the keys in a listing.
+    """
+
+    endpoint: str = ""
+    objects: dict[str, bytes] = field(default_factory=dict)
+    faults: dict[str, list[str]] = field(default_factory=dict)
+    lasting: set[str] = field(default_factory=set)
+    ignores_conditions: bool = False
+    seen: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+    order: Callable[[list[str]], list[str]] = sorted
+
+    def fault(self, method: str) -> str:
+        """The fault of this request, or an empty text."""
+        waiting = self.faults.get(method, [])
+        if not waiting:
+            return ""
+        return waiting[0] if len(waiting) == 1 and method in self.lasting else waiting.pop(0)
+
+    def ranges(self) -> list[str]:
+        """The ranges asked for, in order."""
+        return [headers["range"] for method, _, headers in self.seen if method == "GET" and "range" in headers]
+
+    def methods(self) -> list[str]:
+        """Of all requests."""
+        return [method for method, _, _ in self.seen]
+
+
+def etag_of(data: bytes) -> str:
+    return f'"{hashlib.md5(data).hexdigest()}"'
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    store: FaultyStore
+    lock: threading.Lock
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Nothing."""
+
+    def _begin(self) -> tuple[str, str]:
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        with self.lock:
+            self.store.seen.append((self.command, self.path, headers))
+            return unquote(urlsplit(self.path).path)[1:], self.store.fault(self.command)
+
+    def _answer(self, status: int, body: bytes = b"", cut: int | None = None, **headers: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", headers.pop("length", str(len(body))))
+        self.send_header("x-amz-request-id", "REQUEST0815")
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body if cut is None else body[:cut])
+        if cut is not None:
+            self.wfile.flush()
+            self.close_connection = True
+
+    def _error(self, status: int, code: str) -> None:
+        self._answer(status, f"<Error><Code>{code}</Code><Message>hunter2</Message></Error>".encode())
+
+    def _drop(self) -> None:
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        self.close_connection = True
+        self.connection.close()
+
+    def _failed(self, fault: str) -> bool:
+        codes = {"503": "SlowDown", "500": "InternalError", "409": "ConditionalRequestConflict", "412": "PreconditionFailed"}
+        codes |= {"403": "AccessDenied", "501": "NotImplemented"}
+        if fault in codes:
+            self._error(int(fault), codes[fault])
+        elif fault == "drop":
+            self._drop()
+        return fault in codes or fault == "drop"
+
+    def do_GET(self) -> None:
+        name, fault = self._begin()
+        if self._failed(fault):
+            return
+        query = parse_qs(urlsplit(self.path).query)
+        if "list-type" in query:
+            self._list(name.rstrip("/"), query.get("prefix", [""])[0])
+            return
+        data = self.store.objects.get(name)
+        if data is None:
+            self._error(404, "NoSuchKey")
+            return
+        wanted = self.headers.get("If-Match")
+        if wanted not in (None, etag_of(data)) and not self.store.ignores_conditions:
+            self._error(412, "PreconditionFailed")
+            return
+        headers = {"ETag": '"other"' if fault == "etag" else etag_of(data), "Last_Modified": "Sat, 21 Nov 2026 00:00:00 GMT"}
+        span = self.headers.get("Range")
+        if span is None:
+            self._answer(200, data, cut=len(data) // 2 if fault == "short" else None, **headers)
+            return
+        first, last = span.removeprefix("bytes=").split("-")
+        start = int(first) if first else max(len(data) - int(last), 0)
+        end = min(int(last) + 1, len(data)) if first else len(data)
+        if fault == "range":
+            start, end = start + 1, end + 1
+        body = data[start:end]
+        headers["Content_Range"] = f"bytes {start}-{end - 1}/{len(data)}"
+        self._answer(206, body, cut=len(body) // 2 if fault in ("short", "reset") else None, **headers)
+        if fault == "reset":
+            self._drop()
+
+    def do_HEAD(self) -> None:
+        name, fault = self._begin()
+        if self._failed(fault):
+            return
+        data = self.store.objects.get(name)
+        if data is None:
+            self._answer(404)
+            return
+        self._answer(200, length=str(len(data)), ETag=etag_of(data), Last_Modified="Sat, 21 Nov 2026 00:00:00 GMT")
+
+    def do_PUT(self) -> None:
+        name, fault = self._begin()
+        data = self._body()
+        if self._failed(fault):
+            return
+        with self.lock:
+            taken = name in self.store.objects and self.headers.get("If-None-Match") == "*" and not self.store.ignores_conditions
+            if not taken:
+                self.store.objects[name] = b"another's" if fault == "another" else data
+        if fault in ("lost", "another"):
+            self._drop()
+        elif taken:
+            self._error(412, "PreconditionFailed")
+        else:
+            self._answer(200, ETag=etag_of(data))
+
+    def _body(self) -> bytes:
+        data = self.rfile.read(int(self.headers["Content-Length"]))
+        if "aws-chunked" not in self.headers.get("Content-Encoding", ""):
+            return data
+        size, _, rest = data.partition(b"\r\n")
+        return rest[: int(size.split(b";")[0], 16)]
+
+    def do_DELETE(self) -> None:
+        name, fault = self._begin()
+        if not self._failed(fault):
+            self.store.objects.pop(name, None)
+            self._answer(204)
+
+    def _list(self, bucket: str, prefix: str) -> None:
+        keys = [name.removeprefix(f"{bucket}/") for name in self.store.objects if name.startswith(f"{bucket}/{prefix}")]
+        rows = [
+            f"<Contents><Key>{key}</Key><Size>{len(data)}</Size><ETag>{etag_of(data)}</ETag>"
+            "<LastModified>2026-11-21T00:00:00.000Z</LastModified></Contents>"
+            for key in self.store.order(keys)
+            for data in [self.store.objects[f"{bucket}/{key}"]]
+        ]
+        self._answer(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(rows)}</ListBucketResult>".encode())
+
+
+@contextlib.contextmanager
+def faulty_store() -> Iterator[FaultyStore]:
+    """Runs one on loopback."""
+    store = FaultyStore()
+    handler = type("Handler", (_Handler,), {"store": store, "lock": threading.Lock()})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        store.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield store
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,385 @@
+"""The object store: reading and creating while requests fail, and at a real one."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import random
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from faulty_store import FaultyStore, faulty_store
+from log_dirs import EMPTY_SNAPSHOT, batch
+from object_store import ObjectStore
+
+from formats.batch_headers import HeaderReader
+from snaprebuild.errors import (
+    AlreadyExistsError,
+    BusyError,
+    OutcomeUnknownError,
+    ReadFailedError,
+    RefusedError,
+    SnaprebuildError,
+    UsageError,
+    WriteFailedError,
+)
+from snaprebuild.operations.source import open_source
+from snaprebuild.storage import object_bytes, s3
+from snaprebuild.storage.log_dir import find_partitions
+from snaprebuild.storage.object_bytes import AHEAD, HELD_MAX, RANGE_BYTES
+from snaprebuild.storage.s3 import S3Store
+from snaprebuild.storage.store import FileIdentity, S3Settings, absolute
+
+PLACE, NAME = "s3://bucket/t-0", "00000000000000000009.snapshot"
+KEY = f"bucket/t-0/{NAME}"
+LOCATION = f"{PLACE}/{NAME}"
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setattr(s3, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
+    with faulty_store() as store:
+        yield store
+
+
+def store_of(faulty: FaultyStore, **settings: object) -> S3Store:
+    return S3Store(S3Settings(endpoint_url=faulty.endpoint, path_style=True, **settings))  # type: ignore[arg-type]
+
+
+def create(faulty: FaultyStore, data: bytes = b"new") -> None:
+    store_of(faulty).create(PLACE, NAME, data, owner=None, temporary_name="unused")
+
+
+def read(store: S3Store, location: str, identity: FileIdentity | None = None, block: int = 4 << 20) -> bytes:
+    with store.open_bytes(location, identity) as source:
+        data = bytearray(source.size_bytes)
+        position = 0
+        while position < len(data):
+            position += source.read_into(position, memoryview(data)[position : position + block])
+    return bytes(data)
+
+
+# ---------------------------------------------------------------------------------------------------------------- reading
+
+
+@pytest.mark.parametrize("fault", ["503", "500", "drop", "short", "reset"])
+def test_a_read_that_fails_once(faulty: FaultyStore, fault: str) -> None:
+    data = faulty.objects["bucket/log"] = random.Random(0).randbytes(RANGE_BYTES + 5_000_000)
+    faulty.faults["GET"] = ["", fault, fault]
+    assert read(store_of(faulty), "s3://bucket/log") == data
+    faulty.objects["bucket/small"] = data[:5000]
+    faulty.faults["GET"] = [fault.replace("reset", "short")]
+    assert store_of(faulty).read_small("s3://bucket/small", 5000) == data[:5000]
+    faulty.faults["GET"] = [fault]
+    assert store_of(faulty).read_end("s3://bucket/small", 100) == (5000, data[4900:5000])
+
+
+def test_a_body_that_breaks_off_is_gone_on_with(faulty: FaultyStore) -> None:
+    data = faulty.objects["bucket/log"] = random.Random(1).randbytes(4 << 20)
+    faulty.faults["GET"] = ["short"]
+    assert read(store_of(faulty), "s3://bucket/log") == data
+    assert faulty.ranges() == [f"bytes=0-{(4 << 20) - 1}", f"bytes={2 << 20}-{(4 << 20) - 1}"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"), [("503", "503 SlowDown request REQUEST0815"), ("403", "403 AccessDenied"), ("short", "")]
+)
+def test_a_read_that_always_fails(faulty: FaultyStore, fault: str, told: str) -> None:
+    faulty.objects["bucket/log"] = bytes(100)
+    faulty.faults["GET"], faulty.lasting = [fault], {"GET"}
+    with pytest.raises(ReadFailedError, match=f"s3://bucket/log: cannot be read at bytes 0 to 99: .*{told}") as caught:
+        read(store_of(faulty), "s3://bucket/log")
+    assert "hunter2" not in str(caught.value)
+    assert len(faulty.ranges()) <= 2 * s3.ATTEMPTS
+
+
+def test_an_object_that_changes(faulty: FaultyStore) -> None:
+    """Also where the store knows no If-Match, and where it gives another range than it was asked for."""
+    faulty.objects["bucket/log"] = bytes(100)
+    was = store_of(faulty).open_bytes("s3://bucket/log").identity
+    faulty.faults["GET"] = ["etag"]
+    with pytest.raises(RefusedError, match="s3://bucket/log: changed since it was listed"):
+        read(store_of(faulty), "s3://bucket/log", was)
+    faulty.faults["GET"] = ["range"]
+    with pytest.raises(ReadFailedError, match="another range than bytes 0 to 99"):
+        read(store_of(faulty), "s3://bucket/log", was)
+    faulty.objects["bucket/log"] = b"x" * 100
+    for faulty.ignores_conditions in (False, True):
+        with pytest.raises(RefusedError, match="changed since it was listed"):
+            read(store_of(faulty), "s3://bucket/log", was)
+    del faulty.objects["bucket/log"]
+    with pytest.raises(ReadFailedError, match="404 NoSuchKey"):
+        read(store_of(faulty), "s3://bucket/log", was)
+
+
+def test_small_files(faulty: FaultyStore) -> None:
+    store = store_of(faulty)
+    assert store.read_small("s3://bucket/absent", 10) is None
+    assert store.read_end("s3://bucket/absent", 10) is None
+    faulty.objects |= {"bucket/empty": b"", "bucket/large": bytes(11)}
+    assert store.read_small("s3://bucket/empty", 10) == b""
+    assert store.read_end("s3://bucket/large", 20) == (11, bytes(11))
+    with pytest.raises(ReadFailedError, match="has 11 bytes, more than the limit of 10"):
+        store.read_small("s3://bucket/large", 10)
+    assert store.present("s3://bucket", ("empty", "absent")) == {"empty"}
+
+
+def test_a_reader_that_looks_something_up_gets_little(faulty: FaultyStore) -> None:
+    data = faulty.objects["bucket/log"] = random.Random(2).randbytes(3 * RANGE_BYTES)
+    with store_of(faulty).open_bytes("s3://bucket/log") as source:
+        for position in (RANGE_BYTES, 17, 2 * RANGE_BYTES):
+            buffer = bytearray(61)
+            assert source.read_into(position, memoryview(buffer)) == 61
+            assert buffer == data[position : position + 61]
+        assert source.read_into(len(data) - 10, memoryview(bytearray(61))) == 10
+        assert source.read_into(len(data), memoryview(bytearray(61))) == 0
+    assert len(faulty.ranges()) == 4
+    assert all(int(last) - int(first) < 1 << 18 for first, last in (each[6:].split("-") for each in faulty.ranges()))
+
+
+def test_limits_count_every_attempt(faulty: FaultyStore) -> None:
+    faulty.objects["bucket/log"] = bytes(100)
+    faulty.faults["GET"], faulty.lasting = ["503"], {"GET"}
+    with pytest.raises(RefusedError, match="--max-requests 3 is used up"):
+        read(store_of(faulty, max_requests=3, run="attempts"), "s3://bucket/log")
+    assert len(faulty.seen) == 3  # one HEAD among them
+    faulty.faults.clear()
+    with pytest.raises(RefusedError, match="--max-read-bytes 150 is used up"):
+        [read(store_of(faulty, max_read_bytes=150, run="bytes"), "s3://bucket/log") for _ in range(2)]
+
+
+# ---------------------------------------------------------------------------------------------------------------- creating
+
+
+@pytest.mark.parametrize("fault", ["", "409", "503", "500", "drop", "lost"])
+def test_a_create_that_fails_once_at_most(faulty: FaultyStore, fault: str) -> None:
+    """``lost``: it took effect and the answer was lost, so that the next attempt would meet its own object."""
+    faulty.faults["PUT"] = [fault]
+    create(faulty)
+    assert faulty.objects == {KEY: b"new"}
+    puts = [headers for method, _, headers in faulty.seen if method == "PUT"]
+    assert all(headers["if-none-match"] == "*" for headers in puts)
+    assert len(puts) == (1 if fault in ("", "lost") else 2)
+    assert faulty.methods()[-1] == "GET", "it is read back"
+
+
+@pytest.mark.parametrize(
+    ("puts", "gets", "error", "told"),
+    [
+        (["412"], [], AlreadyExistsError, "is there already"),
+        (["another"], [], AlreadyExistsError, "is there already"),
+        (["409"], [], BusyError, "another run writes"),
+        (["503"], [], WriteFailedError, "503 SlowDown"),
+        (["403"], [], WriteFailedError, "403 AccessDenied"),
+        (["501"], [], RefusedError, "takes no conditional writes"),
+        (["500"], [], OutcomeUnknownError, "may still appear"),
+        (["drop"], [], OutcomeUnknownError, "may still appear"),
+        (["lost"], ["403"], OutcomeUnknownError, "cannot be read back"),
+        ([""], ["403"], OutcomeUnknownError, "was written, and cannot be read back"),
+    ],
+)
+def test_a_create_that_always_fails(
+    faulty: FaultyStore, puts: list[str], gets: list[str], error: type[SnaprebuildError], told: str
+) -> None:
+    faulty.faults, faulty.lasting = {"PUT": puts, "GET": gets}, {"PUT", "GET"}
+    with pytest.raises(error, match=told) as caught:
+        create(faulty)
+    assert type(caught.value) is error
+    assert caught.value.exit_code == (3 if error is RefusedError else 5)
+    assert "hunter2" not in str(caught.value)
+    assert faulty.methods().count("PUT") <= s3.ATTEMPTS
+
+
+def test_an_object_is_never_replaced(faulty: FaultyStore) -> None:
+    faulty.objects[KEY] = b"old"
+    with pytest.raises(AlreadyExistsError):
+        create(faulty)
+    assert faulty.objects == {KEY: b"old"}
+
+
+def test_the_probe(faulty: FaultyStore) -> None:
+    """It leaves nothing, is sent once for a place, and refuses where the store would replace."""
+    for _ in range(2):
+        store_of(faulty).prepare_writes(PLACE)
+    assert faulty.objects == {}
+    assert faulty.methods().count("DELETE") == 1
+    assert all(s3.PROBE_NAME in path for _, path, _ in faulty.seen)
+    faulty.ignores_conditions = True
+    with pytest.raises(RefusedError, match="ignores If-None-Match"):
+        store_of(faulty).prepare_writes("s3://bucket/elsewhere")
+    assert faulty.objects == {}
+
+
+def test_a_probe_that_may_not_be_deleted_stays(faulty: FaultyStore, caplog: pytest.LogCaptureFixture) -> None:
+    faulty.faults["DELETE"] = ["403"]
+    store_of(faulty).prepare_writes(PLACE)
+    assert len(faulty.objects) == 1
+    assert "a probe of the store stays, and may be deleted" in caplog.text
+
+
+# ---------------------------------------------------------------------------------------------------------------- listing
+
+
+def test_keys_that_no_directory_has(faulty: FaultyStore) -> None:
+    """Below --out such a partition could be written anywhere."""
+    for key in ("a/../../../etc/t-0", "a//t-0", "./t-0", "good/t-0"):
+        faulty.objects[f"bucket/logs/{key}/{0:020d}.log"] = b""
+    source = open_source(["s3://bucket/logs"], None, settings=store_of(faulty).settings)
+    assert [partition.relative for partition in source.partitions] == ["good/t-0"]
+    (finding,) = source.findings
+    assert finding.code == "storage-failed"
+    assert "3 of them, the first './t-0/" in finding.message
+
+
+def test_a_listing_that_does_not_ascend(faulty: FaultyStore) -> None:
+    """Then a directory would be taken for whole before it is."""
+    for base in (0, 5, 9):
+        faulty.objects[f"bucket/t-0/{base:020d}.log"] = b""
+    faulty.order = lambda keys: sorted(keys, reverse=True)
+    found = find_partitions(["s3://bucket"], store_of(faulty).settings)
+    assert (found.log_dirs, [str(each) for each in found.faults]) == (
+        [],
+        ["s3://bucket: the store does not list keys in ascending order, which is relied on"],
+    )
+
+
+def test_what_a_directory_is(faulty: FaultyStore) -> None:
+    """As on a file system: by its name and what is in it; the broker's cache of remote indexes holds nothing of ours."""
+    log = f"{0:020d}.log"
+    names = [f"t-0/{log}", f"t-0/sub-1/{log}", f"data-1/t-1/{log}", "data-1/meta.properties", "empty-3/", f"t-0.x/t-9/{log}"]
+    names += [f"remote-log-index-cache/t-5/{log}", "t-2/unknown", "t-2/t-6/leader-epoch-checkpoint", "t-10/0.snapshot"]
+    faulty.objects = {f"bucket/logs/{name}": b"" for name in names}
+    found = find_partitions(["s3://bucket/logs/", "s3://bucket/logs/t-0"], store_of(faulty).settings)
+    paths = sorted(each.path.removeprefix("s3://bucket/logs/") for log_dir in found.log_dirs for each in log_dir.partitions)
+    assert paths == ["data-1/t-1", "empty-3", "t-0", "t-0.x/t-9", "t-10", "t-2/t-6"]
+    assert found.duplicates == ["s3://bucket/logs/t-0"]
+    (t0,) = [each for log_dir in found.log_dirs for each in log_dir.partitions if each.path.endswith("/t-0")]
+    assert t0.sub_directories == ("sub-1",)
+
+
+def test_locations() -> None:
+    assert absolute("s3://bucket/") == absolute("s3://bucket") == "s3://bucket"
+    assert absolute("s3://bucket/a/b//") == "s3://bucket/a/b"
+    for location in ("s3://", "s3:///a", "s3://b/a//c", "s3://b/./c", "s3://user:hunter2@b/c", "s3://b?x=hunter2"):
+        with pytest.raises(UsageError) as caught:
+            absolute(location)
+        assert "hunter2" not in str(caught.value)
+
+
+def test_a_store_travels() -> None:
+    store = S3Store(S3Settings(endpoint_url="http://127.0.0.1:1", run="one"))
+    assert pickle.loads(pickle.dumps(store)) == store == S3Store(S3Settings(endpoint_url="http://127.0.0.1:1", run="two"))
+    assert "secret" not in repr(store)
+
+
+def test_a_customers_key(faulty: FaultyStore, tmp_path: Path) -> None:
+    """Its bytes go with every request for an object, and into no message."""
+    key = tmp_path / "key"
+    key.write_bytes(b"0123456789abcdef0123456789ABCDEF")
+    faulty.objects["bucket/small"] = b"data"
+    assert store_of(faulty, sse_c_key_file=str(key)).read_small("s3://bucket/small", 10) == b"data"
+    (_, _, headers), *_ = faulty.seen
+    assert headers["x-amz-server-side-encryption-customer-algorithm"] == "AES256"
+    key.write_bytes(b"hunter2")
+    with pytest.raises(UsageError, match="expected 32 bytes") as caught:
+        store_of(faulty, sse_c_key_file=str(key)).read_small("s3://bucket/small", 10)
+    assert "hunter2" not in str(caught.value)
+    key.write_bytes(bytes(32))
+    remote = S3Store(S3Settings(endpoint_url="http://store.example", sse_c_key_file=str(key)))
+    with pytest.raises(UsageError, match="would cross the network in the clear"):
+        remote.read_small("s3://bucket/small", 10)
+
+
+def test_the_requester_pays(faulty: FaultyStore) -> None:
+    faulty.objects["bucket/t-0/leader-epoch-checkpoint"] = b""
+    store = store_of(faulty, requester_pays=True)
+    list(store.list_below("s3://bucket"))
+    store.present("s3://bucket", ("x",))
+    store.create(PLACE, NAME, b"new", owner=None, temporary_name="")
+    assert {headers.get("x-amz-request-payer") for _, _, headers in faulty.seen} == {"requester"}
+
+
+# ---------------------------------------------------------------------------------------------------------------- a real store
+
+
+@pytest.mark.s3
+def test_more_keys_than_a_page_holds(object_store: ObjectStore) -> None:
+    root = f"s3://{object_store.bucket()}/logs"
+    bases = list(range(0, 3300, 3))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda base: object_store.put(f"{root}/t-0/{base:020d}.log"), bases))
+    (log_dir,) = find_partitions([root]).log_dirs
+    (partition,) = log_dir.partitions
+    assert [segment.base_offset for segment in partition.segments] == bases
+
+
+@pytest.mark.s3
+def test_a_segment_is_never_held_whole(object_store: ObjectStore) -> None:
+    location = f"s3://{object_store.bucket()}/log"
+    one = batch(0, payload_bytes=64 << 10)
+    batches = (100 << 20) // len(one)
+    data = one * batches
+    object_store.put(location, data)
+    store = S3Store()
+    with store.open_bytes(location) as source:
+        tracemalloc.start()
+        digest, buffer, position = hashlib.sha256(), bytearray(4 << 20), 0
+        while count := source.read_into(position, memoryview(buffer)):
+            digest.update(buffer[:count])
+            position += count
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert digest.digest() == hashlib.sha256(data).digest()
+    assert peak < (HELD_MAX + 2) * RANGE_BYTES + (32 << 20) < len(data)
+    with store.open_bytes(location) as source:
+        reader = HeaderReader(source, check_crc=True, columns=("base_offset",))
+        assert sum(len(block) for block in reader) == batches
+    assert object_bytes._fetchers()._max_workers == AHEAD
+
+
+@pytest.mark.s3
+def test_one_of_two_writers_wins(object_store: ObjectStore) -> None:
+    """In every round exactly one, and what the others find is what it wrote."""
+    place, store = f"s3://{object_store.bucket()}/t-0", S3Store()
+    store.prepare_writes(place)
+    for number in range(25):
+        barrier, outcomes = threading.Barrier(4), []
+
+        def write(
+            mine: bytes, barrier: threading.Barrier = barrier, outcomes: list[object] = outcomes, number: int = number
+        ) -> None:
+            barrier.wait()
+            try:
+                store.create(place, f"{number:020d}.snapshot", mine, owner=None, temporary_name="")
+                outcomes.append(mine)
+            except AlreadyExistsError:
+                outcomes.append(None)
+
+        threads = [threading.Thread(target=write, args=(EMPTY_SNAPSHOT + bytes([each]),)) for each in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        (winner,) = [each for each in outcomes if each is not None]
+        assert len(outcomes) == 4
+        assert object_store.get(f"{place}/{number:020d}.snapshot") == winner
+    assert len(object_store.files(place)) == 25
+
+
+@pytest.mark.s3
+def test_an_object_changed_between_listing_and_reading(object_store: ObjectStore) -> None:
+    root = f"s3://{object_store.bucket()}"
+    object_store.put(f"{root}/t-0/{0:020d}.log", batch(0))
+    (log_dir,) = find_partitions([root]).log_dirs
+    (partition,) = log_dir.partitions
+    object_store.put(f"{root}/t-0/{0:020d}.log", batch(0, timestamp=2_000))
+    with partition.open_segment(partition.segments[0]) as source, pytest.raises(RefusedError, match="changed since it was listed"):
+        source.read_into(0, memoryview(bytearray(100)))
