@@ -95,8 +95,9 @@ class SparkEngine:
                     works[number].fail(error)
         except Exception as error:  # the job as a whole: an executor that dies again and again, a session that was stopped
             log.debug("the Spark job failed", exc_info=error)
+            reason = "the session was stopped" if self.session.sparkContext._jsc is None else _reason(error)
             for number in sorted(open_works):
-                works[number].fail(StorageError(f"the Spark job failed: {_reason(error)}"))
+                works[number].fail(StorageError(f"the Spark job failed: {reason}"))
 
     def _rounds(self, works: list[Work], wanted: dict[int, list[ReadTask]]) -> Iterator[tuple[int, Any]]:
         """Number and outcome of each work, as they come."""

@@ -75,7 +75,7 @@ def opened_session(master: str | None) -> Iterator[SparkSession]:
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName("snaprebuild")
     said: deque[str] = deque(maxlen=LINES_KEPT)
-    logging.getLogger("py4j").setLevel(logging.INFO)  # it tells each call, and the secret of the connection
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells each call, and the secret of the connection
     try:
         if not is_submitted:
             builder = builder.master(master or os.environ.get("SPARK_MASTER", "local[*]"))

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NOT_RUN = pytest.StashKey[list[str]]()
+OF_PYSPARK_3 = (
+    "ignore:distutils Version classes are deprecated:DeprecationWarning",
+    "ignore:unclosed <socket.socket:ResourceWarning",  # to its gateway
+    "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning",
+)
 TESTS = Path(__file__).resolve().parent
 
 
@@ -27,6 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("spark") is not None:
             item.add_marker(pytest.mark.xdist_group("spark"))
+            for each in OF_PYSPARK_3:
+                item.add_marker(pytest.mark.filterwarnings(each))
 
 
 def missing() -> str | None:
