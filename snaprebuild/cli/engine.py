@@ -71,6 +71,7 @@ def engine_of(
         from snaprebuild.spark.job import SparkEngine
         from snaprebuild.spark.session import opened_session
     except ImportError as error:
-        raise UsageError(f"--engine spark needs {error.name}: pip install 'snaprebuild[spark]'") from error
+        package = (error.name or "pyspark").partition(".")[0]
+        raise UsageError(f"--engine spark needs {package}: pip install 'snaprebuild[spark]'") from error
     with opened_session(master) as session:
         yield SparkEngine(session, progress)

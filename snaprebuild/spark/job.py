@@ -94,12 +94,14 @@ class SparkEngine:
             for number, done in self._rounds(works, dict(enumerate(tasks for _, tasks in wave))):
                 open_works.discard(number)
                 try:
+                    if isinstance(done, Exception):
+                        raise done
                     works[number].adopt(done)
                 except (SnaprebuildError, FormatError) as error:
                     works[number].fail(error)
         except Exception as error:  # the job as a whole: an executor that dies again and again, a session that was stopped
             log.debug("the Spark job failed", exc_info=error)
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            reason = "the session was stopped" if self.session.sparkContext._jsc is None else _reason(error)
             for number in sorted(open_works):
                 works[number].fail(StorageError(f"the Spark job failed: {reason}"))
 
@@ -125,7 +127,7 @@ class SparkEngine:
     def _read(self, wanted: dict[int, list[ReadTask]], counts: Counts) -> DataFrame:
         size_bytes = sum(task.identity.size_bytes for tasks in wanted.values() for task in tasks)
         cores = self.session.sparkContext.defaultParallelism
-        target_bytes = min(max(size_bytes // (TASKS_PER_CORE * cores), TASK_BYTES_MIN), TASK_BYTES_MAX)
+        target_bytes = min(max(math.ceil(size_bytes / (TASKS_PER_CORE * cores)), TASK_BYTES_MIN), TASK_BYTES_MAX)
         rows = [row for number, tasks in wanted.items() for task in tasks for row in ranges_of(number, task, target_bytes)]
         tasks = max(1, min(len(rows), max(math.ceil(size_bytes / target_bytes), cores)))
         slot_of = slots(tasks)
@@ -148,6 +150,14 @@ class SparkEngine:
             .mapInArrow(partial(_carry_out, counts=counts), ddl(RESULT_SCHEMA))
             .collect()
         )
+
+
+def _reason(error: Exception) -> str:
+    """The line that tells most: the last one of a traceback of Python, else the first one that is not py4j's."""
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
+    if any(line.startswith("Traceback (most recent call last)") for line in lines):
+        lines = [line for line in lines if not line.startswith(("at ", "...", "Caused by:", "Driver stacktrace:"))][-1:]
+    return next((line for line in lines if not line.startswith("An error occurred while calling")), type(error).__name__)
 
 
 class _Settings:
@@ -201,9 +211,12 @@ def _carry_out_one(number: int, arrived: Iterator[tuple[int, int, bytes | Outcom
     _, _, job = next(arrived)
     if not isinstance(job, bytes):
         return  # it ended in an earlier round
-    done, wanted = pickle.loads(job).carry_out(Arrivals(_segments(arrived)))  # noqa: S301  made by our own driver
-    row = {"partition": number, "done": None if wanted else pickle.dumps(done), "wanted": pickle.dumps(wanted) if wanted else None}
-    yield pa.RecordBatch.from_pylist([row], schema=RESULT_SCHEMA)
+    try:
+        done, wanted = pickle.loads(job).carry_out(Arrivals(_segments(arrived)))  # noqa: S301  made by our own driver
+        found = (None, pickle.dumps(wanted)) if wanted else (pickle.dumps(done), None)
+    except Exception as error:  # it ends this partition and no other
+        found = pickle.dumps(told(error)), None
+    yield pa.RecordBatch.from_pylist([dict(zip(RESULT_SCHEMA.names, (number, *found), strict=True))], schema=RESULT_SCHEMA)
 
 
 def _segments(arrived: Iterator[tuple[int, int, bytes | Outcome]]) -> Iterator[tuple[int, Outcome]]:

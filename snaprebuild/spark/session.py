@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import sys
-import tempfile
+import threading
 import zipfile
+from collections import deque
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext, SparkFiles
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 import formats
@@ -20,15 +24,19 @@ from snaprebuild.errors import StorageError, UsageError
 
 __all__ = ["check_java", "code_archive", "opened_session", "ship_code"]
 
+log = logging.getLogger(__name__)
+
 SETTINGS = {
     "spark.ui.showConsoleProgress": "false",  # stderr carries our own bar
     "spark.ui.enabled": "false",
-    "spark.log.level": "ERROR",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Tasks of Python cost less behind a socket of the file system; releases before 4.1 do not know it.
     "spark.python.unix.domain.socket.enabled": "true",
 }
-"""Where the session is ours. Each can be set otherwise by ``spark-submit --conf`` or ``spark-defaults.conf``."""
+"""Where the session is ours, beside what ``spark-defaults.conf`` says; under ``spark-submit`` its options count."""
+
+LINES_KEPT = 8
+"""Of what Java says before it gives up."""
 
 
 def check_java() -> None:
@@ -38,11 +46,15 @@ def check_java() -> None:
         UsageError: there is no Java.
     """
     home = os.environ.get("JAVA_HOME")
-    if home is not None and os.access(os.path.join(home, "bin", "java"), os.X_OK):
+    if home:  # it decides, whatever the PATH holds (bin/spark-class)
+        if os.access(os.path.join(home, "bin", "java"), os.X_OK):
+            return
+        where = f"no bin/java in JAVA_HOME ({home})"
+    elif shutil.which("java") is None:
+        where = "no java on the PATH"
+    else:
         return
-    if shutil.which("java") is None:
-        where = "no java on the PATH" if home is None else f"no java in JAVA_HOME ({home}) or on the PATH"
-        raise UsageError(f"Spark needs Java 17 or newer, and there is {where}: install one (Debian: openjdk-17-jre-headless)")
+    raise UsageError(f"Spark needs Java 17 or newer, and there is {where}: install one (Debian: openjdk-17-jre-headless)")
 
 
 @contextlib.contextmanager
@@ -62,23 +74,60 @@ def opened_session(master: str | None) -> Iterator[SparkSession]:
     check_java()
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName("snaprebuild")
-    if not is_submitted:
-        builder = builder.master(master or os.environ.get("SPARK_MASTER", "local[*]"))
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        if master is None or master.startswith("local"):
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        for key, value in {**SETTINGS, "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_settings()}"}.items():
-            builder = builder.config(key, value)
+    said: deque[str] = deque(maxlen=LINES_KEPT)
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells each call, and the secret of the connection
     try:
+        if not is_submitted:
+            builder = builder.master(master or os.environ.get("SPARK_MASTER", "local[*]"))
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            if master is None or master.startswith("local"):
+                os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            settings = {**SETTINGS, "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_settings()}"}
+            for key, value in settings.items():
+                builder = builder.config(key, value)
+            _start_java(settings, said)
         session = builder.getOrCreate()
     except Exception as error:  # py4j tells all of it in one class
-        raise UsageError(f"Spark does not start: {str(error).strip().splitlines()[0]}") from error
+        reason = str(error).strip().splitlines()[0]
+        raise UsageError(f"Spark does not start: {'; '.join((reason, *said))}") from error
     try:
         ship_code(session)
         yield session
     finally:
         if not is_submitted:
             session.stop()
+
+
+def _start_java(settings: dict[str, str], said: deque[str]) -> None:
+    """Starts the Java program, unless it runs, with its stdout and stderr turned to our log (-vv).
+
+    Its launcher, and workers that are stopped, print there whatever log4j is told; and stdout is the result of the command.
+
+    Args:
+        settings: for its start.
+        said: gets the last lines, also where it does not start.
+    """
+    if SparkContext._gateway is not None:
+        return
+    reader, writer = os.pipe()
+    listener = threading.Thread(target=_listen, args=(reader, said), name="java-output", daemon=True)
+    listener.start()
+    try:
+        conf = SparkConf().setAll(list(settings.items()))
+        gateway = launch_gateway(conf, {"stdout": writer, "stderr": writer})  # type: ignore[no-untyped-call]
+    except Exception:
+        os.close(writer)
+        listener.join(1)
+        raise
+    os.close(writer)
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _listen(reader: int, said: deque[str]) -> None:
+    with open(reader, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            said.append(line.rstrip())
+            log.debug("%s", said[-1])
 
 
 def _log_settings() -> str:
@@ -93,11 +142,10 @@ def ship_code(session: SparkSession) -> None:
     """
     context = session.sparkContext
     if not str(context.master).startswith("local"):
-        directory = tempfile.mkdtemp(prefix="snaprebuild-")
-        try:
-            context.addPyFile(code_archive(directory))
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+        # Executors fetch it when they start, maybe late: so it stays as long as Spark's own directory does.
+        directory = os.path.join(SparkFiles.getRootDirectory(), "code")
+        os.makedirs(directory, exist_ok=True)
+        context.addPyFile(code_archive(directory))
 
 
 def code_archive(directory: str) -> str:

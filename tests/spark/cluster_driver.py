@@ -1,0 +1,100 @@
+"""A driver for tests: rebuilds on a cluster, and kills one of its workers when a stage of so many tasks is in its middle.
+
+Arguments: the master's URL, a log directory, where to write, the process id of the worker, the count of tasks. Prints one JSON document.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from snaprebuild.operations.findings import exit_code_of
+from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.rebuild import rebuild
+from snaprebuild.spark import job
+from snaprebuild.spark.job import SparkEngine
+from snaprebuild.spark.session import opened_session
+
+AS_OF_MS = 1_795_270_000_000
+TASKS_PER_CORE = 20
+
+
+def executors(session: SparkSession) -> int:
+    return int(session.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
+
+
+def kill_with_children(pid: int) -> None:
+    """The worker and its executor, at once and for good."""
+    children = [int(child) for tasks in Path(f"/proc/{pid}/task").glob("*/children") for child in tasks.read_text().split()]
+    assert children, "the worker runs no executor"
+    for each in (pid, *children):
+        os.kill(each, signal.SIGKILL)
+
+
+def kill_in_the_middle(session: SparkSession, pid: int, tasks: int, killed: list[str], over: threading.Event) -> None:
+    tracker = session.sparkContext.statusTracker()
+    while not over.is_set():
+        for stage in tracker.getActiveStageIds():
+            info = tracker.getStageInfo(stage)
+            if info is not None and info.numTasks == tasks and 0 < info.numCompletedTasks < tasks // 2 and info.numActiveTasks:
+                kill_with_children(pid)
+                killed.append(f"{info.numCompletedTasks} of {tasks} tasks were done")
+                return
+        time.sleep(0.002)
+
+
+def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import snaprebuild
+
+    for each in batches:
+        yield pa.RecordBatch.from_pylist([{"at": snaprebuild.__file__}] * each.num_rows)
+
+
+def wait_for_executors(session: SparkSession, count: int) -> None:
+    deadline = time.monotonic() + 300
+    while executors(session) < count:
+        assert time.monotonic() < deadline, "the executors do not come"
+        time.sleep(0.1)
+
+
+def main(master: str, logs: str, out: str, pid: str, tasks: str) -> None:
+    job.TASKS_PER_CORE, job.TASK_BYTES_MIN = TASKS_PER_CORE, 1
+    plan = make_plan(Request((logs,), out=out, boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS))
+    killed: list[str] = []
+    over = threading.Event()
+    with opened_session(master) as session:
+        wait_for_executors(session, 2)
+        code = {row.at for row in session.range(8).repartition(8).mapInArrow(where, "at string").collect()}
+        killer = threading.Thread(target=kill_in_the_middle, args=(session, int(pid), int(tasks), killed, over))
+        killer.start()
+        result = rebuild(plan, engine=SparkEngine(session))
+        over.set()
+        killer.join()
+        left = executors(session)
+    # The session is gone now.
+    after = rebuild(plan, engine=SparkEngine(session), dry_run=True)
+    document = {
+        "killed": killed,
+        "executors": left,
+        "code": sorted(code),
+        "exit_code": exit_code_of(result.findings),
+        "actions": Counter(each.action for partition in result.partitions for each in partition.boundaries),
+        "findings": [str(each) for each in result.findings],
+        "after": sorted({f"{each.code}: {each.message}" for each in after.findings if each.code != "boundary-left-out"}),
+        "exit_code_after": exit_code_of(after.findings),
+    }
+    sys.stdout.write(json.dumps(document))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

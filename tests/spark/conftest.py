@@ -1,0 +1,107 @@
+"""Spark: one session for all tests, in one worker of pytest-xdist. Where Java is missing they say so, and fail where ``CI=true``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from command import Run
+from manifests import REPOSITORY
+
+from snaprebuild.cli.main import main
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOT_RUN = pytest.StashKey[list[str]]()
+OF_PYSPARK_3 = (
+    "ignore:distutils Version classes are deprecated:DeprecationWarning",
+    "ignore:unclosed <socket.socket:ResourceWarning",  # to its gateway
+    "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning",
+)
+TESTS = Path(__file__).resolve().parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A session takes ten seconds to start, and all the memory of a JVM."""
+    for item in items:
+        if item.get_closest_marker("spark") is not None:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            for each in OF_PYSPARK_3:
+                item.add_marker(pytest.mark.filterwarnings(each))
+
+
+def missing() -> str | None:
+    """What Spark lacks here."""
+    from snaprebuild.errors import UsageError
+
+    try:
+        from snaprebuild.spark.session import check_java
+
+        check_java()
+    except (ImportError, UsageError) as error:
+        return str(error)
+    return None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("spark") is None or (why := missing()) is None:
+        return
+    reason = f"NOT RUN: jobs of Apache Spark (marker spark): {why}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{reason}; CI=true, so this is a failure", pytrace=False)
+    item.config.stash.setdefault(NOT_RUN, []).append(reason)
+    pytest.skip(reason)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    not_run = terminalreporter.config.stash.get(NOT_RUN, [])
+    if not_run:
+        terminalreporter.section("Spark")
+        terminalreporter.write_line(f"{not_run[0]} - {len(not_run)} tests")
+
+
+@pytest.fixture(scope="session")
+def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of Spark's event logs."""
+    return tmp_path_factory.mktemp("event-log")
+
+
+@pytest.fixture(scope="session")
+def spark(event_log: Path) -> Iterator[SparkSession]:
+    """Two cores of this machine. Its Python workers import the code of this checkout, and the tests."""
+    from snaprebuild.spark.session import opened_session
+
+    settings = {"enabled": "true", "dir": event_log.as_uri(), "compress": "false", "rolling.enabled": "false"}
+    conf = " ".join(f"--conf spark.eventLog.{name}={value}" for name, value in settings.items())
+    places = (REPOSITORY, TESTS.parent, TESTS, *filter(None, os.environ.get("PYTHONPATH", "").split(":")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"{conf} --driver-memory 1g pyspark-shell")
+        patch.setenv("PYTHONPATH", ":".join(map(str, places)))
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        with opened_session("local[2]") as session:
+            yield session
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
+    """Runs the command in this process, where ``--engine spark`` finds the session that runs."""
+
+    def run(*arguments: object) -> Run:
+        monkeypatch.setattr(sys, "argv", ["snaprebuild", *map(str, arguments)])
+        before = os.umask(0o022)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        os.umask(before)
+        told = capsys.readouterr()
+        assert "Traceback" not in told.err
+        assert isinstance(ended.value.code, int)
+        return Run(ended.value.code, told.out, told.err)
+
+    return run

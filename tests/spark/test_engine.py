@@ -1,0 +1,382 @@
+"""Real jobs on two cores of this machine: the files and documents of a run in process, and whatever goes wrong stays where it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from command import Run
+from documents import check
+from log_dirs import (
+    EMPTY_SNAPSHOT,
+    batch,
+    copy_of,
+    make_log_dir,
+    remove_snapshots,
+    snapshot_name,
+    snapshots_in,
+    tree,
+    write_partition,
+)
+from manifests import FIXTURES, partition_fixtures
+
+import snaprebuild
+from formats.errors import FormatError
+from snaprebuild.errors import SnaprebuildError, StorageError
+from snaprebuild.operations.feed import Arrivals
+from snaprebuild.operations.findings import exit_code_of
+from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.rebuild import rebuild
+from snaprebuild.operations.rebuild_result import LEFT_OUT, WOULD_WRITE, RebuildResult
+from snaprebuild.operations.schedule import ReadTask, Work
+from snaprebuild.operations.source import open_source
+from snaprebuild.spark import job
+from snaprebuild.spark.job import SparkEngine
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+NOW = "1795270000000"
+SPARK = ("--engine", "spark")
+Command = Callable[..., Run]
+
+
+def all_bytes(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def told(run: Run, *places: Path) -> dict[str, Any]:
+    """The document without what differs from run to run, and with one name for each of the places."""
+    text = run.stdout
+    for place in places:
+        text = text.replace(str(place), "PLACE")
+    document: dict[str, Any] = json.loads(text)
+    check(json.loads(run.stdout))
+    for each in (document, *document["partitions"]):
+        for name in ("seconds", "receipt", "inputs"):  # inputs tell inodes, which copies do not share
+            each.pop(name, None)
+    return document
+
+
+# ------------------------------------------------------------------------------------------------------------- bundled directories
+
+
+def test_every_boundary_of_every_bundled_directory(spark: SparkSession, command: Command, tmp_path: Path) -> None:
+    """All at once, as Kafka's own classes have it."""
+    before = tree(FIXTURES)
+    line = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired", "--as-of", NOW, "--output", "json")
+    run = command("rebuild", FIXTURES, "--out", tmp_path / "spark", *line, *SPARK)
+    assert run.exit_code == 4, "one directory has a flipped bit"
+    found = 0
+    for each in partition_fixtures():
+        if each.fixture == "follower-lost-state":
+            continue  # its manifest tells of states that its segments no longer hold
+        directory = tmp_path / "spark" / each.fixture / "logs" / each.partition
+        expected = {segment.snapshot_offset: segment.entries for segment in each.segments}
+        assert snapshots_in(directory) == expected
+        found += len(expected)
+    assert found > 130
+    own = command("rebuild", FIXTURES, "--out", tmp_path / "own", *line)
+    assert all_bytes(tmp_path / "spark") == all_bytes(tmp_path / "own")
+    assert told(run, tmp_path / "spark") == told(own, tmp_path / "own")
+    assert tree(FIXTURES) == before
+
+
+@pytest.mark.parametrize("expired", ["--keep-expired", "--drop-expired"])
+@pytest.mark.parametrize("boundaries", ["missing", "all"])
+@pytest.mark.parametrize("replay_from", ["log-start", "auto", "window"])
+def test_documents_in_every_mode(
+    spark: SparkSession, command: Command, tmp_path: Path, replay_from: str, boundaries: str, expired: str
+) -> None:
+    options = ("--boundaries", boundaries, "--replay-from", replay_from, expired, "--as-of", NOW, "--output", "json")
+    runs = {}
+    for name, engine in (("own", ()), ("spark", SPARK)):
+        run = command("rebuild", FIXTURES, "--out", tmp_path / name, *options, *engine)
+        runs[name] = (run.exit_code, told(run, tmp_path / name), all_bytes(tmp_path / name))
+    assert runs["spark"] == runs["own"]
+    assert runs["own"][2]
+
+
+def test_a_verification(spark: SparkSession, command: Command, tmp_path: Path) -> None:
+    own, by_spark = (command("verify", FIXTURES, "--as-of", NOW, "--output", "json", *engine) for engine in ((), SPARK))
+    assert told(by_spark) == told(own)
+    assert (by_spark.exit_code, by_spark.stderr) == (own.exit_code, own.stderr) == (4, own.stderr)
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / "mixed-0" / snapshot_name(7045)).write_bytes(EMPTY_SNAPSHOT)
+    (logs / "mixed-0" / snapshot_name(99_999)).write_bytes(b"\0")
+    own, by_spark = (command("verify", logs, "--as-of", NOW, "--output", "json", *engine) for engine in ((), SPARK))
+    assert told(by_spark) == told(own)
+    assert (by_spark.exit_code, own.exit_code) == (1, 1)
+
+
+@pytest.mark.parametrize("options", [(), ("--set-aside",), ("--dry-run",), ("--boundaries", "all", "--set-aside")], ids=" ".join)
+def test_in_place(spark: SparkSession, command: Command, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """On copies, one of whose snapshots is wrong; the lock is held where the command runs, and the receipt is written there."""
+    runs = {}
+    for name, engine in (("own", ()), ("spark", SPARK)):
+        logs = copy_of("kafka27-mixed", tmp_path / name)
+        remove_snapshots(logs / "deleted-0")
+        (logs / "mixed-0" / snapshot_name(7045)).write_bytes(EMPTY_SNAPSHOT)
+        receipt = tmp_path / name / "receipt"
+        options_of = ("--receipt", receipt, "--as-of", NOW, "--output", "json")
+        run = command("rebuild", logs, *options, *options_of, *engine)
+        steps = receipt.read_text().count("\n") if receipt.exists() else 0
+        runs[name] = (run.exit_code, told(run, tmp_path / name), all_bytes(logs), steps)
+    assert runs["spark"] == runs["own"]
+    logs = tmp_path / "spark" / "kafka27-mixed"
+    if "--dry-run" in options:
+        return
+    assert command("verify", "--receipt", tmp_path / "spark" / "receipt").exit_code == 0
+    again = command("rebuild", logs, *options, "--as-of", NOW, "--output", "json", *SPARK)
+    assert not told(again)["totals"].get("written"), "a second run finds nothing to do"
+    undone = command("undo", tmp_path / "spark" / "receipt")
+    assert undone.exit_code == 0, undone.stderr
+    untouched = tmp_path / "untouched"
+    shutil.copytree(FIXTURES / "kafka27-mixed" / "logs", untouched)
+    remove_snapshots(untouched / "deleted-0")
+    (untouched / "mixed-0" / snapshot_name(7045)).write_bytes(EMPTY_SNAPSHOT)
+    assert all_bytes(logs / "mixed-0") == all_bytes(untouched / "mixed-0")
+
+
+def test_the_code_that_the_workers_import(spark: SparkSession) -> None:
+    import pyarrow as pa
+
+    def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import snaprebuild
+
+        for each in batches:
+            yield pa.RecordBatch.from_pylist([{"at": snaprebuild.__file__}] * each.num_rows)
+
+    assert {row.at for row in spark.range(2).mapInArrow(where, "at string").collect()} == {snaprebuild.__file__}
+
+
+# ------------------------------------------------------------------------------------------------------------------ what goes wrong
+
+
+def same_where_it_goes_wrong(spark: SparkSession, request: Request, spoil: Callable[[], None]) -> RebuildResult:
+    """Spoils the source between plan and run; both engines must tell the same."""
+    plan = make_plan(request)
+    spoil()
+    own, by_spark = (rebuild(plan, jobs=1, dry_run=True, engine=engine) for engine in (None, SparkEngine(spark)))
+    for one, other in zip(by_spark.partitions, own.partitions, strict=True):
+        assert (one.boundaries, one.findings, one.bytes_read) == (other.boundaries, other.findings, other.bytes_read)
+        assert (one.replay_index, one.replay_reason) == (other.replay_index, other.replay_reason)
+    assert exit_code_of(by_spark.findings) == exit_code_of(own.findings)
+    return by_spark
+
+
+def _fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _truncated(path: Path) -> None:
+    os.truncate(path, 100)
+
+
+def _replaced(path: Path) -> None:
+    data = path.read_bytes()
+    path.with_suffix(".kept").hardlink_to(path)
+    path.unlink()
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(("spoil", "exit_code"), [(Path.unlink, 5), (_fifo, 5), (_directory, 5), (_truncated, 3), (_replaced, 3)])
+def test_a_segment_that_cannot_be_read(spark: SparkSession, tmp_path: Path, spoil: Callable[[Path], None], exit_code: int) -> None:
+    """It ends its partition behind what lies before it; the three others are rebuilt."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    request = Request((str(logs),), out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=int(NOW))
+    result = same_where_it_goes_wrong(spark, request, lambda: spoil(logs / "mixed-0" / f"{2181:020d}.log"))
+    assert exit_code_of(result.findings) == exit_code
+    actions = {each.plan.source.topic_partition: {one.action for one in each.boundaries} for each in result.partitions}
+    assert actions.pop("mixed-0") == {WOULD_WRITE, LEFT_OUT}
+    assert set(map(frozenset, actions.values())) == {frozenset({WOULD_WRITE})}
+
+
+class Counts(Work):
+    """Counts batches elsewhere, or raises there."""
+
+    def __init__(self, directory: Path, fault: str | None = None) -> None:
+        (source,) = open_source([str(directory)]).partitions
+        self.listing = source.directory
+        self.fault = fault
+        self.count: int | None = None
+        self.error: Exception | None = None
+
+    def tasks(self) -> list[ReadTask]:
+        from snaprebuild.operations.segment_tasks import read_tasks
+
+        return read_tasks(self.listing, range(len(self.listing.segments)), check_crc=True)
+
+    def fail(self, error: SnaprebuildError | FormatError) -> None:
+        assert self.error is None
+        self.error = error
+
+    def job(self) -> CountJob:
+        return CountJob(tuple(self.tasks()), self.fault)
+
+    def adopt(self, done: int) -> None:
+        if self.fault == "not adopted":
+            raise StorageError(self.fault)
+        self.count = done
+
+
+class Unpicklable:
+    def __reduce__(self) -> tuple[object, ...]:
+        raise ValueError("cannot be pickled")
+
+
+@dataclass(frozen=True)
+class CountJob:
+    wanted: tuple[ReadTask, ...]
+    fault: str | None
+
+    def carry_out(self, arrivals: Arrivals) -> tuple[object, list[ReadTask]]:
+        if self.fault is not None and self.fault.startswith("waits "):
+            place = Path(self.fault.removeprefix("waits "))
+            (place / "runs").touch()
+            while not (place / "go").exists():
+                time.sleep(0.05)
+        if self.fault == "raises":
+            raise ZeroDivisionError(self.fault)
+        outcomes = [arrivals.take(task.base_offset) for task in self.wanted]
+        count = sum(piece.batches for pieces in outcomes if isinstance(pieces, tuple) for piece in pieces)
+        return Unpicklable() if self.fault == "unpicklable" else count, []
+
+
+@pytest.fixture
+def counted(tmp_path: Path) -> Callable[[int], Path]:
+    """Partitions of so many batches, one in each segment."""
+    logs = make_log_dir(tmp_path / "logs")
+
+    def make(count: int) -> Path:
+        return write_partition(logs / f"t-{count}", {at: batch(at) for at in range(count)})
+
+    return make
+
+
+def test_a_job_that_raises_ends_its_partition_only(spark: SparkSession, counted: Callable[[int], Path]) -> None:
+    faults = (None, "raises", None, "unpicklable", "not adopted", None)
+    works = [Counts(counted(number + 1), fault) for number, fault in enumerate(faults)]
+    SparkEngine(spark)(works)
+    assert [work.count for work in works] == [1, None, 3, None, None, 6]
+    errors = [str(work.error) if work.error else None for work in works]
+    assert errors[1] == "unforeseen ZeroDivisionError: raises"
+    assert errors[3] == "unforeseen ValueError: cannot be pickled"
+    assert errors[4] == "not adopted"
+
+
+def test_waves(spark: SparkSession, counted: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are more segments than the driver takes at once. One that has none is finished without a job."""
+    monkeypatch.setattr(job, "WAVE_SEGMENTS_MAX", 3)
+    works = [Counts(counted(count)) for count in (2, 5, 1, 2, 1)]
+    SparkEngine(spark)(works)
+    assert [(work.count, work.error) for work in works] == [(2, None), (5, None), (1, None), (2, None), (1, None)]
+
+
+def test_settings_of_the_session_are_left_as_they_were(spark: SparkSession, counted: Callable[[int], Path]) -> None:
+    key = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    for before in ("77", None):
+        spark.conf.unset(key) if before is None else spark.conf.set(key, before)
+        default = spark.conf.get(key)
+        SparkEngine(spark)([Counts(counted(1))])
+        assert spark.conf.get(key) == default
+
+
+def test_nothing_is_kept_in_spark(spark: SparkSession, counted: Callable[[int], Path]) -> None:
+    SparkEngine(spark)([Counts(counted(1)), Counts(counted(2), "raises")])
+    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
+
+
+# ------------------------------------------------------------------------------------------------------------------------- balance
+
+
+def events(event_log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in event_log.rglob("*") if path.is_file() for line in path.read_text().splitlines()]
+
+
+@contextmanager
+def new_tasks(spark: SparkSession, event_log: Path) -> Iterator[list[dict[str, Any]]]:
+    """The tasks that end inside the block, from Spark's event log: filled when it ends."""
+    spark.sparkContext.parallelize([0], 1).count()  # the end of a job brings the log up to date
+    before = len(events(event_log))
+    found: list[dict[str, Any]] = []
+    yield found
+    spark.sparkContext.parallelize([0], 1).count()
+    found += [each for each in events(event_log)[before:] if each["Event"] == "SparkListenerTaskEnd"]
+
+
+def test_reading_is_balanced(spark: SparkSession, event_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments of sizes as in a Zipf law: Spark's own log tells how many each task was given, and the packing which they are."""
+    sizes = [40_000 // rank + 100 for rank in range(1, 201)]
+    logs = make_log_dir(tmp_path / "logs")
+    write_partition(logs / "t-0", {at: batch(at, payload_bytes=size) for at, size in enumerate(sizes)})
+    packed: list[tuple[Sequence[int], list[int]]] = []
+    pack = job.pack
+
+    def recorded(items: Sequence[int], tasks: int) -> list[int]:
+        placed = pack(items, tasks)
+        packed.append((items, placed))
+        return placed
+
+    monkeypatch.setattr(job, "pack", recorded)
+    monkeypatch.setattr(job, "TASK_BYTES_MIN", 1)
+    work = Counts(logs / "t-0")
+    with new_tasks(spark, event_log) as ended:
+        SparkEngine(spark)([work])
+    assert work.count == len(sizes)
+    ((items, placed),) = packed
+    assert sum(items) >= sum(sizes)
+    counts = np.bincount(placed)
+    # The stage that reads: of its tasks each gets the items that were packed for the partition of its number.
+    stages: dict[int, dict[int, int]] = {}
+    for each in ended:
+        assert not each["Task Info"]["Failed"]
+        records = each["Task Metrics"]["Shuffle Read Metrics"]["Total Records Read"]
+        stages.setdefault(each["Stage ID"], {})[each["Task Info"]["Index"]] = records
+    reading = [stage for stage in stages.values() if len(stage) == len(counts) > 1 and sum(stage.values()) == len(items)]
+    assert dict(enumerate(counts.tolist())) in reading, (counts, stages)
+    load = np.bincount(placed, weights=items)
+    assert len(load) == job.TASKS_PER_CORE * 2
+    assert load.max() / load.mean() <= 1.5
+
+
+# ------------------------------------------------------------------------------------------------------------------------- stopped
+
+
+def test_a_cancelled_job(spark: SparkSession, counted: Callable[[int], Path], tmp_path: Path) -> None:
+    """Somebody cancels it while it runs: each partition that was not done tells it, and nothing is raised."""
+    works = [Counts(counted(1), f"waits {tmp_path}"), Counts(counted(2))]
+    running = threading.Thread(target=SparkEngine(spark), args=(works,))
+    running.start()
+    while not (tmp_path / "runs").exists():
+        assert running.is_alive()
+        time.sleep(0.05)
+    spark.sparkContext.cancelAllJobs()
+    running.join(60)
+    (tmp_path / "go").touch()
+    assert not running.is_alive()
+    for work in works:
+        assert isinstance(work.error, StorageError)
+        assert str(work.error).startswith("the Spark job failed: ")
+        assert "cancelled" in str(work.error)
+    after = Counts(counted(3))
+    SparkEngine(spark)([after])
+    assert after.count == 3

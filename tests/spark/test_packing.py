@@ -1,0 +1,75 @@
+"""Packing: every item once, tasks of nearly equal size, each task in a Spark partition of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snaprebuild.spark.packing import pack, slots
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def loads(sizes: list[int], placed: list[int], tasks: int) -> list[int]:
+    return np.bincount(placed, weights=sizes, minlength=tasks).astype(int).tolist()
+
+
+@given(st.lists(st.integers(0, 1 << 30), max_size=60), st.integers(1, 20))
+def test_no_task_has_more_than_its_share_and_one_item(sizes: list[int], tasks: int) -> None:
+    """The bound of list scheduling: whoever is fullest was emptiest when its last item came. The last is no larger than the first."""
+    placed = pack(sizes, tasks)
+    assert len(placed) == len(sizes)
+    assert set(placed) <= set(range(tasks))
+    if sizes:
+        used = min(tasks, len(sizes))
+        assert max(loads(sizes, placed, tasks)) <= sum(sizes) / used + max(sizes)
+        assert max(loads(sizes, placed, tasks)) <= max(*sizes, 4 / 3 * sum(sizes) / used + max(sizes) / 3)
+        assert set(placed) == set(range(used)), "no task is idle, not even where items are empty"
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(1, 3))
+def test_near_the_best_packing(sizes: list[int], tasks: int) -> None:
+    """Graham's bound for the largest first: 4/3 - 1/(3 tasks) of the best there is, which is found here by trying all."""
+    best = min(
+        max(loads(sizes, [number // tasks**item % tasks for item in range(len(sizes))], tasks))
+        for number in range(tasks ** len(sizes))
+    )
+    assert max(loads(sizes, pack(sizes, tasks), tasks)) <= best * (4 - 1 / tasks) / 3 + 1e-9
+
+
+@pytest.mark.parametrize("tasks", [4, 32, 200])
+def test_skew(tasks: int) -> None:
+    """Sizes as in a Zipf law: balanced as soon as there are some items for each task, and the largest is no larger than a share."""
+    sizes = [(1 << 30) // rank for rank in range(1, 20_001)]
+    share = sum(sizes) / tasks
+    load = loads(sizes, pack(sizes, tasks), tasks)
+    assert max(load) <= max(1.05 * share, sizes[0])
+
+
+def test_nothing_to_pack() -> None:
+    assert pack([], 4) == []
+    assert pack([0, 0, 0], 2) == [0, 1, 0]
+
+
+@given(st.integers(1, 300))
+def test_slots_are_distinct(tasks: int) -> None:
+    found = slots(tasks)
+    assert len(set(found)) == len(found) == tasks
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("tasks", [1, 2, 7, 200])
+def test_spark_puts_each_slot_into_its_partition(spark: SparkSession, tasks: int) -> None:
+    """As Spark itself says: by its ``hash``, and by the partition that a row is found in."""
+    from pyspark.sql.functions import hash as spark_hash
+    from pyspark.sql.functions import spark_partition_id
+
+    found = spark.createDataFrame([(slot, task) for task, slot in enumerate(slots(tasks))], "slot bigint, task int")
+    rows = found.repartition(tasks, "slot").select("task", spark_hash("slot").alias("hash"), spark_partition_id().alias("place"))
+    for row in rows.collect():
+        assert row.hash % tasks == row.task == row.place

@@ -1,0 +1,213 @@
+"""Summaries and tasks as rows of Arrow tables, and back: nothing is lost, whatever a segment holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from log_dirs import batch, marker
+from strategies import INT64, cuts_of, logs
+
+from formats import errors as format_errors
+from formats.batch_headers import BytesSegment, TailKind
+from formats.errors import BadChecksumError, FormatError
+from snaprebuild import errors as own_errors
+from snaprebuild.errors import ReadFailedError, SnaprebuildError, SnapshotRefusedError, StorageError
+from snaprebuild.operations.schedule import ReadTask
+from snaprebuild.replay.segment_effect import COLUMNS, NO_CLOSES
+from snaprebuild.replay.segment_summary import BAD_CRC_LISTED_MAX, SegmentSummary, summarise_pieces
+from snaprebuild.spark import read_rows, summary_rows
+from snaprebuild.spark.summary_rows import outcomes, rows_of_error, rows_of_job, rows_of_pieces, table_of
+from snaprebuild.storage.partition_dir import FileIdentity
+
+
+def through_arrow(rows: list[summary_rows.Row], batch_rows: int = 1000) -> list[pa.RecordBatch]:
+    """As Spark hands them on: serialised, and in batches of any size."""
+    table = pa.Table.from_batches([table_of(rows)])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table, max_chunksize=batch_rows)
+    return list(pa.ipc.open_stream(sink.getvalue()))
+
+
+def assert_same(found: SegmentSummary, expected: SegmentSummary) -> None:
+    """Field by field, with their types."""
+    for field in fields(SegmentSummary):
+        left, right = getattr(found, field.name), getattr(expected, field.name)
+        if field.name == "effect":
+            for name in COLUMNS:
+                one, other = getattr(left, name), getattr(right, name)
+                assert one.dtype == other.dtype, name
+                assert one.tolist() == other.tolist(), name
+            for name in (each.name for each in fields(type(NO_CLOSES))):
+                one, other = getattr(left.closes, name), getattr(right.closes, name)
+                assert one.dtype == other.dtype, name
+                assert one.tolist() == other.tolist(), name
+        elif field.name == "tail":
+            assert (left.kind, left.position_bytes, str(left.error)) == (right.kind, right.position_bytes, str(right.error))
+            assert type(left.error) is type(right.error)
+        elif field.name == "traced":
+            assert left.tolist() == right.tolist() == []
+        else:
+            assert left == right, field.name
+            assert type(left) is type(right), field.name
+
+
+def damaged(data: bytes, positions: Sequence[int], flips: Sequence[int], cut: int) -> bytes:
+    """Some bytes of payloads and headers flipped, and the end cut off."""
+    changed = bytearray(data)
+    for flip in flips:
+        if positions:
+            changed[(positions[flip % len(positions)] + 12 + flip % 60) % len(changed)] ^= 0x55
+    return bytes(changed[: len(changed) - cut])
+
+
+@given(st.data(), st.integers(1, 7))
+def test_summaries_of_any_log(data: st.DataObject, batch_rows: int) -> None:
+    log = data.draw(logs())
+    cuts = sorted({at for at in data.draw(st.lists(st.integers(0, 80), max_size=5)) if at > 0})
+    start = log.headers[0].base_offset if log.batches else 0
+    flips = data.draw(st.lists(st.integers(0, 1000), max_size=3))
+    content = damaged(log.data, log.positions, flips, data.draw(st.sampled_from((0, 0, 1, 40))) if log.batches else 0)
+    is_last = data.draw(st.booleans())
+    pieces = summarise_pieces(BytesSegment(content), start, [start + cut for cut in cuts], is_last=is_last)
+    rows = [*rows_of_job(3, b"job"), *rows_of_pieces(3, pieces), *rows_of_error(4, 7, StorageError("no"))]
+    (_, _, job), (partition, base_offset, found), (_, _, error) = outcomes(through_arrow(rows, batch_rows))
+    assert (job, partition, base_offset) == (b"job", 3, start)
+    assert isinstance(error, StorageError)
+    assert isinstance(found, tuple)
+    assert len(found) == len(pieces)
+    for one, other in zip(found, pieces, strict=True):
+        assert_same(one, other)
+
+
+@pytest.mark.parametrize("batch_rows", [1, 2, 1000])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_more_producers_than_a_row_holds(size: int, batch_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part a row; the closed transactions, the checksums and the tail are in the first one."""
+    monkeypatch.setattr(summary_rows, "PART_PRODUCERS", size)
+    whole = b"".join(batch(at, producer_id=at % 6, attributes=0x10) for at in range(12))
+    whole += b"".join(marker(12 + at, at, commit=at % 2 == 0) for at in range(6))
+    broken = bytearray(whole + batch(18, producer_id=9)[:-3])
+    broken[65] ^= 1
+    pieces = summarise_pieces(BytesSegment(bytes(broken)), 0, (5, 9), is_last=True)
+    assert [len(piece.effect) for piece in pieces] == [5, 4, 6]
+    assert pieces[2].tail.kind is TailKind.TORN
+    assert sum(piece.bad_crc_count for piece in pieces) == 1
+    rows = list(rows_of_pieces(0, pieces))
+    assert len(rows) == sum(-(-len(piece.effect) // size) for piece in pieces)
+    assert len({tuple(row[name] for name in summary_rows.KEYS) for row in rows}) == len(rows), "rows are told apart by their keys"
+    ((_, _, found),) = outcomes(through_arrow(rows, batch_rows))
+    assert isinstance(found, tuple)
+    for one, other in zip(found, pieces, strict=True):
+        assert_same(one, other)
+
+
+def test_a_row_is_not_large() -> None:
+    """Rows of the most producers, none of whose values can be written shorter."""
+    count = summary_rows.PART_PRODUCERS + 1
+    header = batch(0, producer_id=1)
+    (one,) = summarise_pieces(BytesSegment(header), 0, (), is_last=True)
+    columns = {name: np.repeat(getattr(one.effect, name), count) for name in COLUMNS}
+    columns["producer_id"] = np.arange(count, dtype=np.int64)
+    many = replace(one, effect=type(one.effect)(**columns, closes=one.effect.closes))
+    first, second = rows_of_pieces(0, [many])
+    assert table_of([first]).nbytes < 1_400_000
+    assert [len(row["effect_producer_id"]) for row in (first, second)] == [count - 1, 1]
+    ((_, _, found),) = outcomes(through_arrow([first, second], 1))
+    assert isinstance(found, tuple)
+    assert_same(found[0], many)
+
+
+def test_bad_checksums_are_listed_as_far_as_a_summary_does() -> None:
+    data = bytearray(b"".join(batch(at) for at in range(BAD_CRC_LISTED_MAX + 5)))
+    step = len(data) // (BAD_CRC_LISTED_MAX + 5)
+    data[step - 1 :: step] = bytes(byte ^ 1 for byte in data[step - 1 :: step])
+    pieces = summarise_pieces(BytesSegment(bytes(data)), 0, (), is_last=True)
+    assert pieces[0].bad_crc_count == BAD_CRC_LISTED_MAX + 5
+    ((_, _, found),) = outcomes(through_arrow(list(rows_of_pieces(0, pieces))))
+    assert isinstance(found, tuple)
+    assert_same(found[0], pieces[0])
+
+
+def _subclasses(root: type) -> list[type]:
+    return [root, *(each for sub in root.__subclasses__() for each in _subclasses(sub))]
+
+
+# The hook alone refuses, and it runs no job.
+OWN = [
+    kind for kind in _subclasses(SnaprebuildError) if kind.__module__ == own_errors.__name__ and kind is not SnapshotRefusedError
+]
+OF_FORMATS = [kind for kind in _subclasses(FormatError) if kind.__module__ == format_errors.__name__]
+
+
+@pytest.mark.parametrize("kind", OWN, ids=lambda kind: kind.__name__)
+def test_every_error_of_ours(kind: type[SnaprebuildError]) -> None:
+    error = kind("cannot be read: é", path="/a/b.log")
+    for name, value in {"errno": 5, "leftover": "x.tmp", "name": "n"}.items():
+        if hasattr(error, name):
+            setattr(error, name, value)
+    ((partition, base_offset, found),) = outcomes(through_arrow(list(rows_of_error(1, 2, error))))
+    assert (partition, base_offset) == (1, 2)
+    assert type(found) is kind
+    assert vars(found) == vars(error)
+    assert (str(found), found.exit_code) == (str(error), kind.exit_code)
+
+
+@pytest.mark.parametrize("kind", OF_FORMATS, ids=lambda kind: kind.__name__)
+def test_every_error_of_the_formats(kind: type[FormatError]) -> None:
+    for error in (kind("length"), kind("length", file="a", position=3, expected="at least 61", found=7, unit="line")):
+        ((_, _, found),) = outcomes(through_arrow(list(rows_of_error(0, 0, error))))
+        assert type(found) is kind
+        assert vars(found) == vars(error)
+
+
+def test_values_in_errors_become_text() -> None:
+    """As where errors cross between processes."""
+    error = BadChecksumError("checksum", expected=b"\x01", found=[2])
+    ((_, _, found),) = outcomes(through_arrow(list(rows_of_error(0, 0, error))))
+    assert str(found) == str(error)
+
+
+def test_an_error_keeps_its_errno() -> None:
+    ((_, _, found),) = outcomes(through_arrow(list(rows_of_error(0, 0, ReadFailedError("no", path="/p", errno=13)))))
+    assert isinstance(found, ReadFailedError)
+    assert (found.errno, found.path) == (13, "/p")
+
+
+tasks = st.builds(
+    ReadTask,
+    path=st.text(st.characters(exclude_categories=("Cs",)), max_size=30),
+    index_path=st.none() | st.text(st.characters(exclude_categories=("Cs",)), max_size=30),
+    base_offset=INT64,
+    identity=st.builds(FileIdentity, size_bytes=st.integers(0, 2**63 - 1), mtime_ns=INT64, inode=st.integers(0, 2**63 - 1)),
+    check_crc=st.booleans(),
+    is_last=st.booleans(),
+    cuts=st.lists(INT64, max_size=4).map(tuple),
+)
+
+
+@given(st.lists(st.tuples(INT64, st.integers(0, 2**31 - 1), tasks), max_size=6), st.integers(1, 4))
+def test_tasks(rows: list[tuple[int, int, ReadTask]], batch_rows: int) -> None:
+    table = read_rows.table_of(rows)
+    assert table.column("slot").to_pylist() == [slot for slot, _, _ in rows]
+    found = [each for chunk in table.to_batches(max_chunksize=batch_rows) for each in read_rows.tasks_of(chunk)]
+    assert found == [(number, task) for _, number, task in rows]
+
+
+@given(logs(min_batches=1).flatmap(lambda log: st.tuples(st.just(log), cuts_of(log))))
+def test_segments_of_one_partition_come_apart(cut_log: tuple[object, list[int]]) -> None:
+    log, cuts = cut_log
+    parts = [part for part in log.segments(cuts) if part.batches]  # type: ignore[attr-defined]
+    bases = [part.headers[0].base_offset for part in parts]
+    if sorted(set(bases)) != bases:
+        return  # messages of old formats may share an offset
+    rows = []
+    for part, base in zip(parts, bases, strict=True):
+        rows += rows_of_pieces(0, summarise_pieces(BytesSegment(part.data), base, (), is_last=False))
+    assert [base for _, base, _ in outcomes(through_arrow(rows, 2))] == bases

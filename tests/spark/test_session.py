@@ -1,0 +1,101 @@
+"""A session of the command's own: what it needs, what it prints, and the code that it ships."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from log_dirs import files_below
+from manifests import REPOSITORY
+
+from snaprebuild.spark.session import code_archive
+
+SECONDS_MAX = 600
+ARGUMENTS = ("rebuild", "fixtures/magic0", "--dry-run", "--as-of", "1795270000000", "--output", "json")
+SPARK = ("--engine", "spark", "--master", "local[1]")
+
+
+def command(*arguments: str, before: str = "", **environment: str | None) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, with some variables set, or unset."""
+    variables = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
+    script = f"import sys\n{before}\nfrom snaprebuild.__main__ import main\nsys.argv = ['snaprebuild', *{arguments!r}]\nmain()"
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env=variables,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+
+
+@pytest.mark.spark
+def test_stdout_is_the_result_and_stderr_tells_nothing_of_spark() -> None:
+    own, by_spark = command(*ARGUMENTS), command(*ARGUMENTS, *SPARK)
+    assert (by_spark.returncode, by_spark.stderr) == (own.returncode, own.stderr) == (0, "")
+    totals = [json.loads(run.stdout)["totals"] for run in (own, by_spark)]
+    assert totals[0] == totals[1] != {}
+
+
+@pytest.mark.parametrize(
+    ("home", "told"),
+    [(None, "no java on the PATH"), ("/nowhere", "no bin/java in JAVA_HOME (/nowhere)")],
+    ids=["PATH", "JAVA_HOME"],
+)
+def test_without_java(home: str | None, told: str, tmp_path: Path) -> None:
+    """Where JAVA_HOME is set, Spark asks for nothing else."""
+    run = command(*ARGUMENTS, *SPARK, PATH=str(tmp_path) if home is None else os.environ["PATH"], JAVA_HOME=home)
+    assert (run.returncode, run.stdout) == (2, "")
+    expected = f"snaprebuild: Spark needs Java 17 or newer, and there is {told}: install one (Debian: openjdk-17-jre-headless)\n"
+    assert run.stderr == expected
+
+
+def test_a_java_that_cannot_run_spark(tmp_path: Path) -> None:
+    """What it says itself is told."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'Error: UnsupportedClassVersionError: 61.0' >&2\nexit 1\n")
+    java.chmod(0o755)
+    run = command(*ARGUMENTS, *SPARK, JAVA_HOME=str(tmp_path))
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith("snaprebuild: Spark does not start: ")
+    assert "UnsupportedClassVersionError: 61.0" in run.stderr
+    assert run.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
+def test_without_the_packages(package: str) -> None:
+    run = command(*ARGUMENTS, *SPARK, before=f"sys.modules[{package!r}] = None")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == f"snaprebuild: --engine spark needs {package}: pip install 'snaprebuild[spark]'\n"
+
+
+def test_spark_is_not_started_for_nothing() -> None:
+    """``auto`` keeps small work in process, and work of any size where there is no cluster."""
+    run = command(*ARGUMENTS, "--engine", "auto", before="sys.modules['pyspark'] = None")
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_the_archive_holds_all_of_the_code(tmp_path: Path) -> None:
+    path = code_archive(str(tmp_path))
+    with zipfile.ZipFile(path) as archive:
+        held = set(archive.namelist())
+    for package in ("snaprebuild", "formats"):
+        expected = {f"{package}/{name}" for name in files_below(REPOSITORY / package) if "__pycache__" not in name}
+        assert {name for name in held if name.startswith(f"{package}/")} == expected
+    script = "import snaprebuild.spark.job, snaprebuild, formats; print(snaprebuild.__file__, formats.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [f"{path}/{package}/__init__.py" for package in ("snaprebuild", "formats")]
