@@ -16,14 +16,19 @@ from strategies import INT64, cuts_of, logs
 from formats import errors as format_errors
 from formats.batch_headers import BytesSegment, TailKind
 from formats.errors import BadChecksumError, FormatError
+from formats.limits import RANGES_MAX
 from snaprebuild import errors as own_errors
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, SnapshotRefusedError, StorageError
 from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.replay.segment_effect import COLUMNS, NO_CLOSES
-from snaprebuild.replay.segment_summary import BAD_CRC_LISTED_MAX, SegmentSummary, summarise_pieces
+from snaprebuild.replay.segment_facts import BAD_CRC_LISTED_MAX
+from snaprebuild.replay.segment_ranges import join_ranges, summarise_range
+from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces, summarise_segment
 from snaprebuild.spark import read_rows, summary_rows
-from snaprebuild.spark.summary_rows import outcomes, rows_of_error, rows_of_job, rows_of_pieces, table_of
-from snaprebuild.storage.partition_dir import FileIdentity
+from snaprebuild.spark.summary_rows import outcomes, rows_of_error, rows_of_job, rows_of_pieces, rows_of_range, table_of
+from snaprebuild.storage.local_store import LOCAL
+from snaprebuild.storage.s3 import S3Store
+from snaprebuild.storage.store import FileIdentity, S3Settings
 
 
 def through_arrow(rows: list[summary_rows.Row], batch_rows: int = 1000) -> list[pa.RecordBatch]:
@@ -76,7 +81,7 @@ def test_summaries_of_any_log(data: st.DataObject, batch_rows: int) -> None:
     content = damaged(log.data, log.positions, flips, data.draw(st.sampled_from((0, 0, 1, 40))) if log.batches else 0)
     is_last = data.draw(st.booleans())
     pieces = summarise_pieces(BytesSegment(content), start, [start + cut for cut in cuts], is_last=is_last)
-    rows = [*rows_of_job(3, b"job"), *rows_of_pieces(3, pieces), *rows_of_error(4, 7, StorageError("no"))]
+    rows = [*rows_of_job(3, b"job"), *rows_of_pieces(3, pieces), *rows_of_error(4, 7, 0, StorageError("no"))]
     (_, _, job), (partition, base_offset, found), (_, _, error) = outcomes(through_arrow(rows, batch_rows))
     assert (job, partition, base_offset) == (b"job", 3, start)
     assert isinstance(error, StorageError)
@@ -152,7 +157,7 @@ def test_every_error_of_ours(kind: type[SnaprebuildError]) -> None:
     for name, value in {"errno": 5, "leftover": "x.tmp", "name": "n"}.items():
         if hasattr(error, name):
             setattr(error, name, value)
-    ((partition, base_offset, found),) = outcomes(through_arrow(list(rows_of_error(1, 2, error))))
+    ((partition, base_offset, found),) = outcomes(through_arrow(list(rows_of_error(1, 2, 0, error))))
     assert (partition, base_offset) == (1, 2)
     assert type(found) is kind
     assert vars(found) == vars(error)
@@ -162,7 +167,7 @@ def test_every_error_of_ours(kind: type[SnaprebuildError]) -> None:
 @pytest.mark.parametrize("kind", OF_FORMATS, ids=lambda kind: kind.__name__)
 def test_every_error_of_the_formats(kind: type[FormatError]) -> None:
     for error in (kind("length"), kind("length", file="a", position=3, expected="at least 61", found=7, unit="line")):
-        ((_, _, found),) = outcomes(through_arrow(list(rows_of_error(0, 0, error))))
+        ((_, _, found),) = outcomes(through_arrow(list(rows_of_error(0, 0, 0, error))))
         assert type(found) is kind
         assert vars(found) == vars(error)
 
@@ -170,12 +175,12 @@ def test_every_error_of_the_formats(kind: type[FormatError]) -> None:
 def test_values_in_errors_become_text() -> None:
     """As where errors cross between processes."""
     error = BadChecksumError("checksum", expected=b"\x01", found=[2])
-    ((_, _, found),) = outcomes(through_arrow(list(rows_of_error(0, 0, error))))
+    ((_, _, found),) = outcomes(through_arrow(list(rows_of_error(0, 0, 0, error))))
     assert str(found) == str(error)
 
 
 def test_an_error_keeps_its_errno() -> None:
-    ((_, _, found),) = outcomes(through_arrow(list(rows_of_error(0, 0, ReadFailedError("no", path="/p", errno=13)))))
+    ((_, _, found),) = outcomes(through_arrow(list(rows_of_error(0, 0, 0, ReadFailedError("no", path="/p", errno=13)))))
     assert isinstance(found, ReadFailedError)
     assert (found.errno, found.path) == (13, "/p")
 
@@ -185,19 +190,47 @@ tasks = st.builds(
     path=st.text(st.characters(exclude_categories=("Cs",)), max_size=30),
     index_path=st.none() | st.text(st.characters(exclude_categories=("Cs",)), max_size=30),
     base_offset=INT64,
-    identity=st.builds(FileIdentity, size_bytes=st.integers(0, 2**63 - 1), mtime_ns=INT64, inode=st.integers(0, 2**63 - 1)),
+    identity=st.builds(
+        FileIdentity,
+        size_bytes=st.integers(0, 2**63 - 1),
+        mtime_ns=INT64,
+        inode=st.integers(0, 2**63 - 1),
+        etag=st.none() | st.text("0123456789abcdef-", max_size=40),
+    ),
+    store=st.sampled_from([LOCAL, S3Store(S3Settings(endpoint_url="http://127.0.0.1:1", path_style=True))]),
     check_crc=st.booleans(),
     is_last=st.booleans(),
     cuts=st.lists(INT64, max_size=4).map(tuple),
 )
 
 
-@given(st.lists(st.tuples(INT64, st.integers(0, 2**31 - 1), tasks), max_size=6), st.integers(1, 4))
-def test_tasks(rows: list[tuple[int, int, ReadTask]], batch_rows: int) -> None:
-    table = read_rows.table_of(rows)
-    assert table.column("slot").to_pylist() == [slot for slot, _, _ in rows]
-    found = [each for chunk in table.to_batches(max_chunksize=batch_rows) for each in read_rows.tasks_of(chunk)]
-    assert found == [(number, task) for _, number, task in rows]
+read = st.builds(
+    read_rows.ReadRow,
+    partition=st.integers(0, 2**31 - 1),
+    task=tasks,
+    number=st.integers(0, 1023),
+    ranges=st.integers(1, 1024),
+)
+
+
+@given(st.lists(st.tuples(INT64, read), max_size=6), st.integers(1, 4))
+def test_tasks(slotted: list[tuple[int, read_rows.ReadRow]], batch_rows: int) -> None:
+    slots, rows = [slot for slot, _ in slotted], [row for _, row in slotted]
+    table = read_rows.table_of(rows, slots)
+    assert table.column("slot").to_pylist() == slots
+    assert [each for chunk in table.to_batches(max_chunksize=batch_rows) for each in read_rows.rows_of(chunk)] == rows
+
+
+@given(tasks, st.integers(1, 2**40))
+def test_ranges_of_a_segment(task: ReadTask, target_bytes: int) -> None:
+    rows = read_rows.ranges_of(5, task, target_bytes)
+    assert [row.number for row in rows] == list(range(rows[0].ranges))
+    assert {(row.partition, row.task, row.ranges) for row in rows} == {(5, task, len(rows))}
+    assert 1 <= len(rows) <= RANGES_MAX
+    if task.cuts or task.index_path is None:
+        assert len(rows) == 1
+    elif len(rows) < RANGES_MAX:
+        assert all(row.size_bytes <= target_bytes for row in rows)
 
 
 @given(logs(min_batches=1).flatmap(lambda log: st.tuples(st.just(log), cuts_of(log))))
@@ -211,3 +244,25 @@ def test_segments_of_one_partition_come_apart(cut_log: tuple[object, list[int]])
     for part, base in zip(parts, bases, strict=True):
         rows += rows_of_pieces(0, summarise_pieces(BytesSegment(part.data), base, (), is_last=False))
     assert [base for _, base, _ in outcomes(through_arrow(rows, 2))] == bases
+
+
+@given(st.data(), st.integers(1, 7))
+def test_ranges_of_any_log(data: st.DataObject, batch_rows: int) -> None:
+    """Joined behind the wire they are what the whole segment is, or are not joined either way."""
+    log = data.draw(logs(min_batches=1))
+    flips = data.draw(st.lists(st.integers(0, 1000), max_size=3))
+    source = BytesSegment(damaged(log.data, log.positions, flips, data.draw(st.sampled_from((0, 0, 1)))))
+    start = log.headers[0].base_offset
+    inside = [at for at in log.positions if 0 < at < source.size_bytes]
+    starts = [0, *sorted(data.draw(st.sets(st.sampled_from(inside), max_size=3)) if inside else ())]
+    ranges = [summarise_range(source, start, at, following) for at, following in zip(starts, [*starts[1:], None], strict=True)]
+    rows = [row for number, part in enumerate(ranges) for row in rows_of_range(3, number, part)]
+    ((_, _, found),) = outcomes(through_arrow(rows, batch_rows))
+    assert isinstance(found, list)
+    joined, direct = join_ranges(found), join_ranges(ranges)
+    if isinstance(direct, SegmentSummary):
+        assert isinstance(joined, SegmentSummary)
+        assert_same(joined, direct)
+        assert_same(replace(joined, bytes_read=0), replace(summarise_segment(source, start), bytes_read=0))
+    else:
+        assert joined is direct

@@ -5,12 +5,22 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
 
 import pyarrow as pa
 
 from snaprebuild.operations.schedule import ReadTask, Work
 from snaprebuild.spark import job, read_rows, summary_rows
+from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.packing import pack
+
+
+class _NoCounts:
+    def add(self, **_: int) -> None:
+        """Nobody looks."""
+
+
+NO_COUNTS = cast(Counts, _NoCounts())
 
 
 def batches_of(table: pa.Table, random: random.Random) -> Iterator[pa.RecordBatch]:
@@ -66,9 +76,11 @@ class WithoutSpark:
     def _read(self, tasks: list[tuple[int, ReadTask]]) -> list[pa.RecordBatch]:
         found: list[pa.RecordBatch] = []
         self.read += [task.path for _, task in tasks]
-        for places in dealt([task.identity.size_bytes for _, task in tasks], self.random):
-            table = read_rows.table_of([(0, *tasks[at]) for at in places])
-            found += job._read_segments(batches_of(table, self.random))
+        target_bytes = self.random.choice((1 << 10, 1 << 14, 1 << 30))
+        rows = [row for number, task in tasks for row in read_rows.ranges_of(number, task, target_bytes)]
+        for places in dealt([row.size_bytes for row in rows], self.random):
+            table = read_rows.table_of([rows[at] for at in places], [0] * len(places))
+            found += job._read_segments(batches_of(table, self.random), NO_COUNTS)
         assert all(len(each) <= job.ROWS_PER_BATCH for each in found)
         return found
 
@@ -78,5 +90,5 @@ class WithoutSpark:
         for places in dealt([1] * len(numbers), self.random):
             mine = {numbers[at] for at in places}
             which = pa.array([number in mine for number in table.column("partition").to_pylist()], type=pa.bool_())
-            for found in job._carry_out(batches_of(table.filter(which), self.random)):
+            for found in job._carry_out(batches_of(table.filter(which), self.random), NO_COUNTS):
                 yield from found.to_pylist()
