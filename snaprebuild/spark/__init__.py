@@ -1,1 +1,35 @@
-"""The same rebuild on Apache Spark: segments are read by its tasks, the states at the boundaries found and written by others."""
+"""The same rebuild on Apache Spark: segments are read by its tasks, the states at the boundaries found and written by others.
+
+``register`` lets a session read batch headers and producer snapshots in SQL (docs/spark-sql.md).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(session: SparkSession) -> None:
+    """Lets a session read ``kafka_batch_headers`` and ``kafka_producer_snapshot``: ``session.read.format(NAME).load(PATH)``.
+
+    Switches on ``spark.sql.python.filterPushdown.enabled``, without which Spark 4.1 and newer refuse sources that take filters, and ships
+    the code of this package to executors on other machines.
+
+    Raises:
+        UsageError: Spark is older than 4.0.
+    """
+    from snaprebuild.errors import UsageError
+    from snaprebuild.spark.session import ship_code
+
+    if not hasattr(session, "dataSource"):
+        raise UsageError(f"the data sources need Spark 4.0 or newer, and this is {session.version}")
+    from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots
+
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    ship_code(session)
+    for source in (BatchHeaders, ProducerSnapshots):
+        session.dataSource.register(source)
