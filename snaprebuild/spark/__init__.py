@@ -16,8 +16,7 @@ __all__ = ["register"]
 def register(session: SparkSession) -> None:
     """Lets a session read ``kafka_batch_headers`` and ``kafka_producer_snapshot``: ``session.read.format(NAME).load(PATH)``.
 
-    Switches on ``spark.sql.python.filterPushdown.enabled``, without which Spark 4.1 and newer refuse sources that take filters, and ships
-    the code of this package to executors on other machines.
+    Ships the code of this package to executors on other machines.
 
     Raises:
         UsageError: Spark is older than 4.0.
@@ -29,7 +28,6 @@ def register(session: SparkSession) -> None:
         raise UsageError(f"the data sources need Spark 4.0 or newer, and this is {session.version}")
     from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots
 
-    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     ship_code(session)
     for source in (BatchHeaders, ProducerSnapshots):
         session.dataSource.register(source)

@@ -1,8 +1,10 @@
 """The data sources for Spark SQL: ``kafka_batch_headers`` and ``kafka_producer_snapshot`` (docs/spark-sql.md).
 
 Spark calls these classes in Python workers: once to plan a query, beside the driver, then in each task. They follow the Python data source
-API, which is there since Spark 4.0. Filters come since 4.1. No release asks for fewer columns than the schema has, so a query names those
-that it wants by the option ``columns`` or a schema of its own.
+API, which is there since Spark 4.0. No release up to 4.3 asks for fewer columns than the schema has, so a query names those that it wants,
+by the option ``columns`` or by a schema of its own. Releases since 4.1 hand filters over, but 4.1.0 and 4.3.0 then use what was planned for
+one query in every other one of the same DataFrame or view, whatever its filters, and rows are lost in silence. So filters are taken only
+where the option ``pushFilters`` asks for it; options narrow topics, partitions and offsets, which no release gets wrong.
 """
 
 from __future__ import annotations
@@ -39,20 +41,11 @@ class _Reader(DataSourceReader):
     """Reads the files of a query. Subclasses say which files, and what rows they have."""
 
     of_file: tuple[str, ...]
-    """Columns of which all rows of a file have the same value: filters on these are carried out here."""
+    """Columns of which all rows of a file have the same value."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self.filters: list[Any] = []
-
-    def pushFilters(self, filters: Sequence[Any]) -> Iterable[Any]:  # noqa: N802  the name is Spark's
-        """Takes filters; gives those back which Spark has to evaluate for each row."""
-        for condition in filters:
-            column = column_of(condition)
-            if column is not None:
-                self.filters.append(condition)
-            if column not in self.of_file:
-                yield condition
 
     def partitions(self) -> list[InputPartition]:
         """The files of the query, packed into tasks."""
@@ -120,11 +113,29 @@ class _SnapshotReader(_Reader):
         return snapshot_rows.rows_of_snapshot(file, self.options)
 
 
+class _TakesFilters(_Reader):
+    """Leaves files out of which no row can pass the filters of the query."""
+
+    def pushFilters(self, filters: Sequence[Any]) -> Iterable[Any]:  # noqa: N802  the name is Spark's
+        """Takes filters. All are given back: Spark evaluates them for each row, as if nothing had been left out."""
+        self.filters += [condition for condition in filters if column_of(condition) is not None]
+        return filters
+
+
+class _HeaderReaderWithFilters(_TakesFilters, _HeaderReader):
+    pass
+
+
+class _SnapshotReaderWithFilters(_TakesFilters, _SnapshotReader):
+    pass
+
+
 class _Source(DataSource):
     """A source with the columns of ``whole``, or those of them that are asked for."""
 
     whole: pa.Schema
     reads: type[_Reader]
+    reads_with_filters: type[_Reader]
 
     def schema(self) -> str:
         """The columns, as Spark wants to know them before it plans.
@@ -148,7 +159,8 @@ class _Source(DataSource):
         wanted = pa.schema([self.whole.field(name) for name in names])
         if ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema) != ddl(wanted):
             raise UsageError(f"columns of {self.name()} have the types {ddl(wanted)}")
-        return self.reads(replace(options, schema=wanted))
+        reads = self.reads_with_filters if options.takes_filters else self.reads
+        return reads(replace(options, schema=wanted))
 
 
 class BatchHeaders(_Source):
@@ -156,6 +168,7 @@ class BatchHeaders(_Source):
 
     whole = header_rows.SCHEMA
     reads = _HeaderReader
+    reads_with_filters = _HeaderReaderWithFilters
 
     @classmethod
     def name(cls) -> str:
@@ -168,6 +181,7 @@ class ProducerSnapshots(_Source):
 
     whole = snapshot_rows.SCHEMA
     reads = _SnapshotReader
+    reads_with_filters = _SnapshotReaderWithFilters
 
     @classmethod
     def name(cls) -> str:

@@ -16,7 +16,10 @@ __all__ = ["MODES", "ReadOptions"]
 
 MODES = ("fail", "skip")
 
-OWN = ("path", "paths", "columns", "topics", "partitions", "offsetFrom", "offsetTo", "checkCrc", "mode", "numPartitions")
+OWN = (
+    *("path", "paths", "columns", "topics", "partitions", "offsetFrom", "offsetTo", "checkCrc", "mode", "numPartitions"),
+    "pushFilters",
+)
 
 OF_SPARK = ("serialization.format",)
 """Options that Spark's catalog adds by itself."""
@@ -35,6 +38,7 @@ class ReadOptions:
         check_crc: compute checksums, where their column is wanted.
         skips_faults: what cannot be read becomes a row that tells so, and does not end the query.
         tasks: how many, at most; None for what the bytes ask for.
+        takes_filters: leave files out by the filters of the query.
     """
 
     paths: tuple[str, ...]
@@ -43,6 +47,7 @@ class ReadOptions:
     check_crc: bool
     skips_faults: bool
     tasks: int | None
+    takes_filters: bool
 
     @classmethod
     def of(cls, options: Mapping[str, str], whole: pa.Schema) -> ReadOptions:
@@ -80,6 +85,7 @@ class ReadOptions:
             check_crc=_converted("checkCrc", options.get("checkCrc", "true"), _boolean),
             skips_faults=mode == "skip",
             tasks=tasks,
+            takes_filters=_converted("pushFilters", options.get("pushFilters", "false"), _boolean),
         )
 
 
