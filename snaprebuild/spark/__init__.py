@@ -4,4 +4,35 @@ For a notebook, or a job of one's own (``docs/spark.md``)::
 
     from snaprebuild.spark.notebook import rebuild
     result = rebuild(spark, "s3://bucket/backup", out="s3://bucket/snapshots")
+
+``register`` lets a session read batch headers and producer snapshots in SQL (docs/spark-sql.md).
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(session: SparkSession) -> None:
+    """Lets a session read ``kafka_batch_headers`` and ``kafka_producer_snapshot``: ``session.read.format(NAME).load(PATH)``.
+
+    Ships the code of this package to executors on other machines.
+
+    Raises:
+        UsageError: Spark is older than 4.0.
+    """
+    from snaprebuild.errors import UsageError
+    from snaprebuild.spark.session import ship_code
+
+    if not hasattr(session, "dataSource"):
+        raise UsageError(f"the data sources need Spark 4.0 or newer, and this is {session.version}")
+    from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots
+
+    ship_code(session)
+    for source in (BatchHeaders, ProducerSnapshots):
+        session.dataSource.register(source)

@@ -1,0 +1,189 @@
+"""The data sources for Spark SQL: ``kafka_batch_headers`` and ``kafka_producer_snapshot`` (docs/spark-sql.md).
+
+Spark calls these classes in Python workers: once to plan a query, beside the driver, then in each task. They follow the Python data source
+API, which is there since Spark 4.0. No release up to 4.3 asks for fewer columns than the schema has, so a query names those that it wants,
+by the option ``columns`` or by a schema of its own. Releases since 4.1 hand filters over, but 4.1.0 and 4.3.0 then use what was planned for
+one query in every other one of the same DataFrame or view, whatever its filters, and rows are lost in silence. So filters are taken only
+where the option ``pushFilters`` asks for it; options narrow topics, partitions and offsets, which no release gets wrong.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.spark import header_rows, snapshot_rows
+from snaprebuild.spark.arrow_tables import ddl
+from snaprebuild.spark.pushed_filters import column_of
+from snaprebuild.spark.read_options import ReadOptions
+from snaprebuild.spark.selected_files import (
+    Fault,
+    FileToRead,
+    Task,
+    packed,
+    passes,
+    segments_and_faults,
+    snapshots_and_faults,
+    text_of,
+)
+
+__all__ = ["BatchHeaders", "ProducerSnapshots"]
+
+
+class _Reader(DataSourceReader):
+    """Reads the files of a query. Subclasses say which files, and what rows they have."""
+
+    of_file: tuple[str, ...]
+    """Columns of which all rows of a file have the same value."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+        self.filters: list[Any] = []
+
+    def partitions(self) -> list[InputPartition]:
+        """The files of the query, packed into tasks."""
+        files, faults = self.files_and_faults()
+        if faults and not self.options.skips_faults:
+            others = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+            message = f"{faults[0].message}{others}; option mode=skip reads the rest"
+            raise ReadFailedError(message, path=faults[0].path)
+        nothing: dict[str, Any] = dict.fromkeys(self.of_file)
+        files = [file for file in files if passes(self.known(file), self.ranges(file), self.filters)]
+        faults = [fault for fault in faults if passes({**nothing, "directory": text_of(fault.path)}, {}, self.filters)]
+        return [InputPartition(task) for task in packed(files, faults, self.options.tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        task: Task = partition.value
+        for fault in task.faults:
+            yield header_rows.rows_of_fault(fault, self.options.schema)
+        for file in task.files:
+            yield from self.rows(file)
+
+    @abstractmethod
+    def files_and_faults(self) -> tuple[list[FileToRead], list[Fault]]:
+        """What there is."""
+
+    @abstractmethod
+    def known(self, file: FileToRead) -> dict[str, Any]:
+        """What all rows of a file have in common."""
+
+    def ranges(self, file: FileToRead) -> dict[str, tuple[int, int]]:
+        """Between what other columns of a file lie."""
+        return {}
+
+    @abstractmethod
+    def rows(self, file: FileToRead) -> Iterator[pa.RecordBatch]:
+        """The rows of a file."""
+
+
+class _HeaderReader(_Reader):
+    of_file = ("topic", "partition", "directory", "segment_base_offset")
+
+    def files_and_faults(self) -> tuple[list[FileToRead], list[Fault]]:
+        return segments_and_faults(self.options.paths, self.options.selection)
+
+    def known(self, file: FileToRead) -> dict[str, Any]:
+        return header_rows.known(file)
+
+    def ranges(self, file: FileToRead) -> dict[str, tuple[int, int]]:
+        return header_rows.ranges(file)
+
+    def rows(self, file: FileToRead) -> Iterator[pa.RecordBatch]:
+        return header_rows.rows_of_segment(file, self.options)
+
+
+class _SnapshotReader(_Reader):
+    of_file = ("topic", "partition", "directory", "snapshot_offset")
+
+    def files_and_faults(self) -> tuple[list[FileToRead], list[Fault]]:
+        return snapshots_and_faults(self.options.paths, self.options.selection)
+
+    def known(self, file: FileToRead) -> dict[str, Any]:
+        return snapshot_rows.known(file)
+
+    def rows(self, file: FileToRead) -> Iterator[pa.RecordBatch]:
+        return snapshot_rows.rows_of_snapshot(file, self.options)
+
+
+class _TakesFilters(_Reader):
+    """Leaves files out of which no row can pass the filters of the query."""
+
+    def pushFilters(self, filters: Sequence[Any]) -> Iterable[Any]:  # noqa: N802  the name is Spark's
+        """Takes filters. All are given back: Spark evaluates them for each row, as if nothing had been left out."""
+        self.filters += [condition for condition in filters if column_of(condition) is not None]
+        return filters
+
+
+class _HeaderReaderWithFilters(_TakesFilters, _HeaderReader):
+    pass
+
+
+class _SnapshotReaderWithFilters(_TakesFilters, _SnapshotReader):
+    pass
+
+
+class _Source(DataSource):
+    """A source with the columns of ``whole``, or those of them that are asked for."""
+
+    whole: pa.Schema
+    reads: type[_Reader]
+    reads_with_filters: type[_Reader]
+
+    def schema(self) -> str:
+        """The columns, as Spark wants to know them before it plans.
+
+        Raises:
+            UsageError: an option makes no sense.
+        """
+        return ddl(ReadOptions.of(self.options, self.whole).schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the columns of ``schema``: those of ``schema()``, or what the query brought along.
+
+        Raises:
+            UsageError: there is no such column, or it has another type.
+        """
+        options = ReadOptions.of(self.options, self.whole)
+        names = schema.fieldNames()
+        for name in names:
+            if name not in self.whole.names:
+                raise UsageError(f"{self.name()} has no column {name!r}: it has {', '.join(self.whole.names)}")
+        wanted = pa.schema([self.whole.field(name) for name in names])
+        if ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema) != ddl(wanted):
+            raise UsageError(f"columns of {self.name()} have the types {ddl(wanted)}")
+        reads = self.reads_with_filters if options.takes_filters else self.reads
+        return reads(replace(options, schema=wanted))
+
+
+class BatchHeaders(_Source):
+    """``kafka_batch_headers``: one row for each record batch."""
+
+    whole = header_rows.SCHEMA
+    reads = _HeaderReader
+    reads_with_filters = _HeaderReaderWithFilters
+
+    @classmethod
+    def name(cls) -> str:
+        """As ``format`` takes it."""
+        return "kafka_batch_headers"
+
+
+class ProducerSnapshots(_Source):
+    """``kafka_producer_snapshot``: one row for each producer of each snapshot."""
+
+    whole = snapshot_rows.SCHEMA
+    reads = _SnapshotReader
+    reads_with_filters = _SnapshotReaderWithFilters
+
+    @classmethod
+    def name(cls) -> str:
+        """As ``format`` takes it."""
+        return "kafka_producer_snapshot"

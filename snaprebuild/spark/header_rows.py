@@ -1,0 +1,230 @@
+"""Batch headers as rows: the data source ``kafka_batch_headers``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from formats.batch_headers import HeaderBlock, HeaderReader, Tail, TailKind
+from formats.compression import CODECS
+from formats.control_record import ControlRecordType
+from formats.errors import FormatError
+from formats.file_names import INT64_MAX
+from formats.record_batch import (
+    ATTRIBUTE_CODEC,
+    ATTRIBUTE_CONTROL,
+    ATTRIBUTE_LOG_APPEND_TIME,
+    ATTRIBUTE_TRANSACTIONAL,
+    LOG_OVERHEAD_BYTES,
+)
+from snaprebuild.errors import SnaprebuildError
+from snaprebuild.spark.read_options import ReadOptions
+from snaprebuild.spark.selected_files import Fault, FileToRead, text_of
+from snaprebuild.storage.index_hints import read_positions_hint
+
+__all__ = ["ROWS_MIN", "SCHEMA", "known", "ranges", "rows_of_fault", "rows_of_segment"]
+
+ROWS_MIN = 16_384
+"""Rows that are sent at a time, at least, unless the segment ends: 2 MB with all columns."""
+
+_TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime", "NoTimestampType")
+_CODEC_NAMES = (*CODECS, *(f"unknown ({number})" for number in range(len(CODECS), ATTRIBUTE_CODEC + 1)))
+_MARKERS = ("ABORT", "COMMIT")
+_MARKERS_AND_NONE = pa.array([*_MARKERS, None], pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column that comes out of the headers.
+
+    Attributes:
+        kind: its type.
+        needs: fields of the header that it is made of.
+        make: makes it of a block.
+    """
+
+    kind: pa.DataType
+    needs: tuple[str, ...]
+    make: Callable[[HeaderBlock], pa.Array]
+
+
+def _field(name: str, kind: pa.DataType) -> _Column:
+    return _Column(kind, (name,), lambda block: pa.array(block.column(name), kind))
+
+
+def _flag(bit: int) -> _Column:
+    return _Column(pa.bool_(), ("attributes",), lambda block: pa.array(block.column("attributes") & bit != 0))
+
+
+def _names(names: tuple[str, ...], needs: tuple[str, ...], number: Callable[[HeaderBlock], np.ndarray]) -> _Column:
+    words = pa.array(names, pa.string())
+    return _Column(pa.string(), needs, lambda block: words.take(pa.array(number(block))))
+
+
+def _last_offset(block: HeaderBlock) -> pa.Array:
+    return pa.array(block.column("base_offset") + block.column("last_offset_delta"))
+
+
+def _size_bytes(block: HeaderBlock) -> pa.Array:
+    return pa.array(block.column("length").astype(np.int64) + LOG_OVERHEAD_BYTES)
+
+
+def _timestamp_type(block: HeaderBlock) -> np.ndarray:
+    is_append_time = block.column("attributes") & ATTRIBUTE_LOG_APPEND_TIME != 0
+    return np.where(block.column("magic") == 0, 2, is_append_time.astype(np.int8))
+
+
+def _is_marker(block: HeaderBlock) -> np.ndarray:
+    """Of the control batches with a producer id: those whose first record is a transaction marker."""
+    return np.isin(block.marker_type, (ControlRecordType.ABORT, ControlRecordType.COMMIT))
+
+
+def _marker_type(block: HeaderBlock) -> pa.Array:
+    numbers = np.full(len(block), len(_MARKERS), dtype=np.int8)
+    is_marker = _is_marker(block)
+    numbers[block.control[is_marker]] = block.marker_type[is_marker]
+    return _MARKERS_AND_NONE.take(pa.array(numbers))
+
+
+def _coordinator_epoch(block: HeaderBlock) -> pa.Array:
+    is_marker = _is_marker(block)
+    epochs, is_none = np.zeros(len(block), dtype=np.int32), np.ones(len(block), dtype=bool)
+    epochs[block.control[is_marker]] = block.marker_coordinator_epoch[is_marker]
+    is_none[block.control[is_marker]] = False
+    return pa.array(epochs, mask=is_none)
+
+
+def _crc_ok(block: HeaderBlock) -> pa.Array:
+    is_right = np.ones(len(block), dtype=bool)
+    is_right[block.bad_crc] = False
+    return pa.array(is_right)
+
+
+_OF_FILE = {"topic": pa.string(), "partition": pa.int32(), "directory": pa.string(), "segment_base_offset": pa.int64()}
+
+_OF_BATCH = {
+    "position_bytes": _Column(pa.int64(), (), lambda block: pa.array(block.position_bytes)),
+    "size_bytes": _Column(pa.int64(), ("length",), _size_bytes),
+    "base_offset": _field("base_offset", pa.int64()),
+    "last_offset": _Column(pa.int64(), ("base_offset", "last_offset_delta"), _last_offset),
+    "last_offset_delta": _field("last_offset_delta", pa.int32()),
+    "record_count": _field("record_count", pa.int32()),
+    "partition_leader_epoch": _field("partition_leader_epoch", pa.int32()),
+    "magic": _field("magic", pa.int8()),
+    "crc": _field("crc", pa.int64()),
+    "crc_ok": _Column(pa.bool_(), (), _crc_ok),
+    "attributes": _field("attributes", pa.int16()),
+    "codec": _names(_CODEC_NAMES, ("attributes",), lambda block: block.column("attributes") & ATTRIBUTE_CODEC),
+    "timestamp_type": _names(_TIMESTAMP_TYPES, ("attributes", "magic"), _timestamp_type),
+    "is_transactional": _flag(ATTRIBUTE_TRANSACTIONAL),
+    "is_control": _flag(ATTRIBUTE_CONTROL),
+    "base_timestamp": _field("base_timestamp", pa.int64()),
+    "max_timestamp": _field("max_timestamp", pa.int64()),
+    "producer_id": _field("producer_id", pa.int64()),
+    "producer_epoch": _field("producer_epoch", pa.int16()),
+    "base_sequence": _field("base_sequence", pa.int32()),
+    "marker_type": _Column(pa.string(), (), _marker_type),
+    "coordinator_epoch": _Column(pa.int32(), (), _coordinator_epoch),
+}
+
+_OF_MARKERS = {"marker_type", "coordinator_epoch"}
+
+SCHEMA = pa.schema([*_OF_FILE.items(), *((name, column.kind) for name, column in _OF_BATCH.items()), ("error", pa.string())])
+"""All columns (docs/spark-sql.md). Values are those of the log: -1 where Kafka writes it."""
+
+
+def known(file: FileToRead) -> dict[str, str | int | None]:
+    """What all rows of a segment have in common."""
+    return {
+        "topic": file.topic,
+        "partition": file.partition,
+        "directory": text_of(file.directory),
+        "segment_base_offset": file.offset,
+    }
+
+
+def ranges(file: FileToRead) -> dict[str, tuple[int, int]]:
+    """Between what the offsets of a segment lie."""
+    bounds = (file.offset, INT64_MAX if file.next_offset is None else file.next_offset - 1)
+    return {"base_offset": bounds, "last_offset": bounds}
+
+
+def rows_of_segment(file: FileToRead, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """One row for each batch that has an offset of the selection, and one for what ends the segment before its file, if that is wanted.
+
+    Raises:
+        FormatError: the segment is damaged, unless such faults are skipped.
+        ReadFailedError: it cannot be read; likewise.
+    """
+    try:
+        tail = yield from _batches(file, options)
+        if tail.error is None:
+            return
+        is_usual = file.next_offset is None and tail.kind in (TailKind.TORN, TailKind.ZERO_FILLED)
+        if not is_usual and not options.skips_faults:
+            raise tail.error
+        position, error = tail.position_bytes, str(tail.error)
+    except (FormatError, SnaprebuildError) as fault:
+        if not options.skips_faults:
+            raise
+        position, error = None, str(fault)
+    if options.skips_faults:
+        yield _row(options.schema, {**known(file), "position_bytes": position, "error": error})
+
+
+def rows_of_fault(fault: Fault, schema: pa.Schema) -> pa.RecordBatch:
+    """The row that tells of something that is not read."""
+    return _row(schema, {"directory": text_of(fault.path), "error": f"{fault.path}: {fault.message}"})
+
+
+def _row(schema: pa.Schema, values: dict[str, object]) -> pa.RecordBatch:
+    row = {name: text_of(value) if isinstance(value, str) else value for name, value in values.items()}
+    return pa.RecordBatch.from_pylist([row], schema=schema)
+
+
+def _batches(file: FileToRead, options: ReadOptions) -> Generator[pa.RecordBatch, None, Tail]:
+    """The rows of whole batches. Returns how the segment ends."""
+    names, selection = options.schema.names, options.selection
+    is_narrowed = selection.offset_from is not None or selection.offset_to is not None
+    fields = {field for name in names if name in _OF_BATCH for field in _OF_BATCH[name].needs}
+    check_crc = options.check_crc and "crc_ok" in names
+    with file.store.open_bytes(file.path) as source:
+        index_path = file.path.removesuffix(".log") + ".index"
+        reader = HeaderReader(
+            source,
+            check_crc=check_crc,
+            hint=read_positions_hint(index_path, source.size_bytes, file.store) if file.has_index else None,
+            block_rows=ROWS_MIN,
+            columns=tuple(sorted(fields | {"base_offset", "last_offset_delta"} if is_narrowed else fields)),
+            read_markers=not _OF_MARKERS.isdisjoint(names),
+        )
+        for block in reader:
+            rows = _record_batch(block, file, options.schema, check_crc=check_crc)
+            if is_narrowed:
+                base = block.column("base_offset")
+                taken = np.ones(len(block), dtype=bool)
+                if selection.offset_from is not None:
+                    taken &= base + block.column("last_offset_delta") >= selection.offset_from
+                if selection.offset_to is not None:
+                    taken &= base <= selection.offset_to
+                rows = rows.filter(pa.array(taken))
+            if len(rows):
+                yield rows
+        assert reader.tail is not None
+        return reader.tail
+
+
+def _record_batch(block: HeaderBlock, file: FileToRead, schema: pa.Schema, *, check_crc: bool) -> pa.RecordBatch:
+    of_file = known(file)
+    arrays = []
+    for field in schema:
+        if field.name == "error" or (field.name == "crc_ok" and not check_crc):
+            arrays.append(pa.nulls(len(block), field.type))
+        elif field.name in of_file:
+            arrays.append(pa.repeat(pa.scalar(of_file[field.name], field.type), len(block)))
+        else:
+            arrays.append(_OF_BATCH[field.name].make(block).cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

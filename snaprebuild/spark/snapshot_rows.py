@@ -1,0 +1,86 @@
+"""Producer snapshots as rows: the data source ``kafka_producer_snapshot``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from formats import limits
+from formats.errors import FormatError
+from formats.producer_snapshot import read_entries
+from snaprebuild.errors import ReadFailedError, SnaprebuildError
+from snaprebuild.spark.read_options import ReadOptions
+from snaprebuild.spark.selected_files import FileToRead, text_of
+
+__all__ = ["SCHEMA", "known", "rows_of_snapshot"]
+
+ROWS_MAX = 65_536
+"""Rows that are sent at a time: 5 MB with all columns."""
+
+_OF_FILE = {"topic": pa.string(), "partition": pa.int32(), "directory": pa.string(), "snapshot_offset": pa.int64()}
+
+_OF_ENTRY = {
+    "producer_id": pa.int64(),
+    "epoch": pa.int16(),
+    "last_sequence": pa.int32(),
+    "last_offset": pa.int64(),
+    "offset_delta": pa.int32(),
+    "timestamp": pa.int64(),
+    "coordinator_epoch": pa.int32(),
+    "current_txn_first_offset": pa.int64(),
+}
+
+SCHEMA = pa.schema([*_OF_FILE.items(), ("entry_count", pa.int32()), *_OF_ENTRY.items(), ("error", pa.string())])
+"""All columns (docs/spark-sql.md). Values are those of the file: -1 where Kafka writes it."""
+
+
+def known(file: FileToRead) -> dict[str, str | int | None]:
+    """What all rows of a snapshot have in common."""
+    return {
+        "topic": file.topic,
+        "partition": file.partition,
+        "directory": text_of(file.directory),
+        "snapshot_offset": file.offset,
+    }
+
+
+def rows_of_snapshot(file: FileToRead, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """One row for each producer; one without a producer where the snapshot has none, or where it cannot be read and that is to be told.
+
+    Raises:
+        FormatError: the snapshot is damaged, unless such faults are skipped.
+        ReadFailedError: it cannot be read; likewise.
+    """
+    try:
+        entries = _entries(file)
+    except (FormatError, SnaprebuildError) as error:
+        if not options.skips_faults:
+            raise
+        yield _without_producer(file, options.schema, {"error": text_of(str(error))})
+        return
+    if not len(entries):
+        yield _without_producer(file, options.schema, {"entry_count": 0})
+    of_file = {**known(file), "entry_count": len(entries)}
+    for start in range(0, len(entries), ROWS_MAX):
+        part = entries[start : start + ROWS_MAX]
+        arrays = []
+        for field in options.schema:
+            if field.name in _OF_ENTRY:
+                column = part[field.name]
+                arrays.append(pa.array(np.ascontiguousarray(column, column.dtype.newbyteorder("=")), field.type))
+            else:
+                arrays.append(pa.repeat(pa.scalar(of_file.get(field.name), field.type), len(part)))
+        yield pa.RecordBatch.from_arrays(arrays, schema=options.schema)
+
+
+def _entries(file: FileToRead) -> np.ndarray:
+    data = file.store.read_small(file.path, limits.SNAPSHOT_BYTES_MAX)
+    if data is None:
+        raise ReadFailedError("was deleted since it was listed", path=file.path)
+    return read_entries(data, file=file.path)
+
+
+def _without_producer(file: FileToRead, schema: pa.Schema, values: dict[str, object]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{**known(file), **values}], schema=schema)

@@ -1,0 +1,567 @@
+"""The data sources: every batch and every producer as the grammar reads them, and no file opened that a query does not need.
+
+What a reader does is asked of the reader itself, as Spark's Python workers call it; ``test_spark_sql.py`` asks Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import crcmod.predefined
+import numpy as np
+import pyarrow as pa
+import pytest
+from command import snaprebuild
+from header_engines import read_reference, segment
+from hypothesis import given
+from hypothesis import strategies as st
+from log_dirs import (
+    EMPTY_SNAPSHOT,
+    batch,
+    batch_positions,
+    copy_of,
+    cut,
+    flip,
+    make_log_dir,
+    marker,
+    snapshot_name,
+    write_partition,
+)
+from manifests import FIXTURES, REPOSITORY, PartitionFixture, partition_fixtures
+from pyspark.sql import datasource
+from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, GreaterThanOrEqual, In, LessThan, StringStartsWith
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from formats.errors import BadMagicError, FormatError, TruncatedError
+from formats.producer_snapshot import parse_snapshot
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.spark import header_rows, snapshot_rows
+from snaprebuild.spark.arrow_tables import ddl
+from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots
+from snaprebuild.spark.selected_files import Fault, FileToRead, packed
+
+Rows = list[dict[str, Any]]
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+CRC32C = crcmod.predefined.mkCrcFun("crc-32c")
+
+
+def reader_of(source: type[Any], *paths: Path, schema: pa.Schema | None = None, **options: str) -> Any:
+    made = source(CaseInsensitiveDict(options | ({"paths": json.dumps([str(path) for path in paths])} if paths else {})))
+    names = re.findall(r"`(\w+)`", made.schema())
+    return made.reader(from_arrow_schema(schema or pa.schema([source.whole.field(name) for name in names])))
+
+
+def rows_of(reader: Any) -> Rows:
+    return [row for task in reader.partitions() for rows in reader.read(task) for row in rows.to_pylist()]
+
+
+def headers(*paths: Path, **options: str) -> Rows:
+    return rows_of(reader_of(BatchHeaders, *paths, **options))
+
+
+def entries(*paths: Path, **options: str) -> Rows:
+    return rows_of(reader_of(ProducerSnapshots, *paths, **options))
+
+
+def files_of(reader: Any) -> set[str]:
+    return {f"{Path(file.directory).name}/{file.name}" for task in reader.partitions() for file in task.value.files}
+
+
+def expected_rows(path: Path) -> Rows:
+    """The whole batches of a segment by the grammar (construct), their checksums by crcmod and zlib."""
+    data = path.read_bytes()
+    reading = read_reference(segment(data))
+    markers = {each.row: each for each in reading.markers}
+    topic, _, partition = path.parent.name.rpartition("-")
+    rows = []
+    for index, (header, position) in enumerate(zip(reading.headers, reading.positions, strict=True)):
+        covered = data[position + (21 if header.magic == 2 else 16) : position + header.size_bytes]
+        marker = markers.get(index)
+        rows.append(
+            {
+                "topic": topic,
+                "partition": int(partition),
+                "directory": str(path.parent),
+                "segment_base_offset": int(path.stem),
+                "position_bytes": position,
+                "size_bytes": header.size_bytes,
+                "base_offset": header.base_offset,
+                "last_offset": header.last_offset,
+                "last_offset_delta": header.last_offset_delta,
+                "record_count": header.record_count,
+                "partition_leader_epoch": header.partition_leader_epoch,
+                "magic": header.magic,
+                "crc": header.crc,
+                "crc_ok": (CRC32C if header.magic == 2 else zlib.crc32)(covered) == header.crc,
+                "attributes": header.attributes,
+                "codec": CODECS[header.attributes % 8],
+                "timestamp_type": "NoTimestampType"
+                if header.magic == 0
+                else ("CreateTime", "LogAppendTime")[header.attributes // 8 % 2],
+                "is_transactional": header.is_transactional,
+                "is_control": header.is_control,
+                "base_timestamp": header.base_timestamp,
+                "max_timestamp": header.max_timestamp,
+                "producer_id": header.producer_id,
+                "producer_epoch": header.producer_epoch,
+                "base_sequence": header.base_sequence,
+                "marker_type": None if marker is None else ("ABORT", "COMMIT")[marker.is_commit],
+                "coordinator_epoch": None if marker is None else marker.coordinator_epoch,
+                "error": None,
+            }
+        )
+    return rows
+
+
+# ---------------------------------------------------------------------------------------------------------------- what is read
+
+
+def test_every_batch_is_a_row(partition_fixture: PartitionFixture) -> None:
+    expected = [row for each in partition_fixture.segments for row in expected_rows(each.path)]
+    assert headers(partition_fixture.directory) == expected
+
+
+def test_rows_agree_with_the_manifest(partition_fixture: PartitionFixture) -> None:
+    rows = headers(partition_fixture.directory)
+    assert Counter(row["segment_base_offset"] for row in rows) == Counter(
+        {each.base_offset: each.batches for each in partition_fixture.segments}
+    )
+    for each in partition_fixture.segments:
+        own = [row for row in rows if row["segment_base_offset"] == each.base_offset]
+        if own:
+            assert max(row["magic"] for row in own) == each.max_magic
+            assert max(row["max_timestamp"] for row in own) == each.max_timestamp
+            assert own[-1]["last_offset"] + 1 == each.next_offset
+
+
+@pytest.mark.parametrize("fixture", ["kafka27-mixed", "txn-state", "magicup"])
+def test_rows_agree_with_dump(fixture: str) -> None:
+    path = next(each for each in partition_fixtures() if each.fixture == fixture).segments[0].path
+    dumped = [json.loads(line) for line in snaprebuild("dump", path, "--output", "json").stdout.splitlines()]
+    batches = [line for line in dumped if line["item"] in ("batch", "legacy_batch")]
+    rows = [row for row in headers(path.parent) if row["segment_base_offset"] == int(path.stem)]
+    assert batches
+    names = {
+        "last_offset",
+        "record_count",
+        "base_sequence",
+        "producer_id",
+        "producer_epoch",
+        "partition_leader_epoch",
+        "magic",
+        "codec",
+    }
+    renamed = {"position": "position_bytes", "timestamp": "max_timestamp", "size": "size_bytes", "is_valid": "crc_ok"}
+    renamed["offset"] = "last_offset"
+    same = names | {"is_transactional", "is_control", "crc", "timestamp_type", "base_offset", "codec"}
+    for line, row in zip(batches, rows, strict=True):
+        assert {name: line[name] for name in same & line.keys()} == {name: row[name] for name in same & line.keys()}
+        assert [line[theirs] for theirs in renamed if theirs in line] == [
+            row[renamed[theirs]] for theirs in renamed if theirs in line
+        ]
+
+
+def test_every_entry_of_every_snapshot_is_a_row() -> None:
+    directories = {each.directory for each in partition_fixtures()}
+    expected: Rows = []
+    for path in (path for directory in directories for path in directory.glob("*.snapshot")):
+        topic, _, partition = path.parent.name.rpartition("-")
+        found = parse_snapshot(path.read_bytes())
+        of_file = {"topic": topic, "partition": int(partition), "directory": str(path.parent), "snapshot_offset": int(path.stem)}
+        of_file |= {"entry_count": len(found), "error": None}
+        names = ("producer_id", "epoch", "last_sequence", "last_offset", "offset_delta", "timestamp", "coordinator_epoch")
+        for entry in found or [None]:
+            row = {name: getattr(entry, name, None) for name in (*names, "current_txn_first_offset")}
+            expected.append({**of_file, **row})
+
+    def key(row: dict[str, Any]) -> tuple[Any, ...]:
+        return row["directory"], row["snapshot_offset"], row["producer_id"] or 0
+
+    assert sorted(entries(*directories), key=key) == sorted(expected, key=key)
+    assert len(expected) > 100
+    assert any(row["entry_count"] == 0 for row in expected)
+
+
+def test_a_marker_of_kraft_is_none_of_a_transaction() -> None:
+    rows = headers(FIXTURES / "kraft-metadata" / "logs")
+    control = [row for row in rows if row["is_control"]]
+    assert control
+    assert {row["marker_type"] for row in control} == {row["coordinator_epoch"] for row in control} == {None}
+
+
+# ---------------------------------------------------------------------------------------------------------------- columns
+
+
+def test_only_the_columns_that_are_named(tmp_path: Path) -> None:
+    root = copy_of("kafka27-mixed", tmp_path)
+    whole = headers(root)
+    assert headers(root, columns="producer_id, topic") == [{name: row[name] for name in ("producer_id", "topic")} for row in whole]
+    for name in header_rows.SCHEMA.names:
+        assert headers(root, columns=name) == [{name: row[name]} for row in whole]
+    all_entries = entries(root)
+    for name in snapshot_rows.SCHEMA.names:
+        assert entries(root, columns=name) == [{name: row[name]} for row in all_entries]
+
+
+def test_a_schema_of_the_query_names_columns() -> None:
+    place = FIXTURES / "kafka27-mixed"
+    wanted = pa.schema([("magic", pa.int8()), ("topic", pa.string())])
+    rows = rows_of(reader_of(BatchHeaders, place, schema=wanted))
+    assert [list(row) for row in rows[:1]] == [["magic", "topic"]]
+    with pytest.raises(UsageError, match="has no column 'colour'"):
+        reader_of(BatchHeaders, place, schema=pa.schema([("colour", pa.string())]))
+    with pytest.raises(UsageError, match="have the types `magic` tinyint"):
+        reader_of(BatchHeaders, place, schema=pa.schema([("magic", pa.int64())]))
+
+
+def test_checksums_are_computed_where_they_are_asked_for(tmp_path: Path) -> None:
+    root = copy_of("damaged", tmp_path)
+    told = Counter(row["crc_ok"] for row in headers(root))
+    assert told[False] == 1
+    assert {row["crc_ok"] for row in headers(root, checkCrc="false")} == {None}
+
+
+def test_the_schemas_are_those_of_the_page() -> None:
+    page = (REPOSITORY / "docs" / "spark-sql.md").read_text()
+    for source in (BatchHeaders, ProducerSnapshots):
+        part = page.split(f"## {source.name()}\n")[1].split("\n## ")[0]
+        documented = re.findall(r"^\| `(\w+)` \| (\w+) \|", part, re.MULTILINE)
+        assert ", ".join(f"`{name}` {kind.lower()}" for name, kind in documented) == ddl(source.whole)
+
+
+# ---------------------------------------------------------------------------------------------------------------- what is not opened
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the segments that are opened."""
+    names: list[str] = []
+    really = header_rows._opened
+
+    def noted(file: FileToRead) -> Any:
+        names.append(f"{Path(file.directory).name}/{file.name}")
+        return really(file)
+
+    monkeypatch.setattr(header_rows, "_opened", noted)
+    return names
+
+
+def three(root: Path) -> Path:
+    """Two topics: ``a`` with segments at 0, 10 and 20, ``b`` with one."""
+    for partition in (0, 1):
+        pieces = {base: b"".join(batch(offset, count=2) for offset in range(base, base + 10, 2)) for base in (0, 10, 20)}
+        write_partition(root / f"a-{partition}", pieces)
+    write_partition(root / "b-0", {5: batch(5)})
+    return root
+
+
+A0 = {0: "a-0/00000000000000000000.log", 10: "a-0/00000000000000000010.log", 20: "a-0/00000000000000000020.log"}
+A1 = {base: name.replace("a-0", "a-1") for base, name in A0.items()}
+B0 = "b-0/00000000000000000005.log"
+EVERYTHING = {*A0.values(), *A1.values(), B0}
+
+
+@pytest.mark.parametrize(
+    ("filters", "files"),
+    [
+        ([], EVERYTHING),
+        ([EqualTo(("topic",), "b")], {B0}),
+        ([StringStartsWith(("topic",), "a"), In(("partition",), (1, 7))], set(A1.values())),
+        ([datasource.Not(EqualTo(("topic",), "a"))], {B0}),
+        ([EqualTo(("segment_base_offset",), 10)], {A0[10], A1[10]}),
+        ([GreaterThanOrEqual(("base_offset",), 10), LessThan(("base_offset",), 20)], {A0[10], A1[10], B0}),
+        ([LessThan(("last_offset",), 10)], {A0[0], A1[0], B0}),
+        ([EqualTo(("last_offset",), 19)], {A0[10], A1[10], B0}),
+        ([datasource.IsNull(("base_offset",))], set()),
+        ([EqualTo(("producer_id",), 7)], EVERYTHING),
+        ([EqualTo(("topic",), "c")], set()),
+    ],
+    ids=str,
+)
+def test_filters_keep_segments_closed(filters: list[Any], files: set[str], tmp_path: Path, opened: list[str]) -> None:
+    reader = reader_of(BatchHeaders, three(tmp_path), pushFilters="true")
+    assert list(reader.pushFilters(filters)) == filters, "Spark evaluates them for each row"
+    rows = rows_of(reader)
+    assert sorted(opened) == sorted(files)
+    assert {f"{Path(row['directory']).name}/{row['segment_base_offset']:020d}.log" for row in rows} == files
+
+
+def test_filters_are_left_to_spark_unless_they_are_asked_for() -> None:
+    """Spark asks for its setting only where a reader has a ``pushFilters`` of its own."""
+    for source in (BatchHeaders, ProducerSnapshots):
+        reader = reader_of(source, FIXTURES)
+        assert reader.pushFilters.__func__ is datasource.DataSourceReader.pushFilters
+
+
+def test_a_filter_on_a_directory(tmp_path: Path) -> None:
+    reader = reader_of(BatchHeaders, three(tmp_path), pushFilters="true")
+    reader.pushFilters([EqualTo(("directory",), str(tmp_path / "b-0"))])
+    assert files_of(reader) == {B0}
+
+
+@pytest.mark.parametrize(
+    ("options", "files", "offsets"),
+    [
+        ({"topics": "b,c"}, {B0}, [5]),
+        ({"topics": "[a]*", "partitions": "1", "offsetFrom": "27"}, {A1[20]}, [26, 28]),
+        ({"topics": "a", "partitions": "0", "offsetFrom": "9", "offsetTo": "10"}, {A0[0], A0[10]}, [8, 10]),
+        ({"topics": "a", "partitions": "0", "offsetTo": "1"}, {A0[0]}, [0]),
+        ({"offsetFrom": "30", "partitions": "1"}, {A1[20]}, []),
+    ],
+    ids=str,
+)
+def test_options_narrow_without_filters(
+    options: dict[str, str], files: set[str], offsets: list[int], tmp_path: Path, opened: list[str]
+) -> None:
+    """As on Spark 4.0, which pushes no filters: batches that have an offset of the range, and no others."""
+    rows = headers(three(tmp_path), **options)
+    assert set(opened) == files
+    assert [row["base_offset"] for row in rows] == offsets
+    assert [row["base_offset"] for row in headers(tmp_path, columns="base_offset", **options)] == offsets
+
+
+def test_snapshots_are_chosen_by_offset(tmp_path: Path) -> None:
+    directory = write_partition(tmp_path / "a-0", {0: batch(0), 9: batch(9)})
+    for offset in (3, 9, 10):
+        (directory / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
+    assert [row["snapshot_offset"] for row in entries(tmp_path, offsetFrom="4", offsetTo="9")] == [9]
+    reader = reader_of(ProducerSnapshots, tmp_path, pushFilters="true")
+    reader.pushFilters([EqualTo(("snapshot_offset",), 3)])
+    assert files_of(reader) == {"a-0/" + snapshot_name(3)}
+
+
+# ---------------------------------------------------------------------------------------------------------------- tasks
+
+
+def made(*sizes: int) -> list[FileToRead]:
+    return [FileToRead("t", 0, "/t-0", f"{index:020d}.log", index, size) for index, size in enumerate(sizes)]
+
+
+@given(st.lists(st.integers(0, 2 << 30), max_size=300), st.none() | st.integers(1, 50))
+def test_every_file_is_in_one_task(sizes: list[int], count: int | None) -> None:
+    tasks = packed(made(*sizes), [Fault("/x", "gone")], count)
+    assert sorted(file.offset for task in tasks for file in task.files) == list(range(len(sizes)))
+    assert [len(task.faults) for task in tasks] == [1] + [0] * (len(tasks) - 1)
+    assert all([file.offset for file in task.files] == sorted(file.offset for file in task.files) for task in tasks)
+    if count is not None:
+        assert len(tasks) == max(1, min(count, len(sizes)))
+
+
+def test_tasks_are_nearly_equal() -> None:
+    """Sizes by Zipf's law: a few partitions have most of the bytes."""
+    sizes = [min(int((64 << 30) / rank), 1 << 30) for rank in range(1, 4000)]
+    tasks = packed(made(*sizes), [], None)
+    loads = [sum(file.size_bytes for file in task.files) for task in tasks]
+    assert len(tasks) > 400
+    assert max(loads) <= max(1.5 * np.mean(loads), 1 << 30)
+    assert len(packed(made(*[1 << 30] * 4000), [], None)) == 2048
+    assert len(packed(made(*[100] * 640), [], None)) == 11, "opening a file counts as reading 1 MiB"
+
+
+def test_blocks_are_sent_as_they_are_read(tmp_path: Path) -> None:
+    """Memory does not grow with the segment."""
+    count = 130_000
+    write_partition(tmp_path / "a-0", {0: b"".join(batch(offset) for offset in range(count))})
+    reader = reader_of(BatchHeaders, tmp_path)
+    (task,) = reader.partitions()
+    lengths = [len(rows) for rows in reader.read(task)]
+    assert sum(lengths) == count
+    assert len(lengths) >= 2
+    assert max(lengths) <= header_rows.ROWS_MIN + (4 << 20) // 61
+
+
+# ---------------------------------------------------------------------------------------------------------------- faults
+
+
+def damaged(root: Path) -> tuple[Path, int]:
+    """The second segment of ``a-0`` has a batch of magic 9 in its middle. Returns its path and the position of that batch."""
+    path = three(root) / A0[10]
+    position = batch_positions(path)[2]
+    data = bytearray(path.read_bytes())
+    data[position + 16] = 9
+    path.write_bytes(data)
+    return path, position
+
+
+def test_a_damaged_segment_ends_the_query(tmp_path: Path) -> None:
+    path, position = damaged(tmp_path)
+    with pytest.raises(BadMagicError) as caught:
+        headers(tmp_path)
+    assert caught.value.file == str(path)
+    assert caught.value.position == position + 16
+    assert "expected 0, 1 or 2, found 9" in str(caught.value)
+
+
+def test_a_damaged_segment_is_told_where_faults_are_skipped(tmp_path: Path) -> None:
+    path, position = damaged(tmp_path)
+    rows = headers(tmp_path, mode="skip")
+    (told,) = [row for row in rows if row["error"] is not None]
+    assert told == dict.fromkeys(header_rows.SCHEMA.names) | {
+        "topic": "a",
+        "partition": 0,
+        "directory": str(tmp_path / "a-0"),
+        "segment_base_offset": 10,
+        "position_bytes": position,
+        "error": f"{path}, byte {position + 16}: magic of a batch: expected 0, 1 or 2, found 9",
+    }
+    whole = [row for row in rows if row["error"] is None]
+    assert whole == [
+        row
+        for directory in ("a-0", "a-1", "b-0")
+        for file in sorted((tmp_path / directory).glob("*.log"))
+        for row in expected_rows(file)
+    ]
+    assert len(whole) == 31 - 3
+
+
+def test_the_end_of_a_log_may_be_torn(tmp_path: Path) -> None:
+    root = three(tmp_path)
+    cut(root / A0[20], -1)
+    assert len(headers(root)) == 30
+    (told,) = [row for row in headers(root, mode="skip") if row["error"]]
+    assert told["position_bytes"] == batch_positions(root / A0[20])[-1]
+    with (root / A1[20]).open("ab") as file:
+        file.write(bytes(4096))
+    assert len(headers(root)) == 30
+    cut(root / A0[0], -1)
+    with pytest.raises(TruncatedError, match=f"{re.escape(str(root / A0[0]))}, byte"):
+        headers(root)
+
+
+@pytest.mark.parametrize("position", [1, 5, 9, 30])
+def test_a_damaged_snapshot(position: int, tmp_path: Path) -> None:
+    root = copy_of("kafka27-mixed", tmp_path)
+    path = sorted((root / "mixed-0").glob("*.snapshot"))[0]
+    others = len([row for row in entries(root) if row["snapshot_offset"] != int(path.stem) or row["topic"] != "mixed"])
+    flip(path, position)
+    with pytest.raises(FormatError) as caught:
+        entries(root)
+    assert caught.value.file == str(path)
+    assert caught.value.position is not None
+    rows = entries(root, mode="skip")
+    (told,) = [row for row in rows if row["error"]]
+    assert (told["topic"], told["snapshot_offset"], told["entry_count"], told["producer_id"]) == (
+        "mixed",
+        int(path.stem),
+        None,
+        None,
+    )
+    assert str(path) in told["error"]
+    assert len(rows) == others + 1
+
+
+def test_what_is_no_regular_file_is_told(tmp_path: Path) -> None:
+    root = three(tmp_path / "logs")
+    (root / A0[10]).rename(tmp_path / "elsewhere")
+    (root / A0[10]).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ReadFailedError, match=r"a-0/00000000000000000010\.log: is no regular file"):
+        headers(root)
+    (told,) = [row for row in headers(root, mode="skip") if row["error"]]
+    assert told["directory"] == str(root / A0[10])
+    assert told["topic"] is None
+    # Nothing is wrong with the snapshots.
+    assert entries(root) == []
+
+
+@pytest.mark.parametrize("form", ["a-7.0123456789abcdef0123456789abcdef-delete", "a-7.0123456789abcdef0123456789abcdef-future"])
+def test_directories_that_are_no_source_are_told(form: str, tmp_path: Path) -> None:
+    root = three(tmp_path)
+    write_partition(root / form, {0: batch(0)})
+    with pytest.raises(ReadFailedError, match=r"skipped; option mode=skip reads the rest"):
+        headers(root)
+    rows = headers(root, mode="skip")
+    assert [row["directory"] for row in rows if row["error"]] == [str(root / form)]
+    assert len(rows) == 32
+    assert len(headers(root, topics="b")) == 1
+
+
+def test_a_file_that_vanished_since_it_was_listed(tmp_path: Path) -> None:
+    root = three(tmp_path)
+    (root / "b-0" / snapshot_name(6)).write_bytes(EMPTY_SNAPSHOT)
+    for mode in ("fail", "skip"):
+        readers = [reader_of(source, root, topics="b", mode=mode) for source in (BatchHeaders, ProducerSnapshots)]
+        tasks = [reader.partitions() for reader in readers]
+        hidden = [path.rename(path.with_suffix(".hidden")) for path in (root / B0, root / "b-0" / snapshot_name(6))]
+        for reader, (task,) in zip(readers, tasks, strict=True):
+            if mode == "fail":
+                with pytest.raises(ReadFailedError, match="b-0"):
+                    list(reader.read(task))
+            else:
+                (row,) = [row for rows in reader.read(task) for row in rows.to_pylist()]
+                assert "b-0" in row["error"]
+        for path, name in zip(hidden, (root / B0, root / "b-0" / snapshot_name(6)), strict=True):
+            path.rename(name)
+
+
+def test_filters_on_rows_that_tell_faults(tmp_path: Path) -> None:
+    root = three(tmp_path)
+    write_partition(root / "a-7.0123456789abcdef0123456789abcdef-delete", {0: batch(0)})
+    for condition, told in ((EqualTo(("topic",), "b"), 0), (datasource.IsNull(("topic",)), 1), (datasource.IsNull(("error",)), 1)):
+        reader = reader_of(BatchHeaders, root, mode="skip", pushFilters="true")
+        reader.pushFilters([condition])
+        assert len([row for row in rows_of(reader) if row["error"]]) == told
+
+
+def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+    root = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    write_partition(root / "a-0", {0: batch(0) + marker(1, 7)[:-1], 9: b""})
+    rows = headers(root, mode="skip")
+    assert [row["directory"] for row in rows] == [f"{tmp_path}/�/a-0"] * 2
+    assert rows[1]["error"].startswith(f"{tmp_path}/�/a-0/00000000000000000000.log")
+
+
+# ---------------------------------------------------------------------------------------------------------------- nothing
+
+
+def test_a_mistyped_place_is_no_empty_answer(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        headers(tmp_path / "nowhere")
+    with pytest.raises(ReadFailedError, match="no partition was found"):
+        headers(tmp_path)
+    with pytest.raises(ReadFailedError, match="no partition was found"):
+        headers(three(tmp_path), topics="c")
+
+
+def test_nothing_is_an_answer_where_nothing_is(tmp_path: Path) -> None:
+    root = make_log_dir(tmp_path / "broker")
+    assert headers(root) == entries(root) == []
+    write_partition(root / "a-0", {0: b""})
+    (root / "b-0").mkdir()
+    assert headers(root) == headers(root, mode="skip") == []
+    reader = reader_of(BatchHeaders, three(tmp_path / "other"), pushFilters="true")
+    reader.pushFilters([EqualTo(("topic",), "c")])
+    assert rows_of(reader) == []
+    assert len(reader.partitions()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topic": "a"}, "option topic is not known: columns, topics, partitions"),
+        ({"mode": "permissive"}, "option mode: expected fail or skip, found 'permissive'"),
+        ({"columns": "topic,colour"}, "option columns: expected some of topic, .*, found 'colour'"),
+        ({"offsetFrom": "-1"}, "option offsetFrom: expected a number, 0 or more, found '-1'"),
+        ({"offsetTo": "²"}, "option offsetTo: expected a number"),
+        ({"partitions": "0,x"}, "option partitions: expected a number, 0 or more, found 'x'"),
+        ({"numPartitions": "0"}, "option numPartitions: expected 1 or more, found 0"),
+        ({"pushFilters": "1"}, "option pushFilters: expected true or false, found '1'"),
+        ({"checkCrc": "yes"}, "option checkCrc: expected true or false, found 'yes'"),
+    ],
+    ids=str,
+)
+def test_options_are_checked(options: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        headers(FIXTURES / "kafka27-mixed", **options)
+
+
+def test_a_path_is_needed() -> None:
+    with pytest.raises(UsageError, match=r"load\(PATH\)"):
+        BatchHeaders(CaseInsensitiveDict()).schema()
+    assert BatchHeaders(CaseInsensitiveDict(path="x", CHECKCRC="false")).schema() == ddl(header_rows.SCHEMA)

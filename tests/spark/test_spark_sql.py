@@ -1,0 +1,200 @@
+"""The data sources as Spark reads them, and the questions of ``scripts/spark-questions``."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from command import in_json
+from log_dirs import batch_positions, copy_of, snapshots_in, truth
+from manifests import FIXTURES, REPOSITORY, partition_fixtures
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from formats.batch_headers import BytesSegment, reference_headers
+from snaprebuild.errors import UsageError
+from snaprebuild.spark import register
+from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+MIXED = FIXTURES / "kafka27-mixed" / "logs"
+
+
+@pytest.fixture(scope="module")
+def sql(spark: SparkSession) -> SparkSession:
+    register(spark)
+    return spark
+
+
+def batches(sql: SparkSession, *paths: Path, **options: str) -> DataFrame:
+    return sql.read.format("kafka_batch_headers").options(**options).load([str(path) for path in paths])
+
+
+def in_order(table: pa.Table) -> list[dict[str, Any]]:
+    return sorted(table.to_pylist(), key=lambda row: [(value is None, str(value)) for value in row.values()])
+
+
+def test_spark_gets_what_the_readers_give(sql: SparkSession) -> None:
+    """Every column of every row of all bundled partitions, which ``test_data_sources.py`` compares with the grammar."""
+    paths = [str(each.directory) for each in partition_fixtures()]
+    for source, tasks in ((BatchHeaders, "7"), (ProducerSnapshots, "3")):
+        frame = sql.read.format(source.name()).option("numPartitions", tasks).load(paths)
+        assert frame.rdd.getNumPartitions() == int(tasks)
+        reader = source(CaseInsensitiveDict(paths=json.dumps(paths))).reader(from_arrow_schema(source.whole))
+        own = pa.Table.from_batches(rows for task in reader.partitions() for rows in reader.read(task))
+        assert in_order(frame.toArrow()) == in_order(own)
+
+
+CONDITIONS = (
+    "topic = 'mixed' AND base_offset >= 7000",
+    "topic <> 'mixed' AND partition IN (0, 3)",
+    "topic LIKE '%end' OR last_offset < 10",
+    "NOT (topic = 'plain') AND segment_base_offset > 500 AND is_control",
+    "base_offset BETWEEN 540 AND 590 AND crc_ok",
+    "topic IS NULL OR error IS NOT NULL",
+    "topic <=> 'deleted' AND coordinator_epoch IS NOT NULL AND last_offset <> 3",
+)
+
+
+@pytest.fixture
+def pushdown(sql: SparkSession) -> Iterator[None]:
+    """Spark's setting without which it refuses readers that take filters."""
+    setting = "spark.sql.python.filterPushdown.enabled"
+    before = sql.conf.get(setting)
+    sql.conf.set(setting, "true")
+    yield
+    sql.conf.set(setting, before or "false")
+
+
+def test_filters_change_no_answer(sql: SparkSession, pushdown: None) -> None:
+    """By default also not those of the next query of the same DataFrame, or of another part of the same query."""
+    columns = (
+        "topic, partition, directory, segment_base_offset, base_offset, last_offset, is_control, crc_ok, coordinator_epoch, error"
+    )
+    frame = batches(sql, MIXED, columns=columns)
+    # Of a table in memory, Spark evaluates all conditions itself.
+    whole = sql.createDataFrame(frame.toArrow())
+    for condition in CONDITIONS:
+        expected = in_order(whole.where(condition).toArrow())
+        assert in_order(frame.where(condition).toArrow()) == expected, condition
+        once = batches(sql, MIXED, columns=columns, pushFilters="true").where(condition)
+        assert in_order(once.toArrow()) == expected, condition
+    both = frame.where("topic = 'plain'").union(frame.where("topic = 'mixed'")).union(frame)
+    assert both.count() == 136 + 3301 + 4697
+
+
+def test_filters_keep_files_closed(sql: SparkSession, pushdown: None, tmp_path: Path) -> None:
+    """All segments but one are spoilt: a query that needs the others fails, and one that does not never looks at them."""
+    root = copy_of("kafka27-mixed", tmp_path)
+    good = root / "mixed-0" / "00000000000000002596.log"
+    for path in root.rglob("*.log"):
+        if path != good:
+            path.write_bytes(b"\x01" * 200)
+    frame = batches(sql, root, pushFilters="true").where("topic = 'mixed' AND base_offset >= 2596 AND base_offset < 3089")
+    assert frame.count() == len(batch_positions(good))
+    options = {"topics": "mixed", "offsetFrom": "2596", "offsetTo": "3088"}
+    assert batches(sql, root, **options).count() == len(batch_positions(good))
+    with pytest.raises(Exception, match=rf"{re.escape(str(root))}/mixed-0/00000000000000003089\.log, byte \d+: ") as caught:
+        batches(sql, root, **options | {"offsetTo": "3089"}).count()
+    assert type(caught.value).__module__.startswith("pyspark.errors")
+
+
+def test_in_plain_sql(sql: SparkSession) -> None:
+    sql.sql(f"CREATE OR REPLACE TEMPORARY VIEW plain USING kafka_batch_headers OPTIONS (path '{MIXED}', topics 'plain')")
+    ((count, schema_count),) = sql.sql("SELECT count(*), count(DISTINCT topic) FROM plain WHERE topic = 'plain'").collect()
+    assert (count, schema_count) == (136, 1)
+    assert not sql.sql("SELECT * FROM plain WHERE topic = 'mixed'").collect()
+    with pytest.raises(Exception, match="option colour is not known"):
+        batches(sql, MIXED, colour="red")
+
+
+def test_spark_before_4_is_told() -> None:
+    class Old:
+        version = "3.5.6"
+
+    with pytest.raises(UsageError, match=r"need Spark 4\.0 or newer, and this is 3\.5\.6"):
+        register(Old())  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------------------------------------------------- questions
+
+AS_OF = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC)
+AS_OF_MS = int(AS_OF.timestamp() * 1000)
+DAY_MS = 86_400_000
+
+
+@pytest.fixture(scope="module")
+def questions() -> Any:
+    spec = importlib.util.spec_from_file_location("spark_questions", REPOSITORY / "scripts" / "spark_questions.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def tables(text: str) -> list[list[dict[str, str]]]:
+    """Tables as Spark prints them."""
+    found: list[list[dict[str, str]]] = []
+    for block in re.findall(r"^(?:[|+].*\n)+", text, re.MULTILINE):
+        names, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines() if line[0] == "|"]
+        found.append([dict(zip(names, row, strict=True)) for row in rows])
+    return found
+
+
+def test_the_questions_are_answered(sql: SparkSession, questions: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    questions.ask(sql, [str(MIXED)], {"as_of_ms": AS_OF_MS, "expiration_ms": DAY_MS, "late_after_ms": 1_200_000})
+    printed = capsys.readouterr().out
+    days, hanging, forgotten = tables(printed)
+
+    producers: dict[tuple[str, str], set[int]] = defaultdict(set)
+    counts: Counter[tuple[str, str]] = Counter()
+    for path in MIXED.rglob("*.log"):
+        for header in reference_headers(BytesSegment(path.read_bytes()))[0]:
+            if header.producer_id >= 0 and not header.is_control:
+                day = datetime.datetime.fromtimestamp(header.max_timestamp / 1000, datetime.UTC).date().isoformat()
+                producers[day, path.parent.name.rpartition("-")[0]].add(header.producer_id)
+                counts[day, path.parent.name.rpartition("-")[0]] += 1
+    assert {(row["day"], row["topic"]): (int(row["producers"]), int(row["batches"])) for row in days} == {
+        key: (len(ids), counts[key]) for key, ids in producers.items()
+    }
+
+    run = in_json("transactions", MIXED, "--as-of", AS_OF.isoformat())
+    late = {
+        (partition["topic_partition"], each["producer_id"], each["first_offset"])
+        for partition in run.document["partitions"]
+        for each in partition["open"]
+        if each["is_late"]
+    }
+    assert {(f"{row['topic']}-{row['partition']}", int(row["producer_id"]), int(row["first_offset"])) for row in hanging} == late
+    assert len(late) == 4
+
+    # What Kafka's own classes know at each boundary, beside what the broker's snapshots say.
+    expected = {}
+    for partition in ("deleted-0", "logappend-0", "mixed-0", "plain-0"):
+        present = snapshots_in(MIXED / partition)
+        for boundary, known in truth("kafka27-mixed", partition).items():
+            alive = {each.producer_id for each in known if each.timestamp > AS_OF_MS - DAY_MS}
+            lost = alive - {each.producer_id for each in present.get(boundary, ())}
+            if lost:
+                expected[partition, boundary] = (len(alive), len(lost))
+    told = {(f"{row['topic']}-{row['partition']}", int(row["boundary"])): row for row in forgotten}
+    assert {key: (int(row["producers"]), int(row["forgotten"])) for key, row in told.items()} == expected
+    assert len(expected) > 10
+    assert {row["snapshot"] for row in forgotten} == {"missing"}
+
+    page, readme = ((REPOSITORY / name).read_text() for name in ("docs/spark-sql.md", "README.md"))
+    assert printed.strip() in page, "docs/spark-sql.md shows what scripts/spark-questions prints"
+    assert printed.split("\n\n")[1].strip() in readme, "README.md shows the second question and its answer"
