@@ -238,15 +238,17 @@ def compose(first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
     if len(both) == len(then):
         columns = {name: _overwritten(getattr(first, name), place, getattr(a, name), composed[name]) for name in COLUMNS}
         return SegmentEffect(**columns, closes=closes)
+    new = np.flatnonzero(is_new)
     place += np.cumsum(is_new) - is_new
-    is_first = np.ones(len(first) + len(then) - len(both), dtype=bool)
-    is_first[place[is_new]] = False
+    at_both, at_new = place[both], place[new]
+    is_first = np.ones(len(first) + len(new), dtype=bool)
+    is_first[at_new] = False
     row = np.cumsum(is_first) - 1  # of a new producer any: it is written over
     columns = {}
     for name in COLUMNS:
         column = getattr(first, name).take(row, mode="clip")
-        column[place] = getattr(then, name)
-        column[place[both]] = composed[name]
+        column[at_both] = composed[name]
+        column[at_new] = getattr(then, name)[new]
         columns[name] = column
     return SegmentEffect(**columns, closes=closes)
 
