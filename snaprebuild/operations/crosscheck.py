@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from snaprebuild.operations.source import PartitionSource
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, Knowledge, SnapshotStatus, compare
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.transactions import OpenTransactions
+from snaprebuild.replay.transactions import aborted_in
 from snaprebuild.replay.window import same_when_loaded
 
 __all__ = ["CrossCheck", "ListedDifferences", "segment_findings"]
@@ -60,7 +60,6 @@ class CrossCheck:
 
     source: PartitionSource
     clock: Clock
-    _open: OpenTransactions = field(default_factory=OpenTransactions)
     _index_tells_nothing: bool = False
 
     def snapshot(self, state: BoundaryState) -> Comparison | None:
@@ -113,10 +112,10 @@ class CrossCheck:
         """The ``.txnindex`` of the segment that ends here beside the transactions that the replay saw aborted; a finding if they differ."""
         if state.closes is None or not state.is_complete or self._index_tells_nothing or self.source.is_compacted:
             return None
-        if state.judgement.snapshot_class is SnapshotClass.UNSOUND:
+        if state.has_doubts:
             self._index_tells_nothing = True
             return None
-        expected = self._open.aborted_in(state.closes.without_orphans(), state.effect)
+        expected = aborted_in(state.closes.without_orphans(), state.prefix.open_first_offset)
         directory = self.source.directory
         path = directory.file_path(transaction_index_file_name(state.segment.base_offset))
         if not expected and not directory.store.is_local and not directory.has_transaction_index(state.segment.base_offset):

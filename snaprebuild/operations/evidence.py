@@ -14,7 +14,8 @@ from formats.producer_snapshot import ENTRY_DTYPE, HEADER_BYTES, read_entries
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.replay.classes import ReplayRecord
 from snaprebuild.replay.difference import Knowledge, compare, impossible_entries
-from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, effect_of_entries, entries_of
+from snaprebuild.replay.running_effect import RunningEffect
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, effect_of_entries, entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import same_when_loaded, settle, witness_fault
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
@@ -94,11 +95,11 @@ def in_order(held: Held) -> Iterator[tuple[int, SegmentSummary]]:
             yield index, summary
 
 
-def prefixes_of(held: Held) -> Iterator[tuple[int, SegmentSummary, SegmentEffect]]:
-    """The same, each with the effect of everything held up to its end."""
-    prefix = IDENTITY
+def prefixes_of(held: Held, base: SegmentEffect = IDENTITY) -> Iterator[tuple[int, SegmentSummary, RunningEffect]]:
+    """The same, each with the effect of ``base`` and everything held up to its end."""
+    prefix = RunningEffect(base)
     for index, summary in in_order(held):
-        prefix = compose(prefix, summary.effect).without_closes()
+        prefix = prefix.then(summary.effect)
         yield index, summary, prefix
 
 
@@ -122,9 +123,8 @@ def trusted_base(directory: PartitionDir, held: Held, clock: Clock) -> tuple[Seg
     if entries is None or not len(entries):
         return None, f"the snapshot at the first offset {first} is empty or unreadable and adds nothing"
     base = effect_of_entries(entries)
-    prefix, confirmed = base, 0
-    for index, summary, plain in prefixes_of(held):
-        prefix = compose(prefix, summary.effect).without_closes()
+    confirmed = 0
+    for (index, summary, plain), (_, _, prefix) in zip(prefixes_of(held), prefixes_of(held, base), strict=True):
         if prefix.failure_offset != plain.failure_offset:
             return None, f"from the snapshot at the first offset {first} no broker could go on at {prefix.failure_offset}: not used"
         is_whole = summary.tail.kind is TailKind.CLEAN or index == len(segments) - 1
@@ -134,7 +134,7 @@ def trusted_base(directory: PartitionDir, held: Held, clock: Clock) -> tuple[Seg
         listed = None if offset is None or offset == first else _readable_snapshot(directory, offset)
         if listed is None:
             continue
-        common = _common_if_equal(entries_of(prefix), listed, clock)
+        common = _common_if_equal(entries_of(prefix.total()), listed, clock)
         if common is None:
             return None, f"the snapshot at the first offset {first} does not lead to the one at {offset}: not used"
         confirmed += common
@@ -177,7 +177,7 @@ class WindowProof:
             offset, _ = boundary_after(directory.segments, index, summary)
             if offset is None or offset < first_wanted:
                 continue
-            settled = settle(prefix, self.total, self.witness, as_of_ms=clock.as_of_ms, expiration_ms=clock.expiration_ms)
+            settled = settle(prefix.total(), self.total, self.witness, as_of_ms=clock.as_of_ms, expiration_ms=clock.expiration_ms)
             if settled.gap_count:
                 gap = settled.gaps[0]
                 return f"producer {gap.producer_id}: {gap.reason} ({gap.name})"
@@ -193,9 +193,10 @@ def prove_window(directory: PartitionDir, held: Held, witness_offset: int | None
         witness_offset: of the snapshot that ends the window, or None where there is none.
         clock: for expiry.
     """
-    total = IDENTITY
-    for _, _, prefix in prefixes_of(held):
-        total = prefix
+    prefix = RunningEffect()
+    for _, summary in in_order(held):
+        prefix = prefix.then(summary.effect)
+    total = prefix.total()
     witness, fault = IDENTITY, _damage_in(directory, held)
     if fault is None:
         witness, fault = _witness_of(directory, held, total, witness_offset, clock)
@@ -260,7 +261,7 @@ def _contradiction_inside(directory: PartitionDir, held: Held, clock: Clock) -> 
         entries = _readable_snapshot(directory, offset) if offset in surviving else None
         if offset is None or entries is None:
             continue  # one that does not parse is deleted by a broker, which goes back to an older one: nothing comes from it
-        comparison = compare(prefix, entries, offset, knowledge)
+        comparison = compare(prefix.total(), entries, offset, knowledge)
         if comparison.proven_wrong:
             return f"the snapshot at {offset} is wrong ({comparison.reason}), and the one behind the window may come from it"
     return None

@@ -29,6 +29,7 @@ from snaprebuild.replay.broker_answer import (
 from snaprebuild.replay.classes import Judgement
 from snaprebuild.replay.producer_state import is_expired
 from snaprebuild.replay.producer_trace import BatchKind, ProducerTrace, TracedBatch
+from snaprebuild.replay.segment_effect import entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 
 __all__ = ["Answered", "ExplainResult", "Explanation", "Question", "SnapshotView", "explain"]
@@ -203,7 +204,9 @@ class _ExplainWork(PartitionWork):
         at = question.at
         stop = len(self._bases) if at is None else bisect_left(self._bases, at)
         self._replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, stop, 0)
-        self._states: dict[int, tuple[Judgement, ProducerEntry | None]] = {}
+        self._entries: dict[int, ProducerEntry | None] = {}
+        self._state: BoundaryState | None = None
+        self._last: BoundaryState | None = None
         self._pieces: list[tuple[int | None, np.ndarray]] = []
         self._log_end = 0
         self._snapshots = {offset for offset, _ in directory.snapshots if at is None or offset <= at}
@@ -225,12 +228,12 @@ class _ExplainWork(PartitionWork):
         self._pieces.append((boundary, summary.traced))
         self._log_end = max(summary.next_offset, summary.base_offset)
         for state in self._replay.take(index, summary):
-            self._state(state)
+            self._take_state(state)
         return self._replay.damage is None
 
     def finish(self) -> None:
         for state in self._replay.finish():
-            self._state(state)
+            self._take_state(state)
         explanation, damage = self._explanation, self._replay.damage
         path = explanation.source.directory.path
         if damage is not None:
@@ -238,28 +241,30 @@ class _ExplainWork(PartitionWork):
             explanation.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset))
         self._compare_snapshots()
         explanation.is_known = bool(explanation.snapshot_counts.keys() - {"unreadable"})
-        at = max(self._states, default=None) if self._question.at is None else self._question.at
-        if at in self._states:
-            self._explain(at)
+        if self._state is not None:
+            self._explain(self._state)
             explanation.is_known |= explanation.entry is not None
             return
-        explanation.is_known |= any(entry is not None for _, entry in self._states.values())
-        if at is not None and damage is None:
+        explanation.is_known |= self._last is not None and self._entry_in(self._last) is not None
+        if self._question.at is not None and damage is None:
             explanation.outside = (
                 f"the log on disk begins at {self._bases[0]} and ends at {self._log_end}" if self._bases else "the log is empty"
             )
 
-    def _state(self, state: BoundaryState) -> None:
-        wanted = self._question.producer_id
-        row = int(np.searchsorted(state.entries["producer_id"], wanted))
-        entry = None
-        if row < len(state.entries) and state.entries["producer_id"][row] == wanted:
-            entry = ProducerEntry(*state.entries[row].tolist())
-        self._states[state.offset] = (state.judgement, entry)
+    def _take_state(self, state: BoundaryState) -> None:
+        if state.offset in self._snapshots:
+            self._entries[state.offset] = self._entry_in(state)
+        self._last = state
+        if self._question.at in (None, state.offset):
+            self._state = state
 
-    def _explain(self, at: int) -> None:
+    def _entry_in(self, state: BoundaryState) -> ProducerEntry | None:
+        found = entries_of(state.prefix.of_producer(self._question.producer_id)).tolist()
+        return ProducerEntry(*found[0]) if found else None
+
+    def _explain(self, state: BoundaryState) -> None:
         explanation, question = self._explanation, self._question
-        judgement, entry = self._states[at]
+        at, judgement, entry = state.offset, state.judgement, self._entry_in(state)
         trace = ProducerTrace.begun_with(self._base_entry())
         for offset, rows in self._pieces:
             trace.take(rows, question.producer_id)
@@ -315,9 +320,9 @@ class _ExplainWork(PartitionWork):
         # Of two entries of one producer a broker takes the last.
         rows = np.flatnonzero(entries["producer_id"] == self._question.producer_id)
         found = ProducerEntry(*entries[rows[-1]].tolist()) if len(rows) else None
-        if offset not in self._states:
+        if offset not in self._entries:
             return None if found is None else SnapshotView(offset, "not_compared")
-        expected = self._states[offset][1]
+        expected = self._entries[offset]
         if found == expected:
             return None if found is None else SnapshotView(offset, "equal")
         clock = self._clock

@@ -320,7 +320,7 @@ class _RebuildWork(BoundaryWork):
         if wanted is not None:
             if len(self._pending) >= PENDING_MAX:
                 self._collect()
-            self._pending.append(self._writers.submit(self._write_or_tell, wanted, state, comparison))
+            self._pending.append(self._writers.submit(self._write_or_tell, self._rebuilt(wanted, state, comparison)))
 
     def _collect(self) -> None:
         """Takes the oldest file that is being written; an error of it is raised here."""
@@ -329,9 +329,9 @@ class _RebuildWork(BoundaryWork):
             self._listed.add(self._place, result.offset, result.comparison)
         self._result.boundaries.append(result)
 
-    def _write_or_tell(self, wanted: BoundaryPlan, state: BoundaryState, comparison: Comparison | None) -> BoundaryResult:
+    def _write_or_tell(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
         """A file that cannot be written or read is that file's misfortune; a refusal concerns them all."""
-        rebuilt, offset = self._rebuilt(wanted, state, comparison), wanted.offset
+        offset = rebuilt.wanted.offset
         try:
             impossible = impossible_entries(rebuilt.entries, offset)
             if impossible is not None:

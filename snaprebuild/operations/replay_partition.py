@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -27,8 +28,9 @@ from snaprebuild.operations.evidence import (
     read_snapshot_file,
     trusted_base,
 )
-from snaprebuild.replay.classes import Damage, Judgement, ReplayRecord, SnapshotClass
-from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, TransactionCloses, compose, entries_of
+from snaprebuild.replay.classes import Damage, Judgement, ReplayRecord, SnapshotClass, Standing
+from snaprebuild.replay.running_effect import RunningEffect
+from snaprebuild.replay.segment_effect import IDENTITY, NO_CLOSES, SegmentEffect, TransactionCloses, entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import WindowState, expired_mask, settle
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
@@ -53,38 +55,58 @@ class ReplayFrom(StrEnum):
     """At the first segment on disk with empty state, whatever checkpoints or snapshots say."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class BoundaryState:
     """The producer state at one boundary, or at an offset inside a segment that was asked for.
+
+    What costs time and memory with the producers of the whole log (``effect``, ``entries``, ``judgement``) is made when it is first asked
+    for, whenever that is: what comes later in the replay changes nothing here.
 
     Attributes:
         offset: the boundary or cut.
         is_log_end: it is the log end offset.
-        entries: of ``ENTRY_DTYPE``, sorted by producer id, nothing filtered.
-        judgement: class and reasons.
-        effect: the prefix from the first replayed segment (on a trusted base where there is one), without closes.
-        replayed_from: base offset of that segment: ``effect`` knows nothing of what lies below, unless ``is_complete``.
+        prefix: from the first replayed segment (on a trusted base where there is one).
+        replayed_from: base offset of that segment: ``prefix`` knows nothing of what lies below, unless ``is_complete``.
         is_complete: nothing before the replay is unknown: it began at offset 0 or on a trusted snapshot.
+        has_doubts: damage or gaps that were read make it UNSOUND, whatever the state is. Nothing else does, where replay began at the
+            first segment.
         segment: the segment or piece that ends here.
         closes: what the markers of this segment closed, as far as its ``.txnindex`` depends on it: without most commits, and with markers
             that closed nothing, unless it began before the replay. None where the replay cannot tell (it began inside the log), or at a
             cut.
+        make_entries: gives ``entries``; ``make_judgement`` likewise.
     """
 
     offset: int
     is_log_end: bool
-    entries: np.ndarray
-    judgement: Judgement
-    effect: SegmentEffect
+    prefix: RunningEffect
     replayed_from: int
     is_complete: bool
+    has_doubts: bool
     segment: SegmentSummary
     closes: TransactionCloses | None
+    make_entries: Callable[[], np.ndarray]
+    make_judgement: Callable[[], Judgement]
 
     @property
     def is_cut(self) -> bool:
         """It lies inside a segment: no snapshot is due here."""
         return self.segment.cut_offset is not None
+
+    @property
+    def effect(self) -> SegmentEffect:
+        """``prefix`` as one effect."""
+        return self.prefix.total()
+
+    @cached_property
+    def entries(self) -> np.ndarray:
+        """Of ``ENTRY_DTYPE``, sorted by producer id, nothing filtered."""
+        return self.make_entries()
+
+    @cached_property
+    def judgement(self) -> Judgement:
+        """Class and reasons."""
+        return self.make_judgement()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +122,7 @@ class ReplayPoint:
     offset: int
     first_offset: int
     behind: tuple[int, FileIdentity]
-    _prefix: SegmentEffect
+    _prefix: RunningEffect
     _base: SegmentEffect | None
     _record: ReplayRecord
 
@@ -148,7 +170,8 @@ class PartitionReplay:
     start_index: int = 0
     start_reason: str = ""
     _record: ReplayRecord = field(default_factory=ReplayRecord)
-    _prefix: SegmentEffect = IDENTITY
+    _prefix: RunningEffect = field(default_factory=RunningEffect)
+    _closes: TransactionCloses = NO_CLOSES
     _held: dict[int, list[SegmentSummary]] = field(default_factory=dict)
     _holds: bool = False
     _base: SegmentEffect | None = None
@@ -221,7 +244,7 @@ class PartitionReplay:
             return None
         behind = segments[index - 1]
         identity = (behind.base_offset, behind.log.identity)
-        return ReplayPoint(state.offset, state.replayed_from, identity, self._prefix, self._base, deepcopy(self._record))
+        return ReplayPoint(state.offset, state.replayed_from, identity, state.prefix, self._base, deepcopy(self._record))
 
     @property
     def trusted_base(self) -> np.ndarray | None:
@@ -263,7 +286,7 @@ class PartitionReplay:
                 if self._base is None:
                     self._record.notes.append(reason)
                 else:
-                    self._prefix = self._base
+                    self._prefix = RunningEffect(self._base)
             self._holds = False
             for index, summary in in_order(self._held):
                 yield from self._advance(index, summary)
@@ -273,31 +296,32 @@ class PartitionReplay:
             yield from self._window_boundaries()
 
     def _advance(self, index: int, summary: SegmentSummary) -> Iterator[BoundaryState]:
-        """The plain replay: compose, judge, hand out."""
+        """The plain replay: add, look for failures, hand out."""
         if self.damage is not None:
             return
         self._take_facts(index, summary)
-        # The closes of a segment are carried along from piece to piece, and no further.
-        carried = compose(self._prefix, summary.effect)
-        prefix = carried.without_closes()
-        self._prefix = prefix if summary.cut_offset is None else carried
+        closes = self._closes.followed_by(self._prefix.resolved(summary.effect.closes))
+        # They are carried along from piece to piece of a segment, and no further.
+        self._closes = NO_CLOSES if summary.cut_offset is None else closes
+        self._prefix = prefix = self._prefix.then(summary.effect)
         if self._has_failed():
             return
         offset, is_log_end = boundary_after(self._segments, index, summary)
         if offset is None:
             return
         first = self._segments[0].base_offset if self.resumed is None else self.resumed.first_offset
-        judgement = self._record.judge(prefix, starts_at_zero=first == 0, has_trusted_base=self._base is not None)
+        standing, has_base = self._record.standing(), self._base is not None
         yield BoundaryState(
             offset=offset,
             is_log_end=is_log_end,
-            entries=entries_of(prefix),
-            judgement=judgement,
-            effect=prefix,
+            prefix=prefix,
             replayed_from=first,
-            is_complete=self._base is not None or first == 0,
+            is_complete=has_base or first == 0,
+            has_doubts=bool(standing.doubts),
             segment=summary,
-            closes=carried.closes if summary.cut_offset is None else None,
+            closes=closes if summary.cut_offset is None else None,
+            make_entries=lambda: entries_of(prefix.total()),
+            make_judgement=lambda: standing.judge(prefix, starts_at_zero=first == 0, has_trusted_base=has_base),
         )
 
     def _take_facts(self, index: int, summary: SegmentSummary) -> None:
@@ -335,14 +359,31 @@ class PartitionReplay:
             offset, is_log_end = boundary_after(self._segments, index, summary)
             if offset is None:
                 continue
-            settled = settle(
-                prefix, proof.total, proof.witness, as_of_ms=self.clock.as_of_ms, expiration_ms=self.clock.expiration_ms
-            )
-            judgement = self._judge_window(prefix, settled, proof.fault)
-            start = self._segments[self.start_index].base_offset
-            yield BoundaryState(offset, is_log_end, settled.entries, judgement, prefix, start, False, summary, None)
+            yield self._in_window(offset, is_log_end, summary, prefix, proof)
 
-    def _judge_window(self, prefix: SegmentEffect, settled: WindowState, fault: str | None) -> Judgement:
+    def _in_window(
+        self, offset: int, is_log_end: bool, summary: SegmentSummary, prefix: RunningEffect, proof: WindowProof
+    ) -> BoundaryState:
+        standing, as_of_ms, expiration_ms = self._record.standing(), self.clock.as_of_ms, self.clock.expiration_ms
+
+        @cache
+        def settled() -> WindowState:
+            return settle(prefix.total(), proof.total, proof.witness, as_of_ms=as_of_ms, expiration_ms=expiration_ms)
+
+        return BoundaryState(
+            offset=offset,
+            is_log_end=is_log_end,
+            prefix=prefix,
+            replayed_from=self._segments[self.start_index].base_offset,
+            is_complete=False,
+            has_doubts=bool(standing.doubts),
+            segment=summary,
+            closes=None,
+            make_entries=lambda: settled().entries,
+            make_judgement=lambda: self._judge_window(prefix, settled(), proof.fault, standing),
+        )
+
+    def _judge_window(self, prefix: RunningEffect, settled: WindowState, fault: str | None, standing: Standing) -> Judgement:
         if any(gap.name not in ("G4", "G5") for gap in settled.gaps):
             klass = SnapshotClass.UNSOUND
         elif fault is not None or settled.gaps:
@@ -356,12 +397,12 @@ class PartitionReplay:
         reasons += [f"producer {gap.producer_id}: {gap.reason} ({gap.name})" for gap in settled.gaps[:GAPS_NAMED_MAX]]
         if settled.gap_count > GAPS_NAMED_MAX:
             reasons.append(f"and {settled.gap_count - GAPS_NAMED_MAX} more")
-        judged = self._record.judge(prefix, starts_at_zero=True, has_trusted_base=False)
+        judged = standing.judge(prefix, starts_at_zero=True, has_trusted_base=False)
         if not judged.snapshot_class.may_go_in_place:
             klass = SnapshotClass.UNSOUND if SnapshotClass.UNSOUND in (klass, judged.snapshot_class) else SnapshotClass.UNPROVEN
             reasons = [*judged.reasons, *(reasons if fault is not None or settled.gaps else ())]
         else:
-            reasons += self._record.notes
+            reasons += standing.notes
         return Judgement(klass, tuple(reasons))
 
     def _below_window(self) -> Iterator[BoundaryState]:
@@ -371,5 +412,15 @@ class PartitionReplay:
         for index in range(1, min(self.start_index, len(self._segments) - 1) + 1):
             offset = self._segments[index].base_offset
             unread = self._segments[index - 1]
-            empty = SegmentSummary.unread(unread.base_offset, unread.size_bytes)
-            yield BoundaryState(offset, False, entries_of(IDENTITY), judgement, IDENTITY, offset, False, empty, None)
+            yield BoundaryState(
+                offset=offset,
+                is_log_end=False,
+                prefix=RunningEffect(),
+                replayed_from=offset,
+                is_complete=False,
+                has_doubts=False,
+                segment=SegmentSummary.unread(unread.base_offset, unread.size_bytes),
+                closes=None,
+                make_entries=lambda: entries_of(IDENTITY),
+                make_judgement=lambda: judgement,
+            )

@@ -192,7 +192,7 @@ class _VerifyWork(PartitionWork):
         if differs is not None:
             self._verdict.findings.append(differs)
         told = self._told_unsound or any(finding.severity is Severity.DAMAGED for finding in self._verdict.findings)
-        if state.judgement.snapshot_class is SnapshotClass.UNSOUND and not told and not state.is_cut:
+        if state.has_doubts and not told and not state.is_cut:
             self._told_unsound = True
             message = f"from here on the log proves nothing: {state.judgement.reasons[0]}"
             self._verdict.findings.append(

@@ -11,7 +11,8 @@ import numpy as np
 from formats.batch_headers import HeaderBlock, HeaderReader, SegmentBytes
 from snaprebuild.replay.block_effect import EFFECT_COLUMNS, effect_of_block
 from snaprebuild.replay.producer_trace import ROW_DTYPE, batches_of_producer, deciding
-from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose
+from snaprebuild.replay.running_effect import Levels, joined, stacked
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
 from snaprebuild.replay.segment_facts import FACT_COLUMNS, NO_FACTS, SegmentFacts
 from snaprebuild.replay.segment_statistics import STATISTICS_COLUMNS, SegmentStatistics, StatisticsOfBlocks
 from snaprebuild.replay.transactions import needed_closes
@@ -128,22 +129,18 @@ class CollectedContents:
 
 
 class _Effects:
-    """Composes the effects of blocks in order, like with like in size, so that many producers are not copied for each block."""
+    """Composes the effects of blocks in order."""
 
     def __init__(self) -> None:
-        self._stack: list[SegmentEffect] = []
+        self._levels: Levels = ()
         self.commits_left_out = 0
 
     def take(self, effect: SegmentEffect) -> None:
-        while self._stack and len(self._stack[-1]) <= 2 * len(effect):
-            effect = compose(self._stack.pop(), effect)
-        self._stack.append(self._with_needed_closes(effect))
+        *before, last = stacked(self._levels, effect)
+        self._levels = (*before, self._with_needed_closes(last))
 
     def total(self) -> SegmentEffect:
-        total = IDENTITY
-        while self._stack:
-            total = compose(self._stack.pop(), total)
-        return self._with_needed_closes(total)
+        return self._with_needed_closes(joined(self._levels))
 
     def _with_needed_closes(self, effect: SegmentEffect) -> SegmentEffect:
         needed = needed_closes(effect.closes)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from formats.batch_headers import TailKind
-from snaprebuild.replay.segment_effect import SegmentEffect
+from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_summary import SegmentSummary
 
-__all__ = ["Damage", "Judgement", "ReplayRecord", "SnapshotClass"]
+__all__ = ["Damage", "Judgement", "ReplayRecord", "SnapshotClass", "Standing"]
 
 REASONS_LISTED_MAX = 10
 """Doubts that a judgement names. A compacted log of 10,000 segments has one in each, and as many judgements."""
@@ -62,6 +62,36 @@ class Damage:
 
     offset: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a replay has shown up to one boundary, beside the state there.
+
+    Attributes:
+        doubts: reasons for UNSOUND, at most ``REASONS_LISTED_MAX`` and one that counts the rest.
+        notes: what a reader should know and changes no class.
+    """
+
+    doubts: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def judge(self, state: RunningEffect, *, starts_at_zero: bool, has_trusted_base: bool) -> Judgement:
+        """The class of ``state``, replayed from the first segment on disk or a trusted snapshot. Without doubts it is composed."""
+        if self.doubts:
+            return Judgement(SnapshotClass.UNSOUND, (*self.doubts, *self.notes))
+        total = state.total()
+        if total.epoch_decreased.any():
+            producer = int(total.producer_id[total.epoch_decreased][0])
+            reason = f"the epoch of producer {producer} went down: Kafka's two replay paths may differ there"
+            return Judgement(SnapshotClass.UNPROVEN, (reason, *self.notes))
+        if starts_at_zero:
+            return Judgement(SnapshotClass.EXACT, ("every batch from offset 0 was replayed", *self.notes))
+        if has_trusted_base:
+            reason = "every retained batch was replayed on the snapshot at the first offset, which all later snapshots confirm"
+            return Judgement(SnapshotClass.EXACT, (reason, *self.notes))
+        reason = "every retained batch was replayed; what was deleted before them is not known"
+        return Judgement(SnapshotClass.EXACT_FROM_LOG_START, (reason, *self.notes))
 
 
 @dataclass(slots=True)
@@ -149,25 +179,9 @@ class ReplayRecord:
         # Elsewhere even a torn end means that batches behind it are gone.
         self.damage = self.damage or Damage(summary.next_offset, str(tail.error))
 
-    def _listed_doubts(self) -> list[str]:
+    def standing(self) -> Standing:
+        """At the end of what was taken."""
         doubts = self.doubts if self.doubt_at_cut is None else [*self.doubts, self.doubt_at_cut]
         more = len(doubts) - REASONS_LISTED_MAX
-        return [*doubts[:REASONS_LISTED_MAX], *([f"and {more} more"] if more > 0 else [])]
-
-    def judge(self, state: SegmentEffect, *, starts_at_zero: bool, has_trusted_base: bool) -> Judgement:
-        """The class of the state at the end of what was taken, replayed from the first segment on disk or a trusted snapshot."""
-        doubts = self._listed_doubts()
-        if doubts:
-            return Judgement(SnapshotClass.UNSOUND, (*doubts, *self.notes))
-        reasons = list(self.notes)
-        if state.epoch_decreased.any():
-            producers = state.producer_id[state.epoch_decreased]
-            reasons.insert(0, f"the epoch of producer {int(producers[0])} went down: Kafka's two replay paths may differ there")
-            return Judgement(SnapshotClass.UNPROVEN, tuple(reasons))
-        if starts_at_zero:
-            return Judgement(SnapshotClass.EXACT, ("every batch from offset 0 was replayed", *reasons))
-        if has_trusted_base:
-            reason = "every retained batch was replayed on the snapshot at the first offset, which all later snapshots confirm"
-            return Judgement(SnapshotClass.EXACT, (reason, *reasons))
-        reason = "every retained batch was replayed; what was deleted before them is not known"
-        return Judgement(SnapshotClass.EXACT_FROM_LOG_START, (reason, *reasons))
+        listed = [*doubts[:REASONS_LISTED_MAX], *([f"and {more} more"] if more > 0 else [])]
+        return Standing(tuple(listed), tuple(self.notes))

@@ -26,7 +26,6 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from formats.producer_snapshot import ENTRY_DTYPE
-from snaprebuild.replay.producer_ids import merged_ids
 
 __all__ = [
     "CLEAR",
@@ -86,6 +85,11 @@ class TransactionCloses:
     def chosen(self, which: np.ndarray) -> TransactionCloses:
         """The rows that ``which`` (mask or indices) selects."""
         return TransactionCloses(*(getattr(self, column.name)[which] for column in fields(self)))
+
+    def followed_by(self, later: TransactionCloses) -> TransactionCloses:
+        """These and ``later`` ones behind them."""
+        pairs = ((getattr(self, column.name), getattr(later, column.name)) for column in fields(self))
+        return TransactionCloses(*(np.concatenate(pair) for pair in pairs)) if len(later) else self
 
     def without_orphans(self) -> TransactionCloses:
         """Those that closed something, given that nothing was open before."""
@@ -212,17 +216,57 @@ def identity_rows(producer_id: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def compose(first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
-    """The effect of ``first`` followed by ``then``. Associative, with ``IDENTITY`` as its unit."""
+    """The effect of ``first`` followed by ``then``. Associative, with ``IDENTITY`` as its unit.
+
+    Only the producers that both touch are worked on. The rest is copied, and shared with ``first`` where a column stays as it is: columns
+    of effects are never written to.
+    """
     if not len(first) and not len(first.closes):
         return then
     if not len(then) and not len(then.closes):
         return first
-    producer_id = merged_ids(first.producer_id, then.producer_id)
-    a = aligned(first, producer_id)
-    b = aligned(then, producer_id)
+    closes = _composed_closes(first, then)
+    if not len(first) or not len(then):
+        return (first if len(first) else then).with_closes(closes)
+    place = np.searchsorted(first.producer_id, then.producer_id)
+    is_new = first.producer_id[np.minimum(place, len(first) - 1)] != then.producer_id
+    both = np.flatnonzero(~is_new)
+    if len(both) == len(first) == len(then):
+        return SegmentEffect(**_composed_rows(first, then), closes=closes)
+    a, b = first.chosen(place[both]), then.chosen(both)
+    composed = _composed_rows(a, b)
+    if len(both) == len(then):
+        columns = {name: _overwritten(getattr(first, name), place, getattr(a, name), composed[name]) for name in COLUMNS}
+        return SegmentEffect(**columns, closes=closes)
+    new = np.flatnonzero(is_new)
+    place += np.cumsum(is_new) - is_new
+    at_both, at_new = place[both], place[new]
+    is_first = np.ones(len(first) + len(new), dtype=bool)
+    is_first[at_new] = False
+    row = np.cumsum(is_first) - 1  # of a new producer any: it is written over
+    columns = {}
+    for name in COLUMNS:
+        column = getattr(first, name).take(row, mode="clip")
+        column[at_both] = composed[name]
+        column[at_new] = getattr(then, name)[new]
+        columns[name] = column
+    return SegmentEffect(**columns, closes=closes)
+
+
+def _overwritten(column: np.ndarray, rows: np.ndarray, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """The column with ``new`` in place of ``old`` in these rows; itself where that changes nothing."""
+    if (old == new).all():
+        return column
+    column = column.copy()
+    column[rows] = new
+    return column
+
+
+def _composed_rows(a: SegmentEffect, b: SegmentEffect) -> dict[str, np.ndarray]:
+    """The columns of ``a`` followed by ``b``, which have the same producers."""
     assigned, marked = b.assigned, b.marked
     columns: dict[str, np.ndarray] = {
-        "producer_id": producer_id,
+        "producer_id": a.producer_id,
         "assigned": a.assigned | assigned,
         "epoch": np.where(assigned, b.epoch, a.epoch),
         "timestamp": np.where(assigned, b.timestamp, a.timestamp),
@@ -232,7 +276,7 @@ def compose(first: SegmentEffect, then: SegmentEffect) -> SegmentEffect:
     columns |= _composed_batch(a, b)
     columns |= _composed_transaction(a, b)
     columns |= _composed_evidence(a, b)
-    return SegmentEffect(**columns, closes=_composed_closes(first, then))
+    return columns
 
 
 def aligned(effect: SegmentEffect, producer_id: np.ndarray) -> SegmentEffect:
@@ -298,13 +342,7 @@ def _composed_evidence(a: SegmentEffect, b: SegmentEffect) -> dict[str, np.ndarr
 
 def _composed_closes(first: SegmentEffect, then: SegmentEffect) -> TransactionCloses:
     """The first marker of a producer in ``then`` closes what was open after ``first``, where that is known."""
-    closes = then.closes
-    if not len(closes):
-        return first.closes
-    if len(first):
-        closes = resolve_closes(first, closes)
-    pairs = ((getattr(first.closes, column.name), getattr(closes, column.name)) for column in fields(TransactionCloses))
-    return TransactionCloses(*(np.concatenate(pair) for pair in pairs))
+    return first.closes.followed_by(resolve_closes(first, then.closes))
 
 
 def resolve_closes(before: SegmentEffect, closes: TransactionCloses) -> TransactionCloses:

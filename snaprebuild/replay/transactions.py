@@ -8,18 +8,17 @@ Source: ``LogSegment.updateProducerState``, ``LogSegment.updateTxnIndex``, ``Pro
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from formats.transaction_index import AbortedTransaction
-from snaprebuild.replay.segment_effect import NONE, SegmentEffect, TransactionCloses
+from snaprebuild.replay.segment_effect import TransactionCloses
 
-__all__ = ["OpenTransactions", "needed_closes"]
+__all__ = ["aborted_in", "needed_closes"]
 
 
 def needed_closes(closes: TransactionCloses) -> TransactionCloses:
-    """Those of a run of batches that ``OpenTransactions`` has to know: at most one for each producer, and two for each aborted one.
+    """Those of a run of batches that ``aborted_in`` has to know: at most one for each producer, and two for each aborted one.
 
     What came in open stays, because where it began is not known here. An aborted one is listed in the index, together with the least first
     offset of those that were still open: of the ones that are closed behind it, the one that began first is enough.
@@ -37,46 +36,36 @@ def needed_closes(closes: TransactionCloses) -> TransactionCloses:
     return closes if needed.all() else closes.chosen(needed)
 
 
-@dataclass(slots=True)
-class OpenTransactions:
-    """Which transactions are open while segments are gone through in order, to tell the last stable offset at each abort.
+def aborted_in(completed: TransactionCloses, open_first_offset: np.ndarray) -> list[AbortedTransaction]:
+    """The entries of a segment's ``.txnindex``, with the last stable offset at each abort.
 
-    A transaction opened at ``first`` and closed at ``marker`` is open for every marker in between. Those still open after a segment are
-    known from the state; those that were opened and closed inside it, from its completed transactions.
+    A transaction opened at ``first`` and closed at ``marker`` is open for every marker in between. Every one that was open in the segment
+    was closed in it, or is open behind it.
+
+    Args:
+        completed: of the segment, in log order: the closes of its effect, resolved by the state before it, without orphans; all of them,
+            or those that ``needed_closes`` leaves.
+        open_first_offset: int64 (n,), where the transactions began that are open behind the segment.
     """
-
-    _open: dict[int, int] = field(default_factory=dict)
-    """first offset -> producer id"""
-
-    def aborted_in(self, completed: TransactionCloses, after: SegmentEffect) -> list[AbortedTransaction]:
-        """The entries of the segment's ``.txnindex``.
-
-        Args:
-            completed: of this segment, in log order: the closes of its effect, composed on the state before it, without orphans;
-                all of them, or those that ``needed_closes`` leaves.
-            after: the state after the segment.
-        """
-        producers, firsts = completed.producer_id.tolist(), completed.first_offset.tolist()
-        markers, aborted = completed.marker_offset.tolist(), completed.is_aborted.tolist()
-        still_open = after.txn_first_offset != NONE
-        begins = {**self._open, **dict(zip(firsts, producers, strict=True))}
-        begins |= dict(zip(after.txn_first_offset[still_open].tolist(), after.producer_id[still_open].tolist(), strict=True))
-        waiting = sorted(begins)
-        heap: list[int] = []
-        closed: set[int] = set()
-        entries: list[AbortedTransaction] = []
-        index = 0
-        for producer_id, first, marker, is_aborted in zip(producers, firsts, markers, aborted, strict=True):
-            while index < len(waiting) and waiting[index] < marker:
-                heapq.heappush(heap, waiting[index])
-                index += 1
-            while heap and heap[0] in closed:
-                heapq.heappop(heap)
-            if is_aborted:
-                entries.append(AbortedTransaction(0, producer_id, first, marker, _least_other(heap, closed, first, marker)))
-            closed.add(first)
-        self._open = {first: producer for first, producer in begins.items() if first not in closed}
-        return entries
+    producers, firsts = completed.producer_id.tolist(), completed.first_offset.tolist()
+    markers, aborted = completed.marker_offset.tolist(), completed.is_aborted.tolist()
+    if not any(aborted):
+        return []
+    waiting = sorted({*firsts, *open_first_offset.tolist()})
+    heap: list[int] = []
+    closed: set[int] = set()
+    entries: list[AbortedTransaction] = []
+    index = 0
+    for producer_id, first, marker, is_aborted in zip(producers, firsts, markers, aborted, strict=True):
+        while index < len(waiting) and waiting[index] < marker:
+            heapq.heappush(heap, waiting[index])
+            index += 1
+        while heap and heap[0] in closed:
+            heapq.heappop(heap)
+        if is_aborted:
+            entries.append(AbortedTransaction(0, producer_id, first, marker, _least_other(heap, closed, first, marker)))
+        closed.add(first)
+    return entries
 
 
 def _least_other(heap: list[int], closed: set[int], own: int, marker: int) -> int:

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from formats.producer_snapshot import ENTRY_DTYPE
+from snaprebuild.replay.producer_ids import lookup
 from snaprebuild.replay.segment_effect import CLEAR, IF, NONE, SET, SegmentEffect, entries_of
 
 __all__ = ["Gap", "WindowState", "expired_mask", "same_when_loaded", "settle", "window_start", "witness_fault"]
@@ -153,7 +154,7 @@ def witness_fault(
     live = ~expired_mask(entries_of(replayed), as_of_ms, expiration_ms)
     if not live.any():
         return "no live producer in the window could confirm the snapshot behind it"
-    row, found = _lookup(witness.producer_id, replayed.producer_id)
+    row, found = lookup(witness.producer_id, replayed.producer_id)
     missing = live & ~found
     if missing.any():
         return f"the snapshot behind the window lacks producer {int(replayed.producer_id[missing][0])}"
@@ -275,23 +276,14 @@ def _may_cross(later: SegmentEffect, witness: SegmentEffect) -> np.ndarray:
 
 def _absent_from(effect: SegmentEffect, other: SegmentEffect) -> SegmentEffect:
     """The rows of ``effect`` whose producers ``other`` does not touch."""
-    _, found = _lookup(other.producer_id, effect.producer_id)
+    _, found = lookup(other.producer_id, effect.producer_id)
     return effect.chosen(np.flatnonzero(~found))
 
 
 def _column(effect: SegmentEffect, name: str, producers: np.ndarray) -> np.ndarray:
     """A column of ``effect`` for each of ``producers``; -1 or False where it does not touch the producer."""
     column: np.ndarray = getattr(effect, name)
-    row, found = _lookup(effect.producer_id, producers)
+    row, found = lookup(effect.producer_id, producers)
     values = np.full(len(producers), False if column.dtype == np.bool_ else NONE, dtype=column.dtype)
     values[found] = column[row[found]]
     return values
-
-
-def _lookup(sorted_ids: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each wanted id the row that holds it (any row where none does), and whether one does."""
-    if not len(sorted_ids):
-        return np.zeros(len(wanted), dtype=np.int64), np.zeros(len(wanted), dtype=bool)
-    row = np.minimum(np.searchsorted(sorted_ids, wanted), len(sorted_ids) - 1)
-    found: np.ndarray = sorted_ids[row] == wanted
-    return row, found

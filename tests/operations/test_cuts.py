@@ -36,19 +36,19 @@ from formats.producer_snapshot import ProducerEntry
 from snaprebuild.operations.replay_partition import ReplayFrom
 from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.replay.producer_state import InvalidTransactionStateError, ProducerState
-from snaprebuild.replay.transactions import OpenTransactions
+from snaprebuild.replay.transactions import aborted_in
 
 
 def at_boundaries(result: Run) -> list[tuple[object, ...]]:
     """Everything that is handed out at boundaries, in a form that can be compared, with what belongs into each ``.txnindex``."""
-    transactions, found = OpenTransactions(), []
+    found: list[tuple[object, ...]] = []
     for state in result.states:
         if state.is_cut:
             assert state.closes is None
             continue
         assert state.closes is not None
         facts = (state.offset, state.is_log_end, state.judgement.snapshot_class, state.is_complete, state.replayed_from)
-        found.append((*facts, state.entries.tolist(), transactions.aborted_in(state.closes.without_orphans(), state.effect)))
+        found.append((*facts, state.entries.tolist(), aborted_in(state.closes.without_orphans(), state.prefix.open_first_offset)))
     return found
 
 

@@ -7,12 +7,28 @@ from pathlib import Path
 
 import pytest
 from manifests import PartitionFixture
-from replays import DAY_MS, EXACT, EXACT_FROM_LOG_START, FIXTURE_AS_OF_MS, NOW, UNPROVEN, UNSOUND, YOUNG, Hand, Run, entries_in, run
+from replays import (
+    DAY_MS,
+    EXACT,
+    EXACT_FROM_LOG_START,
+    FIXTURE_AS_OF_MS,
+    NOW,
+    OLD,
+    UNPROVEN,
+    UNSOUND,
+    YOUNG,
+    Hand,
+    Run,
+    entries_in,
+    run,
+)
 from simulated_broker import Client, listed
 from strategies import CONTROL, batch_of, header_of, message_of
 
 from formats.producer_snapshot import ProducerEntry
 from snaprebuild.operations.replay_partition import ReplayFrom
+from snaprebuild.replay.running_effect import RunningEffect
+from snaprebuild.replay.segment_effect import SegmentEffect
 
 
 @pytest.mark.parametrize("mode", [ReplayFrom.AUTO, ReplayFrom.LOG_START])
@@ -45,6 +61,47 @@ def four_segments() -> tuple[Hand, Client]:
 
 
 MODES = pytest.mark.parametrize("mode", [ReplayFrom.AUTO, ReplayFrom.LOG_START])
+
+
+def count_totals(monkeypatch: pytest.MonkeyPatch) -> list[RunningEffect]:
+    """Whose total is asked for from now on."""
+    asked, total = [], RunningEffect.total
+
+    def counted(running: RunningEffect) -> SegmentEffect:
+        asked.append(running)
+        return total(running)
+
+    monkeypatch.setattr(RunningEffect, "total", counted)
+    return asked
+
+
+def test_nothing_is_composed_before_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it is never too late to ask."""
+    asked = count_totals(monkeypatch)
+    log, _ = four_segments()
+    result = run(log.write(tmp_path / "t-0"), as_of_ms=NOW, cuts=(3,))
+    assert [state.offset for state in result.states] == [2, 3, 4, 6, 8]
+    assert not asked
+    for state in (result.at(4), result.at(3), result.at(8), result.at(2)):
+        last = state.offset - 1
+        assert entries_in(state.entries) == {7: ProducerEntry(7, 0, last, last, 0, YOUNG)}
+        assert state.judgement.snapshot_class is EXACT
+        assert {each is state.prefix for each in asked} == {True}
+        asked.clear()
+
+
+def test_a_window_is_settled_where_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, client = Hand(), Client(7, is_transactional=False)
+    for timestamp in (OLD, YOUNG, YOUNG, YOUNG):
+        log.data(client, timestamp)
+        log.roll()
+    log.data(client, YOUNG)
+    directory = log.write(tmp_path / "t-0")
+    result = run(directory, ReplayFrom.WINDOW, as_of_ms=NOW, window=1)
+    asked = count_totals(monkeypatch)
+    assert len(result.at(3).entries) == 1
+    assert asked == [result.at(3).prefix]
+    assert result.at(3).judgement.snapshot_class is UNPROVEN
 
 
 def damaged(tmp_path: Path, base: int, change: Callable[[bytes], bytes], mode: ReplayFrom) -> Run:

@@ -14,6 +14,7 @@ from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Severity, exit_code_of
 from snaprebuild.operations.source import Selection, open_source
 from snaprebuild.operations.verify import VerifyResult, verify
+from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.storage import log_dir
 
 CLOCK = Clock(1_795_261_244_275, 86_400_000)
@@ -30,6 +31,22 @@ def test_what_is_missing_in_every_bundled_partition(partition_fixture: Partition
     assert verdict.missing == [each.snapshot_offset for each in partition_fixture.segments if each.snapshot_offset not in present]
     assert not any(each.comparison.proven_wrong for each in verdict.snapshots)
     assert verdict.bytes_read == sum(part.bytes for part in partition_fixture.segments) or partition_fixture.fixture == "damaged"
+
+
+def test_states_are_composed_only_where_a_snapshot_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a log with transactions, aborted ones among them: their indexes are judged without."""
+    partition = copy_of("kafka4-mixed", tmp_path) / "mixed-0"
+    kept = sorted(partition.glob("*.snapshot"))[3]
+    for path in set(partition.glob("*.snapshot")) - {kept}:
+        path.unlink()
+    composed, total = [], RunningEffect.total
+    monkeypatch.setattr(RunningEffect, "total", lambda running: composed.append(running) or total(running))
+    (verdict,) = verified(partition).partitions
+    assert [each.offset for each in verdict.snapshots] == [int(kept.stem)]
+    assert verdict.snapshots[0].comparison.status.value == "equal"
+    assert len(verdict.missing) > 5
+    assert len(set(map(id, composed))) == 1
+    assert not verdict.findings
 
 
 @pytest.mark.parametrize(("fixture", "snapshots"), [("kafka4-mixed", 24), ("kafka27-compacted", 12)])

@@ -10,6 +10,7 @@ from strategies import CONTROL, LogBatch, batch_of, header_of, message_of
 
 from formats.batch_headers import BytesSegment, TailKind
 from snaprebuild.replay.classes import REASONS_LISTED_MAX, Judgement, ReplayRecord, SnapshotClass
+from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_segment
 
@@ -35,7 +36,7 @@ def record_of(*summaries: SegmentSummary, follow: int | None = None) -> ReplayRe
 
 
 def judged(record: ReplayRecord, state: SegmentEffect = IDENTITY, *, zero: bool = True, base: bool = False) -> Judgement:
-    return record.judge(state, starts_at_zero=zero, has_trusted_base=base)
+    return record.standing().judge(RunningEffect(state), starts_at_zero=zero, has_trusted_base=base)
 
 
 @pytest.mark.parametrize(

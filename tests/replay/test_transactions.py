@@ -23,7 +23,7 @@ from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, effect_of_entries
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_segment
-from snaprebuild.replay.transactions import OpenTransactions, needed_closes
+from snaprebuild.replay.transactions import aborted_in, needed_closes
 
 EXAMPLES = max(settings.get_profile(settings.get_current_profile_name()).max_examples, 200)
 ABORTED = struct.Struct(">hqqqq")
@@ -47,11 +47,12 @@ def by_fold(segments: list[GeneratedLog], state: ProducerState) -> list[Rows]:
 
 
 def by_effects(summaries: list[SegmentSummary], before: SegmentEffect = IDENTITY) -> list[Rows]:
-    transactions, found = OpenTransactions(), []
+    found = []
     for summary in summaries:
         after = compose(before, summary.effect)
         before = after.without_closes()
-        found.append(rows_of(transactions.aborted_in(after.closes.without_orphans(), before)))
+        still_open = after.txn_first_offset[after.txn_first_offset >= 0]
+        found.append(rows_of(aborted_in(after.closes.without_orphans(), still_open)))
     return found
 
 
