@@ -36,7 +36,7 @@ from snaprebuild.storage.directory_kind import BROKER_FILES
 from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.storage.store import OBJECT_SCHEME, USUAL_S3, S3Settings, Store, is_object
+from snaprebuild.storage.store import ABOVE_BUCKETS, USUAL_S3, S3Settings, Store, is_object
 
 __all__ = [
     "BoundaryPlan",
@@ -302,7 +302,7 @@ def _broker_directory_above(target: str, store: Store, known: dict[str, bool]) -
         if known[directory]:
             return directory
         above = os.path.dirname(directory)
-        if above in (directory, OBJECT_SCHEME.rstrip("/")) or above == OBJECT_SCHEME:
+        if above in (directory, ABOVE_BUCKETS):
             return None
         directory = above
 

@@ -16,7 +16,7 @@ from formats.file_names import parse_partition_dir_name
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.directory_kind import REMOTE_LOG_INDEX_CACHE, is_partition
 from snaprebuild.storage.partition_dir import ENTRIES_MAX, PartitionDir, partition_dir_of_entries
-from snaprebuild.storage.store import Store
+from snaprebuild.storage.store import ABOVE_BUCKETS, Store
 
 __all__ = ["ObjectEntry", "ObjectLister", "ObjectStatus", "find_objects"]
 
@@ -128,7 +128,10 @@ class _Tree:
         """Ends the innermost directory. Returns the partitions at or below it, which go to the one around it."""
         done = self.open.pop()
         found = done.below
-        name = parse_partition_dir_name(os.path.basename(done.path))
+        above, last = os.path.split(done.path)
+        name = (
+            None if above.rstrip("/") == ABOVE_BUCKETS else parse_partition_dir_name(last)
+        )  # a bucket is none, whatever it is called
         if done.is_too_large:
             self.faults.append(ReadFailedError(f"has more than {ENTRIES_MAX} entries", path=done.path))
             found = []

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from snaprebuild.storage.atomic_file import Ownership
 
 __all__ = [
+    "ABOVE_BUCKETS",
     "OBJECT_SCHEME",
     "USUAL_S3",
     "FileIdentity",
@@ -34,6 +35,9 @@ __all__ = [
 
 OBJECT_SCHEME = "s3://"
 """What the location of an object begins with."""
+
+ABOVE_BUCKETS = "s3:"
+"""What ``os.path.dirname`` makes of a bucket; nothing lies there."""
 
 
 class Status(Protocol):

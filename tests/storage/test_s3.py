@@ -265,6 +265,14 @@ def test_what_a_directory_is(faulty: FaultyStore) -> None:
     assert t0.sub_directories == ("sub-1",)
 
 
+def test_a_bucket_is_no_partition(faulty: FaultyStore) -> None:
+    """Whatever it is called: above it there is no log directory."""
+    faulty.objects = {f"kafka-0/{0:020d}.log": b"", f"kafka-0/t-1/{0:020d}.log": b""}
+    found = find_partitions(["s3://kafka-0"], store_of(faulty).settings)
+    assert [each.path for log_dir in found.log_dirs for each in log_dir.partitions] == ["s3://kafka-0/t-1"]
+    assert found.faults == []
+
+
 def test_locations() -> None:
     assert absolute("s3://bucket/") == absolute("s3://bucket") == "s3://bucket"
     assert absolute("s3://bucket/a/b//") == "s3://bucket/a/b"
