@@ -12,17 +12,18 @@ from dataclasses import dataclass, replace
 
 from formats.errors import FormatError
 from formats.file_names import parse_file_name
+from formats.producer_snapshot import write_entries
 from snaprebuild.errors import AlreadyExistsError, ReadFailedError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.operations.boundary_work import BoundaryWork
 from snaprebuild.operations.crosscheck import ListedDifferences, segment_findings
 from snaprebuild.operations.feed import Arrivals, feed
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, Request
-from snaprebuild.operations.rebuild_result import LEFT_OUT, BoundaryResult, PartitionResult, RebuildResult
+from snaprebuild.operations.rebuild_result import LEFT_OUT, WRITTEN, BoundaryResult, PartitionResult, RebuildResult
 from snaprebuild.operations.receipt import Receipt, ReceiptSink, RemoteReceipt
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom
 from snaprebuild.operations.schedule import Engine, ReadTask, run
-from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, remove_other_name
+from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, remove_other_name, tell_class
 from snaprebuild.operations.write_in_place import InPlaceWriter
 from snaprebuild.operations.write_out import OutWriter
 from snaprebuild.replay.classes import Judgement, SnapshotClass
@@ -30,6 +31,7 @@ from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.storage.broker_lock import HeldLock, hold
+from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.log_dir import listed_again, read_log_dir, store_of
 
 __all__ = ["Progress", "RebuildJob", "RemoteRebuild", "rebuild"]
@@ -134,6 +136,8 @@ class _Context:
     told_corrupt: frozenset[tuple[str, int | None]]
     """Path and offset of the snapshots that the plan has already told to be corrupt."""
     listed: ListedDifferences
+    earlier_ns: int | None = None
+    """An earlier attempt, not before this moment (ns since 1970), may have written some of the files; None where there is but one."""
 
 
 def _told_corrupt(plan: Plan) -> frozenset[tuple[str, int | None]]:
@@ -286,7 +290,7 @@ class _RebuildWork(BoundaryWork):
     def job(self) -> RebuildJob:
         path, context = self._result.plan.source.directory.path, self._context
         told = frozenset((at, offset) for at, offset in context.told_corrupt if at == path)
-        return RebuildJob(self._result.plan, context.request, context.clock, context.dry_run, told)
+        return RebuildJob(self._result.plan, context.request, context.clock, context.dry_run, told, time.time_ns())
 
     def adopt(self, done: RemoteRebuild) -> None:
         result, receipt = self._result, self._context.receipt
@@ -338,7 +342,7 @@ class _RebuildWork(BoundaryWork):
                 message = f"the log leads to a state that no snapshot can hold: {impossible}"
                 self._result.say("impossible-state", Severity.DAMAGED, message, offset)
                 return rebuilt.left_out(message)
-            return self._writer.write(rebuilt)
+            return self._written_earlier(rebuilt) or self._writer.write(rebuilt)
         except AlreadyExistsError as error:
             message = "a file of this name appeared while the snapshot was rebuilt (a broker may be at work here): not touched"
             self._result.say("refused", Severity.REFUSED, message, offset)
@@ -346,6 +350,29 @@ class _RebuildWork(BoundaryWork):
         except (StorageError, FormatError) as error:
             self._result.findings.append(replace(finding_of_error(error, rebuilt.target), offset=offset))
             return rebuilt.left_out(str(error))
+
+    def _written_earlier(self, rebuilt: RebuiltSnapshot) -> BoundaryResult | None:
+        """What an earlier attempt at the same partition has written is written; None where it has not."""
+        earlier_ns = self._context.earlier_ns
+        if earlier_ns is None or self._context.dry_run or rebuilt.found is not None:
+            return None
+        data = write_entries(rebuilt.entries)
+        with contextlib.suppress(ReadFailedError):
+            if self._store.read_small(rebuilt.path, len(data)) != data:
+                return None
+            if self._store.is_local:
+                found = fingerprint_at(rebuilt.path)
+            else:  # objects do not tell by whose clock: beside the segments, where the plan found none, it is ours
+                found = Fingerprint.of(data, earlier_ns if self._request.out is None else 0)
+            if found.mtime_ns < earlier_ns:
+                return None
+            tell_class(self._result, rebuilt)
+            if (receipt := self._context.receipt) is not None:
+                klass = rebuilt.judgement.snapshot_class.value
+                receipt.announce(self._result.plan, rebuilt.wanted.offset, klass, len(rebuilt.entries), found)
+                receipt.settle(self._result.plan, rebuilt.wanted.offset)
+            return rebuilt.result(WRITTEN)
+        return None
 
     def _rebuilt(self, wanted: BoundaryPlan, state: BoundaryState, comparison: Comparison | None) -> RebuiltSnapshot:
         """With --drop-expired the entries that a load at as-of drops are left out; the state that is carried on keeps them."""
@@ -392,6 +419,7 @@ class RebuildJob:
         clock: expiry.
         dry_run: write nothing.
         told_corrupt: path and offset of snapshots that the plan has already told to be corrupt.
+        begun_ns: no attempt began before this moment, ns since 1970.
     """
 
     plan: PartitionPlan
@@ -399,14 +427,14 @@ class RebuildJob:
     clock: Clock
     dry_run: bool
     told_corrupt: frozenset[tuple[str, int | None]]
+    begun_ns: int
 
     def carry_out(self, arrivals: Arrivals) -> tuple[RemoteRebuild | None, list[ReadTask]]:
         """As ``schedule.Job``. Whoever sent it holds the lock of the log directory that it writes to."""
         result, receipt = PartitionResult(self.plan), RemoteReceipt()
         with ThreadPoolExecutor(WRITERS, thread_name_prefix="writer") as writers:
-            context = _Context(
-                self.request, self.clock, writers, self.dry_run, receipt, None, self.told_corrupt, ListedDifferences()
-            )
+            told, listed = self.told_corrupt, ListedDifferences()
+            context = _Context(self.request, self.clock, writers, self.dry_run, receipt, None, told, listed, self.begun_ns)
             missing = feed(_RebuildWork(result, 0, context, None), arrivals)
         if missing:
             return None, missing

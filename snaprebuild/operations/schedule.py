@@ -138,7 +138,7 @@ class Job(Protocol):
     """A work as a value."""
 
     def carry_out(self, arrivals: Arrivals) -> tuple[object, list[ReadTask]]:
-        """Feeds the work with what has arrived.
+        """Feeds the work with what has arrived. It may be done more than once, and what an earlier attempt has written is written.
 
         Returns:
             What ``Work.adopt`` takes, and nothing; or None, and the tasks that it wants beside those that have arrived.
@@ -147,8 +147,8 @@ class Job(Protocol):
 
 
 @contextlib.contextmanager
-def _opened(task: ReadTask) -> Iterator[tuple[OpenBytes, np.ndarray | None]]:
-    """The segment of a task and the hint of its index.
+def _opened(task: ReadTask, *, splits: bool = False) -> Iterator[tuple[OpenBytes, np.ndarray | None]]:
+    """The segment of a task and the hint of its index: of an object only to split it, for else it saves less than its request costs.
 
     Raises:
         RefusedError: it is not the file that was listed, or the deadline has passed.
@@ -161,7 +161,10 @@ def _opened(task: ReadTask) -> Iterator[tuple[OpenBytes, np.ndarray | None]]:
         )
         if not unchanged:
             raise RefusedError("changed since it was listed (a broker is at work here): run again", path=task.path)
-        yield source, None if task.index_path is None else read_positions_hint(task.index_path, source.size_bytes, task.store)
+        hint = None
+        if task.index_path is not None and (splits or task.store.is_local):
+            hint = read_positions_hint(task.index_path, source.size_bytes, task.store)
+        yield source, hint
 
 
 def read_segment(task: ReadTask) -> Pieces:
@@ -196,7 +199,7 @@ def read_range(task: ReadTask, number: int, ranges: int) -> RangeSummary | None:
     Raises:
         As ``read_segment``.
     """
-    with _opened(task) as (source, hint):
+    with _opened(task, splits=True) as (source, hint):
         starts = (0, *split_positions(hint, task.identity.size_bytes, -(-task.identity.size_bytes // ranges)))
         if number >= len(starts):
             return None

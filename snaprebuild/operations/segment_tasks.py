@@ -37,9 +37,7 @@ def read_tasks(
     tasks = []
     for index in indices:
         segment = segments[index]
-        # A hint saves less than a request for it costs.
-        has_hint = segment.offset_index is not None and directory.store.is_local
-        name = offset_index_file_name(segment.base_offset) if has_hint else None
+        name = offset_index_file_name(segment.base_offset) if segment.offset_index else None
         is_last = index == len(segments) - 1
         first = bisect_right(cuts, segment.base_offset)
         tasks.append(

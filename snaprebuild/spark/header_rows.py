@@ -24,6 +24,7 @@ from snaprebuild.errors import SnaprebuildError
 from snaprebuild.spark.read_options import ReadOptions
 from snaprebuild.spark.selected_files import Fault, FileToRead, text_of
 from snaprebuild.storage.index_hints import read_positions_hint
+from snaprebuild.storage.store import OpenBytes
 
 __all__ = ["ROWS_MIN", "SCHEMA", "known", "ranges", "rows_of_fault", "rows_of_segment"]
 
@@ -185,13 +186,17 @@ def _row(schema: pa.Schema, values: dict[str, object]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row], schema=schema)
 
 
+def _opened(file: FileToRead) -> OpenBytes:
+    return file.store.open_bytes(file.path)
+
+
 def _batches(file: FileToRead, options: ReadOptions) -> Generator[pa.RecordBatch, None, Tail]:
     """The rows of whole batches. Returns how the segment ends."""
     names, selection = options.schema.names, options.selection
     is_narrowed = selection.offset_from is not None or selection.offset_to is not None
     fields = {field for name in names if name in _OF_BATCH for field in _OF_BATCH[name].needs}
     check_crc = options.check_crc and "crc_ok" in names
-    with file.store.open_bytes(file.path) as source:
+    with _opened(file) as source:
         index_path = file.path.removesuffix(".log") + ".index"
         reader = HeaderReader(
             source,

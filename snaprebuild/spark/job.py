@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from formats.errors import FormatError
-from snaprebuild.errors import SnaprebuildError, StorageError
+from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
 from snaprebuild.operations.feed import Arrivals, Outcome
 from snaprebuild.operations.schedule import ReadTask, Work, read_range, read_segment, told
 from snaprebuild.spark import read_rows, summary_rows
@@ -28,6 +28,7 @@ from snaprebuild.spark.counts import Counts, Progress, counted
 from snaprebuild.spark.packing import pack, slots
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.summary_rows import Row
+from snaprebuild.storage.object_bytes import RANGE_BYTES
 
 __all__ = ["SparkEngine"]
 
@@ -99,6 +100,9 @@ class SparkEngine:
                     works[number].adopt(done)
                 except (SnaprebuildError, FormatError) as error:
                     works[number].fail(error)
+        except RefusedError as error:
+            for number in sorted(open_works):
+                works[number].fail(error)
         except Exception as error:  # the job as a whole: an executor that dies again and again, a session that was stopped
             log.debug("the Spark job failed", exc_info=error)
             reason = "the session was stopped" if self.session.sparkContext._jsc is None else _reason(error)
@@ -109,9 +113,11 @@ class SparkEngine:
         """Number and outcome of each work, as they come."""
         read: list[DataFrame] = []
         settings = _Settings(self.session, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_PER_BATCH)})
+        limits = _Limits()
         with settings, counted(self.session.sparkContext, self.progress) as counts:
             try:
                 while wanted:
+                    limits.take(wanted)
                     read.append(self._read(wanted, counts).persist())
                     again: dict[int, list[ReadTask]] = {}
                     for row in self._put_together(works, sorted(wanted), read, counts):
@@ -158,6 +164,33 @@ def _reason(error: Exception) -> str:
     if any(line.startswith("Traceback (most recent call last)") for line in lines):
         lines = [line for line in lines if not line.startswith(("at ", "...", "Caused by:", "Driver stacktrace:"))][-1:]
     return next((line for line in lines if not line.startswith("An error occurred while calling")), type(error).__name__)
+
+
+class _Limits:
+    """What a run may ask of an object store: reckoned before a job begins, because its tasks count each for itself."""
+
+    def __init__(self) -> None:
+        self._bytes = self._requests = 0
+
+    def take(self, wanted: dict[int, list[ReadTask]]) -> None:
+        """Adds what is to be read.
+
+        Raises:
+            RefusedError: it is more than the run may ask for.
+        """
+        for task in (task for tasks in wanted.values() for task in tasks if not task.store.is_local):
+            from snaprebuild.storage.s3 import S3Store
+
+            assert isinstance(task.store, S3Store)
+            settings = task.store.settings
+            self._bytes += task.identity.size_bytes
+            self._requests += -(-task.identity.size_bytes // RANGE_BYTES)
+            for option, needed, most in (
+                ("--max-read-bytes", self._bytes, settings.max_read_bytes),
+                ("--max-requests", self._requests, settings.max_requests),
+            ):
+                if most is not None and needed > most:
+                    raise RefusedError(f"the limit of {option} {most} does not suffice to read the segments: nothing is read")
 
 
 class _Settings:
