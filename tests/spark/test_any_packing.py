@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import struct
@@ -21,9 +22,11 @@ from without_spark import WithoutSpark
 from snaprebuild.operations.plan import Request, make_plan
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import RebuildResult
+from snaprebuild.operations.receipt import Receipt, load_receipt
 from snaprebuild.operations.schedule import Engine
 from snaprebuild.operations.source import open_source
 from snaprebuild.operations.verify import verify
+from snaprebuild.operations.verify_receipt import verify_receipt
 from snaprebuild.spark import job, summary_rows
 
 NOW_MS = 1_795_270_000_000
@@ -144,3 +147,33 @@ def test_any_packing_of_a_verification(seed: int) -> None:
     clock = make_plan(Request((str(FIXTURES),), as_of_ms=NOW_MS)).clock
     found, expected = (verify(source, clock, jobs=1, engine=engine) for engine in (WithoutSpark(seed), None))
     assert found == expected
+
+
+@pytest.mark.parametrize("is_in_place", [True, False], ids=["in place", "out"])
+def test_a_task_that_runs_again(tmp_path: Path, is_in_place: bool) -> None:
+    """Its second attempt finds what the first one wrote: it is told, and in the receipt, as if there had been one attempt."""
+    outcomes = []
+    for engine in (None, WithoutSpark(7, attempts=2)):
+        root = tmp_path / ("plain" if engine is None else "again")
+        logs = shutil.copytree(FIXTURES / "kafka27-mixed" / "logs", root / "logs")
+        for snapshot in logs.rglob("*.snapshot"):
+            snapshot.unlink()
+        out = None if is_in_place else str(root / "out")
+        plan = make_plan(Request((str(logs),), out=out, as_of_ms=NOW_MS))
+        result = rebuild(plan, jobs=1, engine=engine, receipt=Receipt(str(root / "receipt"), plan))
+        steps = [json.loads(line) for line in (root / "receipt").read_text().splitlines()]
+        files = sorted((each["partition"], each["offset"], each["sha256"]) for each in steps if each.get("step") == "write")
+        actions = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
+        outcomes.append((actions, files, [finding.code for finding in result.findings]))
+        assert len(files) == actions["written"] > 10
+        assert not verify_receipt(load_receipt(str(root / "receipt"))).findings
+    assert outcomes[0] == outcomes[1]
+
+
+def test_equal_files_of_another_run_are_not_taken_for_those_of_an_earlier_attempt(tmp_path: Path) -> None:
+    request = Request((str(FIXTURES / "kafka27-mixed"),), out=str(tmp_path), boundaries="all", as_of_ms=NOW_MS)
+    actions = []
+    for _ in range(2):
+        result = rebuild(make_plan(request), jobs=1, engine=WithoutSpark(3))
+        actions.append({boundary.action for partition in result.partitions for boundary in partition.boundaries})
+    assert actions == [{"written"}, {"equal"}]

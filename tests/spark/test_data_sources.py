@@ -283,7 +283,7 @@ EVERYTHING = {*A0.values(), *A1.values(), B0}
         ([EqualTo(("producer_id",), 7)], EVERYTHING),
         ([EqualTo(("topic",), "c")], set()),
     ],
-    ids=str,
+    ids=lambda value: ", ".join(sorted(map(str, value))) or "none",
 )
 def test_filters_keep_segments_closed(filters: list[Any], files: set[str], tmp_path: Path, opened: list[str]) -> None:
     reader = reader_of(BatchHeaders, three(tmp_path), pushFilters="true")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +30,7 @@ from log_dirs import (
     tree,
     write_partition,
 )
-from manifests import FIXTURES, partition_fixtures
+from manifests import FIXTURES, REPOSITORY, partition_fixtures
 
 import snaprebuild
 from formats.errors import FormatError
@@ -42,6 +44,9 @@ from snaprebuild.operations.schedule import ReadTask, Work
 from snaprebuild.operations.source import open_source
 from snaprebuild.spark import job
 from snaprebuild.spark.job import SparkEngine
+
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+from make_partition import Shape, make_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -356,6 +361,29 @@ def test_reading_is_balanced(spark: SparkSession, event_log: Path, tmp_path: Pat
     load = np.bincount(placed, weights=items)
     assert len(load) == job.TASKS_PER_CORE * 2
     assert load.max() / load.mean() <= 1.5
+
+
+def test_one_segment_is_read_by_several_tasks_at_once(
+    spark: SparkSession, event_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition of one segment: Spark's log tells when its tasks ran, and that several had something to read."""
+    make_partition(tmp_path / "logs" / "t-0", Shape(batch_bytes=16 << 10, total_bytes=64 << 20, segment_bytes=64 << 20))
+    monkeypatch.setattr(job, "TASK_BYTES_MIN", 4 << 20)
+    request = Request((str(tmp_path / "logs"),), out=str(tmp_path / "out"), boundaries="all", replay_from="log-start")
+    plan = make_plan(request)
+    with new_tasks(spark, event_log) as ended:
+        result = rebuild(plan, engine=SparkEngine(spark))
+    ((whole,),) = (partition.boundaries for partition in rebuild(plan, jobs=1, dry_run=True).partitions)
+    ((boundary,),) = (partition.boundaries for partition in result.partitions)
+    assert (boundary.action, boundary.entries, boundary.snapshot_class) == ("written", whole.entries, whole.snapshot_class)
+    stages: dict[int, list[tuple[int, int]]] = {}
+    for each in ended:
+        if each["Task Metrics"]["Shuffle Read Metrics"]["Total Records Read"]:
+            times = each["Task Info"]["Launch Time"], each["Task Info"]["Finish Time"]
+            stages.setdefault(each["Stage ID"], []).append(times)
+    reading = max(stages.values(), key=len)
+    assert len(reading) == job.TASKS_PER_CORE * 2
+    assert any(one[0] < other[1] and other[0] < one[1] for one, other in itertools.combinations(reading, 2)), reading
 
 
 # ------------------------------------------------------------------------------------------------------------------------- stopped

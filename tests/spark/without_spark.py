@@ -45,9 +45,10 @@ def dealt(items: Sequence[int], random: random.Random) -> list[list[int]]:
 class WithoutSpark:
     """A ``schedule.Engine``. Everything that Spark leaves open follows from a seed."""
 
-    def __init__(self, seed: int) -> None:
-        """Takes the seed."""
+    def __init__(self, seed: int, attempts: int = 1) -> None:
+        """Takes the seed, and how often each task is run before its rows count."""
         self.random = random.Random(seed)
+        self.attempts = attempts
         self.rounds = 0
         self.read: list[str] = []
 
@@ -90,5 +91,7 @@ class WithoutSpark:
         for places in dealt([1] * len(numbers), self.random):
             mine = {numbers[at] for at in places}
             which = pa.array([number in mine for number in table.column("partition").to_pylist()], type=pa.bool_())
-            for found in job._carry_out(batches_of(table.filter(which), self.random), NO_COUNTS):
+            for _ in range(self.attempts):
+                done = list(job._carry_out(batches_of(table.filter(which), self.random), NO_COUNTS))
+            for found in done:
                 yield from found.to_pylist()
