@@ -13,7 +13,9 @@ import typer
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from snaprebuild.operations.each import Each
     from snaprebuild.operations.schedule import Engine
+    from snaprebuild.spark.job import SparkEngine
 
 __all__ = ["EngineName", "EngineOption", "Master", "engine_of"]
 
@@ -48,25 +50,19 @@ AUTO_BYTES_MIN = 4 << 30
 """Below this the start of a Spark job is most of it."""
 
 
-@contextlib.contextmanager
-def engine_of(
-    name: EngineName, master: str | None, size_bytes: int, progress: Callable[[str, int], None] | None = None
-) -> Iterator[Engine | None]:
-    """What carries out the works of a verb; None for worker processes of this machine.
+def is_wanted(name: EngineName, master: str | None, size_bytes: int) -> bool:
+    """Whether Spark is to read so many bytes: on one machine its own workers do the same, without a JVM beside them."""
+    is_cluster = not (master or os.environ.get("SPARK_MASTER") or "local").startswith("local")
+    return name is EngineName.SPARK or (name is EngineName.AUTO and is_cluster and size_bytes >= AUTO_BYTES_MIN)
 
-    Args:
-        name: what was asked for.
-        master: of Spark.
-        size_bytes: to be read. On one machine its own workers do the same as Spark's, without a JVM beside them.
-        progress: told what was done, and the bytes since it was told last.
+
+@contextlib.contextmanager
+def spark_engine(master: str | None) -> Iterator[SparkEngine]:
+    """A session of Spark.
 
     Raises:
         UsageError: Spark is not installed, or does not start.
     """
-    is_cluster = not (master or os.environ.get("SPARK_MASTER") or "local").startswith("local")
-    if name is EngineName.PROCESS or (name is EngineName.AUTO and not (is_cluster and size_bytes >= AUTO_BYTES_MIN)):
-        yield None
-        return
     try:
         from snaprebuild.spark.job import SparkEngine
         from snaprebuild.spark.session import opened_session
@@ -74,4 +70,37 @@ def engine_of(
         package = (error.name or "pyspark").partition(".")[0]
         raise UsageError(f"--engine spark needs {package}: pip install 'snaprebuild[spark]'") from error
     with opened_session(master) as session:
-        yield SparkEngine(session, progress)
+        yield SparkEngine(session)
+
+
+class EngineChoice:
+    """The engine of a verb, which starts where it is needed first and ends with the verb."""
+
+    def __init__(self, name: EngineName, master: str | None, stack: contextlib.ExitStack) -> None:
+        self._name, self._master, self._stack = name, master, stack
+        self._spark: SparkEngine | None = None
+
+    def planning(self) -> Each | None:
+        """Who looks at partitions; None for this process. How much there is to read is not known yet, so that ``auto`` is here."""
+        return self._started().each if self._name is EngineName.SPARK else None
+
+    def reading(self, size_bytes: int, progress: Callable[[str, int], None] | None) -> Engine | None:
+        """Who reads; None for workers of this machine.
+
+        Args:
+            size_bytes: to be read.
+            progress: told what was done, and the bytes since it was told last.
+        """
+        return self._started().telling(progress) if is_wanted(self._name, self._master, size_bytes) else None
+
+    def _started(self) -> SparkEngine:
+        if self._spark is None:
+            self._spark = self._stack.enter_context(spark_engine(self._master))
+        return self._spark
+
+
+@contextlib.contextmanager
+def engine_of(name: EngineName, master: str | None) -> Iterator[EngineChoice]:
+    """What ``--engine`` and ``--master`` choose."""
+    with contextlib.ExitStack() as stack:
+        yield EngineChoice(name, master, stack)

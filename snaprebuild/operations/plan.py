@@ -15,6 +15,7 @@ from formats.batch_headers import HeaderReader
 from formats.errors import FormatError
 from formats.file_names import snapshot_file_name
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.operations.each import Each, here_at_once
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.log_facts import largest_timestamp_hint, log_end_offset, window_index
 from snaprebuild.operations.replay_partition import Clock, PartitionReplay, ReplayFrom, read_snapshot_file
@@ -191,12 +192,13 @@ class Plan:
         return sum(partition.bytes_most for partition in self.partitions)
 
 
-def make_plan(request: Request, *, measure_rate: bool = False) -> Plan:
+def make_plan(request: Request, *, measure_rate: bool = False, each: Each | None = None) -> Plan:
     """Looks at the disk and plans. Reads names, small files, snapshots, and the end of each last segment.
 
     Args:
         request: what is asked for.
         measure_rate: read a sample to tell how long it would take.
+        each: plans the partitions; None for this process.
 
     Raises:
         UsageError: nothing to read from, or ``out`` is no directory.
@@ -215,17 +217,35 @@ def make_plan(request: Request, *, measure_rate: bool = False) -> Plan:
         check_output(request.out, targets.values(), source.partitions, store_of(request.out, request.s3))
     retention_ms, retention_source = _retention(request.server_properties)
     findings = [*source.findings, *live_broker_notes(source)]
+    wanted = [_Wanted(each, targets[each.directory.path], request, clock, retention_ms) for each in source.partitions]
+    readers = max((partition.directory.store.readers for partition in source.partitions), default=1)
     plans = []
-    for partition in source.partitions:
-        try:
-            planned = _plan_partition(partition, targets[partition.directory.path], request, clock, retention_ms, findings)
-        except (ReadFailedError, FormatError) as error:
-            findings.append(finding_of_error(error, partition.directory.path))
-            planned = _nothing(partition, targets[partition.directory.path], str(error))
-        findings += _left_out_findings(planned)
+    for planned, found in (each or here_at_once(readers))(_planned, wanted):
         plans.append(planned)
+        findings += found
     rate = _measured_rate(plans, request.check_crc) if measure_rate else None
     return Plan(request, clock, tuple(plans), tuple(findings), rate, retention_ms, retention_source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A partition to be planned, as a value that can be sent to another process."""
+
+    partition: PartitionSource
+    target: str
+    request: Request
+    clock: Clock
+    retention_ms: int
+
+
+def _planned(wanted: _Wanted) -> tuple[PartitionPlan, list[Finding]]:
+    findings: list[Finding] = []
+    try:
+        planned = _plan_partition(wanted.partition, wanted.target, wanted.request, wanted.clock, wanted.retention_ms, findings)
+    except (ReadFailedError, FormatError) as error:
+        findings.append(finding_of_error(error, wanted.partition.directory.path))
+        planned = _nothing(wanted.partition, wanted.target, str(error))
+    return planned, findings + _left_out_findings(planned)
 
 
 def _left_out_findings(plan: PartitionPlan) -> list[Finding]:

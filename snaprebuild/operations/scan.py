@@ -7,12 +7,14 @@ and says where it cannot know.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from snaprebuild.errors import LockUnknownError
+from snaprebuild.operations.each import Each, here
 from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.scan_partition import scan_partition
 from snaprebuild.operations.scan_result import Counts, LogDirScan, PartitionScan, ScanResult, Shutdown
-from snaprebuild.operations.source import Source
+from snaprebuild.operations.source import PartitionSource, Source
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
 from snaprebuild.storage.log_dir import LogDirState
@@ -22,8 +24,13 @@ __all__ = ["scan"]
 log = logging.getLogger(__name__)
 
 
-def scan(source: Source) -> ScanResult:
-    """Looks at every partition of a source. A fault of one file or partition is a finding and stops nothing."""
+def scan(source: Source, each: Each = here) -> ScanResult:
+    """Looks at every partition of a source. A fault of one file or partition is a finding and stops nothing.
+
+    Args:
+        source: from ``open_source``.
+        each: looks at the partitions.
+    """
     findings = list(source.findings)
     log_dirs: dict[str, LogDirScan] = {}
     for state in source.log_dirs:
@@ -32,9 +39,9 @@ def scan(source: Source) -> ScanResult:
     topics: dict[str, Counts] = {}
     partitions = []
     expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
-    for partition in source.partitions:
+    looked_at = [_Partition(each, log_dirs[each.log_dir.path].shutdown, expiration_ms) for each in source.partitions]
+    for partition, scanned in zip(source.partitions, each(_scanned, looked_at), strict=True):
         log_dir = log_dirs[partition.log_dir.path]
-        scanned = scan_partition(partition, log_dir.shutdown, expiration_ms)
         partitions.append(scanned)
         end = scanned.log_end
         known_by = end.known_by or f"not known without reading, at least {end.at_least}"
@@ -44,6 +51,19 @@ def scan(source: Source) -> ScanResult:
         topics.setdefault(partition.directory.name.topic, Counts()).add(scanned.counts)
     partitions.sort(key=_badness, reverse=True)
     return ScanResult(tuple(log_dirs.values()), topics, tuple(partitions), tuple(findings))
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    """A partition to be looked at, as a value that can be sent to another process."""
+
+    source: PartitionSource
+    shutdown: Shutdown
+    expiration_ms: int
+
+
+def _scanned(partition: _Partition) -> PartitionScan:
+    return scan_partition(partition.source, partition.shutdown, partition.expiration_ms)
 
 
 def _badness(partition: PartitionScan) -> tuple[int, ...]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -50,6 +50,14 @@ RESULT_SCHEMA = pa.schema([("partition", pa.int32()), ("done", pa.binary()), ("w
 """Of each partition either what it came to, or the tasks that it asks for beside those that were read."""
 
 
+CALL_SCHEMA = pa.schema([("slot", pa.int64()), ("number", pa.int64()), ("call", pa.binary())])
+ANSWER_SCHEMA = pa.schema([("number", pa.int64()), ("answer", pa.binary())])
+"""A function with its argument, and what it returned; by number."""
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
 @dataclass(frozen=True, slots=True)
 class SparkEngine:
     """Brings works to their ends with the executors of a Spark session; see ``schedule.Engine``.
@@ -77,6 +85,33 @@ class SparkEngine:
             segments += len(tasks)
         if wave:
             self._carry_out(wave)
+
+    def telling(self, progress: Progress | None) -> SparkEngine:
+        """The same, with somebody who is told."""
+        return replace(self, progress=progress)
+
+    def each(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+        """As ``operations.each.Each``: what the function does is done by tasks.
+
+        Raises:
+            StorageError: the job failed.
+        """
+        if not items:
+            return []
+        count = min(len(items), TASKS_PER_CORE * self.session.sparkContext.defaultParallelism)
+        slot_of, rows = slots(count), [pickle.dumps((function, item)) for item in items]
+        placed = [slot_of[task] for task in pack([len(row) for row in rows], count)]
+        table = pa.Table.from_pydict({"slot": placed, "number": range(len(rows)), "call": rows}, schema=CALL_SCHEMA)
+        try:
+            found = data_frame(self.session, table).repartition(count, "slot").mapInArrow(_call, ddl(ANSWER_SCHEMA)).collect()
+        except Exception as error:
+            log.debug("the Spark job failed", exc_info=error)
+            raise StorageError(f"the Spark job failed: {_reason(error)}") from error
+        answers = [pickle.loads(row.answer) for row in sorted(found, key=lambda row: row.number)]  # noqa: S301  of our own tasks
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return answers
 
     def _first_tasks(self, work: Work) -> list[ReadTask]:
         try:
@@ -231,6 +266,18 @@ def _read_row(row: ReadRow) -> Iterator[Row]:
             yield from summary_rows.rows_of_range(row.partition, row.number, part)
     except Exception as error:  # of this segment alone
         yield from summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, told(error))
+
+
+def _call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task: calls what each row holds."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            function, item = pickle.loads(row["call"])  # noqa: S301  made by our own driver
+            try:
+                answer = function(item)
+            except Exception as error:  # raised by the driver, as if it had been called there
+                answer = told(error)
+            yield pa.RecordBatch.from_pylist([{"number": row["number"], "answer": pickle.dumps(answer)}], schema=ANSWER_SCHEMA)
 
 
 def _carry_out(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
