@@ -217,6 +217,8 @@ def plan(
     asked: Asked,
     s3: S3Options,
     save: Save = None,
+    engine: EngineOption = EngineName.PROCESS,
+    master: Master = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
     verbose: Verbose = 0,
@@ -233,7 +235,8 @@ def plan(
     from snaprebuild.operations.saved_plan import save_plan
 
     begin(verbose, {"--report": report, "--save": save})
-    made = make_plan(asked.request(s3), measure_rate=True)
+    with engine_of(engine, master) as chosen:
+        made = make_plan(asked.request(s3), measure_rate=True, each=chosen.planning())
     if save is not None:
         save_plan(made, save)
         tell(f"saved: snaprebuild rebuild --plan {shlex.quote(save)} carries it out")
@@ -283,16 +286,17 @@ def rebuild(
             "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs, --engine, --master and options of "
             "the output go with it"
         )
-    made = make_plan(asked.request(s3)) if plan is None else load_plan(plan)
-    kept = None if dry_run else Receipt(default_receipt_path(made.request.out) if receipt is None else receipt, made)
-    try:
-        size_bytes = made.bytes_least
-        with bytes_progress("replaying", size_bytes) as progress, engine_of(engine, master, size_bytes, progress) as spark:
-            result = carry_out(made, jobs=jobs, engine=spark, dry_run=dry_run, receipt=kept, progress=progress)
-    except BaseException:
-        if kept is not None and kept.is_there:
-            tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
-        raise
+    with engine_of(engine, master) as chosen:
+        made = make_plan(asked.request(s3), each=chosen.planning()) if plan is None else load_plan(plan)
+        kept = None if dry_run else Receipt(default_receipt_path(made.request.out) if receipt is None else receipt, made)
+        try:
+            with bytes_progress("replaying", made.bytes_least) as progress:
+                reader = chosen.reading(made.bytes_least, progress)
+                result = carry_out(made, jobs=jobs, engine=reader, dry_run=dry_run, receipt=kept, progress=progress)
+        except BaseException:
+            if kept is not None and kept.is_there:
+                tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
+            raise
     leave(
         lambda: rebuild_document(result),
         result.findings,

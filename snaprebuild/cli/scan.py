@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from snaprebuild.cli.engine import EngineName, EngineOption, Master, engine_of
 from snaprebuild.cli.options import (
     OutputFormat,
     OutputOption,
@@ -61,6 +62,8 @@ def scan(
     topic: Topic = None,
     partition: Partition = None,
     details: Details = False,
+    engine: EngineOption = EngineName.PROCESS,
+    master: Master = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
     verbose: Verbose = 0,
@@ -72,12 +75,15 @@ def scan(
     wrong.
     """
     from snaprebuild.cli.scan_output import SCAN_VERSION, scan_as_json
+    from snaprebuild.operations.each import here
     from snaprebuild.operations.scan import scan as scan_source
 
     begin(verbose, {"--report": report})
     # Half a million small values and no cycle: collecting would cost as much as the work.
     gc.disable()
-    result = scan_source(open_selected(paths, server_properties, selection_of(topic, partition, None), s3))
+    source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
+    with engine_of(engine, master) as chosen:
+        result = scan_source(source, chosen.planning() or here)
     inputs = {"paths": paths or [], "server_properties": server_properties, "topics": topic or [], "partitions": partition or []}
     leave(
         lambda: document("scan", SCAN_VERSION, {"inputs": inputs, **scan_as_json(result)}),

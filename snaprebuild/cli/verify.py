@@ -89,9 +89,9 @@ def verify(
     clock = clock_of(source, as_of, expiration_ms)
     started = time.perf_counter()
     size_bytes = source.size_bytes
-    with bytes_progress("verifying", size_bytes) as progress, engine_of(engine, master, size_bytes, progress) as spark:
-        check_crc = crc is Crc.CHECK
-        result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=spark, progress=progress)
+    with engine_of(engine, master) as chosen, bytes_progress("verifying", size_bytes) as progress:
+        reader, check_crc = chosen.reading(size_bytes, progress), crc is Crc.CHECK
+        result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)
     seconds = time.perf_counter() - started
     leave(
         lambda: _document(result, seconds),

@@ -34,7 +34,7 @@ from manifests import FIXTURES, REPOSITORY, partition_fixtures
 
 import snaprebuild
 from formats.errors import FormatError
-from snaprebuild.errors import SnaprebuildError, StorageError
+from snaprebuild.errors import ReadFailedError, SnaprebuildError, StorageError
 from snaprebuild.operations.feed import Arrivals
 from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.plan import Request, make_plan
@@ -112,6 +112,31 @@ def test_documents_in_every_mode(
         runs[name] = (run.exit_code, told(run, tmp_path / name), all_bytes(tmp_path / name))
     assert runs["spark"] == runs["own"]
     assert runs["own"][2]
+
+
+@pytest.mark.parametrize("verb", ["scan", "plan"])
+def test_what_only_looks(spark: SparkSession, command: Command, verb: str) -> None:
+    options = ("--as-of", NOW) if verb == "plan" else ()
+    own, by_spark = (command(verb, FIXTURES, *options, "--output", "json", *engine) for engine in ((), SPARK))
+    documents = [json.loads(run.stdout) for run in (own, by_spark)]
+    for document in documents:
+        check(document)
+        document.pop("rate_bytes_per_second", None)
+        for name in [name for name in document if name.startswith("seconds")]:
+            document.pop(name)
+    assert documents[0] == documents[1]
+    assert (by_spark.exit_code, by_spark.stderr) == (own.exit_code, own.stderr)
+
+
+def test_what_looks_at_partitions_fails_as_here(spark: SparkSession) -> None:
+    with pytest.raises(ReadFailedError, match="^/p: no$"):
+        SparkEngine(spark).each(_raise, [1, 2])
+    assert SparkEngine(spark).each(str, range(100)) == [str(number) for number in range(100)]
+    assert SparkEngine(spark).each(_raise, []) == []
+
+
+def _raise(_: int) -> None:
+    raise ReadFailedError("no", path="/p")
 
 
 def test_a_verification(spark: SparkSession, command: Command, tmp_path: Path) -> None:
