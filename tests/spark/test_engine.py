@@ -129,7 +129,7 @@ def test_what_only_looks(spark: SparkSession, command: Command, verb: str) -> No
 
 
 def test_what_looks_at_partitions_fails_as_here(spark: SparkSession) -> None:
-    with pytest.raises(ReadFailedError, match="^/p: no$"):
+    with pytest.raises(ReadFailedError, match=r"^/p: no$"):
         SparkEngine(spark).each(_raise, [1, 2])
     assert SparkEngine(spark).each(str, range(100)) == [str(number) for number in range(100)]
     assert SparkEngine(spark).each(_raise, []) == []
