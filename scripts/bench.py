@@ -34,8 +34,9 @@ from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.replay.batch_contents import BLOCK_ROWS, SUMMARY_COLUMNS
 from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.storage.atomic_file import create_file
+from snaprebuild.storage.index_hints import read_positions_hint
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
-from snaprebuild.storage.segment_file import SegmentFile, read_positions_hint
+from snaprebuild.storage.segment_file import SegmentFile
 
 HERE = Path(__file__).resolve().parent
 MEMORY_MAX_BYTES = 128 << 20

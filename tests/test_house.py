@@ -178,3 +178,13 @@ def test_versions_agree() -> None:
     assert f"## {snaprebuild.__version__}" in (ROOT / "CHANGELOG.md").read_text()
     shown = subprocess.run([sys.executable, "-m", "snaprebuild", "--version"], capture_output=True, text=True, check=True, cwd=ROOT)
     assert shown.stdout == f"snaprebuild {snaprebuild.__version__}\n"
+
+
+def test_scripts_import_what_is_there() -> None:
+    """Nothing else looks at them before they are run."""
+    for path in sorted((ROOT / "scripts").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in ("snaprebuild", "formats"):
+                module = importlib.import_module(node.module or "")
+                absent = [name.name for name in node.names if not hasattr(module, name.name)]
+                assert not absent, f"{path.name}: {node.module} has no {absent}"
