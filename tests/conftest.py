@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -29,6 +30,9 @@ settings.register_profile(
 )
 settings.register_profile("thorough", max_examples=5000, deadline=None, suppress_health_check=SLOW_IS_FINE)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("CI" if os.environ.get("CI") == "true" else "default"))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for what a shell starts in the background: commands would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

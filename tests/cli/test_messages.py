@@ -191,7 +191,7 @@ def test_each_option_tells_its_default_and_its_risk(verb: str) -> None:
         assert re.search(r"Default: .+\.$", option.help or ""), option.opts
         assert ("Risk" in (option.help or "")) == (option.opts[0] in RISKY), option.opts
         assert option.help is not None
-        if not option.help.startswith(("table", "text", "missing", "auto", "check")):  # the names of values
+        if not option.help.startswith(("table", "text", "missing", "auto", "check", "process")):  # the names of values
             assert option.help[0].isupper()
 
 
