@@ -50,7 +50,7 @@ AUTO_BYTES_MIN = 4 << 30
 """Below this the start of a Spark job is most of it."""
 
 
-def is_wanted(name: EngineName, master: str | None, size_bytes: int) -> bool:
+def _is_spark_wanted(name: EngineName, master: str | None, size_bytes: int) -> bool:
     """Whether Spark is to read so many bytes: on one machine its own workers do the same, without a JVM beside them."""
     is_cluster = not (master or os.environ.get("SPARK_MASTER") or "local").startswith("local")
     return name is EngineName.SPARK or (name is EngineName.AUTO and is_cluster and size_bytes >= AUTO_BYTES_MIN)
@@ -91,7 +91,7 @@ class EngineChoice:
             size_bytes: to be read.
             progress: told what was done, and the bytes since it was told last.
         """
-        return self._started().telling(progress) if is_wanted(self._name, self._master, size_bytes) else None
+        return self._started().telling(progress) if _is_spark_wanted(self._name, self._master, size_bytes) else None
 
     def _started(self) -> SparkEngine:
         if self._spark is None:

@@ -19,11 +19,11 @@ from snaprebuild.operations.crosscheck import ListedDifferences, segment_finding
 from snaprebuild.operations.feed import Arrivals, feed
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, Request
-from snaprebuild.operations.rebuild_result import LEFT_OUT, WRITTEN, BoundaryResult, PartitionResult, RebuildResult
+from snaprebuild.operations.rebuild_result import EQUAL, LEFT_OUT, WRITTEN, BoundaryResult, PartitionResult, RebuildResult
 from snaprebuild.operations.receipt import Receipt, ReceiptSink, RemoteReceipt
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom
 from snaprebuild.operations.schedule import Engine, ReadTask, run
-from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, remove_other_name, tell_class
+from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, remove_other_name
 from snaprebuild.operations.write_in_place import InPlaceWriter
 from snaprebuild.operations.write_out import OutWriter
 from snaprebuild.replay.classes import Judgement, SnapshotClass
@@ -342,8 +342,11 @@ class _RebuildWork(BoundaryWork):
                 message = f"the log leads to a state that no snapshot can hold: {impossible}"
                 self._result.say("impossible-state", Severity.DAMAGED, message, offset)
                 return rebuilt.left_out(message)
-            return self._written_earlier(rebuilt) or self._writer.write(rebuilt)
+            result = self._writer.write(rebuilt)
+            return (self._written_earlier(rebuilt) or result) if result.action == EQUAL else result
         except AlreadyExistsError as error:
+            if (earlier := self._written_earlier(rebuilt)) is not None:
+                return earlier
             message = "a file of this name appeared while the snapshot was rebuilt (a broker may be at work here): not touched"
             self._result.say("refused", Severity.REFUSED, message, offset)
             return rebuilt.left_out(str(error))
@@ -352,7 +355,7 @@ class _RebuildWork(BoundaryWork):
             return rebuilt.left_out(str(error))
 
     def _written_earlier(self, rebuilt: RebuiltSnapshot) -> BoundaryResult | None:
-        """What an earlier attempt at the same partition has written is written; None where it has not."""
+        """Asked of a file that is there: what an earlier attempt at the same partition has written is written; None where it has not."""
         earlier_ns = self._context.earlier_ns
         if earlier_ns is None or self._context.dry_run or rebuilt.found is not None:
             return None
@@ -366,7 +369,6 @@ class _RebuildWork(BoundaryWork):
                 found = Fingerprint.of(data, earlier_ns if self._request.out is None else 0)
             if found.mtime_ns < earlier_ns:
                 return None
-            tell_class(self._result, rebuilt)
             if (receipt := self._context.receipt) is not None:
                 klass = rebuilt.judgement.snapshot_class.value
                 receipt.announce(self._result.plan, rebuilt.wanted.offset, klass, len(rebuilt.entries), found)

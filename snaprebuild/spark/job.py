@@ -25,7 +25,7 @@ from snaprebuild.operations.schedule import ReadTask, Work, read_range, read_seg
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.counts import Counts, Progress, counted
-from snaprebuild.spark.packing import pack, slots
+from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, pack, slots
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.summary_rows import Row
 from snaprebuild.storage.object_bytes import RANGE_BYTES
@@ -33,9 +33,6 @@ from snaprebuild.storage.object_bytes import RANGE_BYTES
 __all__ = ["SparkEngine"]
 
 log = logging.getLogger(__name__)
-
-TASK_BYTES_MIN, TASK_BYTES_MAX = 64 << 20, 4 << 30
-"""What a task that reads has to read: enough that its start (some ten milliseconds) does not matter, little enough to be worth a retry."""
 
 TASKS_PER_CORE = 4
 """So that a core that is done early takes over from one that is late."""
@@ -99,14 +96,13 @@ class SparkEngine:
         if not items:
             return []
         count = min(len(items), TASKS_PER_CORE * self.session.sparkContext.defaultParallelism)
-        slot_of, rows = slots(count), [pickle.dumps((function, item)) for item in items]
-        placed = [slot_of[task] for task in pack([len(row) for row in rows], count)]
+        rows = [pickle.dumps((function, item)) for item in items]
+        placed = _packed_slots([len(row) for row in rows], count)
         table = pa.Table.from_pydict({"slot": placed, "number": range(len(rows)), "call": rows}, schema=CALL_SCHEMA)
         try:
             found = data_frame(self.session, table).repartition(count, "slot").mapInArrow(_call, ddl(ANSWER_SCHEMA)).collect()
         except Exception as error:
-            log.debug("the Spark job failed", exc_info=error)
-            raise StorageError(f"the Spark job failed: {_reason(error)}") from error
+            raise self._failure(error) from error
         answers = [pickle.loads(row.answer) for row in sorted(found, key=lambda row: row.number)]  # noqa: S301  of our own tasks
         for answer in answers:
             if isinstance(answer, Exception):
@@ -135,14 +131,18 @@ class SparkEngine:
                     works[number].adopt(done)
                 except (SnaprebuildError, FormatError) as error:
                     works[number].fail(error)
-        except RefusedError as error:
+        except Exception as error:  # of the job as a whole
+            failure = self._failure(error)
             for number in sorted(open_works):
-                works[number].fail(error)
-        except Exception as error:  # the job as a whole: an executor that dies again and again, a session that was stopped
-            log.debug("the Spark job failed", exc_info=error)
-            reason = "the session was stopped" if self.session.sparkContext._jsc is None else _reason(error)
-            for number in sorted(open_works):
-                works[number].fail(StorageError(f"the Spark job failed: {reason}"))
+                works[number].fail(failure)
+
+    def _failure(self, error: Exception) -> RefusedError | StorageError:
+        """Why a job as a whole failed: an executor that dies again and again, a session that was stopped; or was not begun."""
+        if isinstance(error, RefusedError):
+            return error
+        log.debug("the Spark job failed", exc_info=error)
+        reason = "the session was stopped" if self.session.sparkContext._jsc is None else _reason(error)
+        return StorageError(f"the Spark job failed: {reason}")
 
     def _rounds(self, works: list[Work], wanted: dict[int, list[ReadTask]]) -> Iterator[tuple[int, Any]]:
         """Number and outcome of each work, as they come."""
@@ -171,8 +171,7 @@ class SparkEngine:
         target_bytes = min(max(math.ceil(size_bytes / (TASKS_PER_CORE * cores)), TASK_BYTES_MIN), TASK_BYTES_MAX)
         rows = [row for number, tasks in wanted.items() for task in tasks for row in ranges_of(number, task, target_bytes)]
         tasks = max(1, min(len(rows), max(math.ceil(size_bytes / target_bytes), cores)))
-        slot_of = slots(tasks)
-        table = read_rows.table_of(rows, [slot_of[task] for task in pack([row.size_bytes for row in rows], tasks)])
+        table = read_rows.table_of(rows, _packed_slots([row.size_bytes for row in rows], tasks))
         return (
             data_frame(self.session, table)
             .repartition(tasks, "slot")
@@ -191,6 +190,12 @@ class SparkEngine:
             .mapInArrow(partial(_carry_out, counts=counts), ddl(RESULT_SCHEMA))
             .collect()
         )
+
+
+def _packed_slots(sizes: list[int], tasks: int) -> list[int]:
+    """The slot of each item, packed by size into so many tasks."""
+    slot_of = slots(tasks)
+    return [slot_of[task] for task in pack(sizes, tasks)]
 
 
 def _reason(error: Exception) -> str:

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["pack", "slots"]
+__all__ = ["TASK_BYTES_MAX", "TASK_BYTES_MIN", "pack", "slots"]
+
+TASK_BYTES_MIN, TASK_BYTES_MAX = 64 << 20, 4 << 30
+"""What a task that reads has to read: enough that its start (some ten milliseconds) does not matter, little enough to be worth a retry."""
 
 
 def pack(sizes: Sequence[int], tasks: int) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any
 from formats.file_names import FileKind, parse_file_name
 from snaprebuild.operations.findings import Finding
 from snaprebuild.operations.source import Selection, open_source
-from snaprebuild.spark.packing import pack
+from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, pack
 from snaprebuild.spark.pushed_filters import column_of, holds, may_hold
 from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -19,11 +19,8 @@ from snaprebuild.storage.store import Store
 
 __all__ = ["Fault", "FileToRead", "Task", "packed", "passes", "segments_and_faults", "snapshots_and_faults", "text_of"]
 
-TASK_BYTES_MIN, TASK_BYTES_MAX = 64 << 20, 4 << 30
-"""What a task has to read: as ``job.TASK_BYTES_MIN``, but nobody tells a data source how many cores there are."""
-
 TASKS_MANY = 2048
-"""Tasks from which on they rather become larger."""
+"""Tasks from which on they rather become larger: nobody tells a data source how many cores there are."""
 
 FILE_COST_BYTES = 1 << 20
 """What opening a file costs, as if it were longer by this."""
