@@ -13,6 +13,7 @@ __all__ = [
     "RANGES_MAX",
     "RECORD_HEADERS_MAX",
     "SNAPSHOT_BYTES_MAX",
+    "TAGGED_FIELDS_MAX",
     "TEXT_FILE_BYTES_MAX",
     "TEXT_LINES_MAX",
     "VARINT_BYTES_MAX",
@@ -55,6 +56,9 @@ VARLONG_BYTES_MAX = 10
 
 KRAFT_VOTERS_MAX = 10_000
 """Voters in a KRaft control record. Real quorums have 3 to 9."""
+
+TAGGED_FIELDS_MAX = 1_000
+"""Tagged fields of one structure. Kafka's schemas have 9 at most; each that is not known is kept."""
 
 HEADER_BLOCK_BYTES = 4 << 20
 """What the fast header reader holds of a segment at a time: large enough that a block costs less than its batches, small enough

@@ -43,6 +43,7 @@ FORMATS_MAY_USE = {
     "dataclasses",
     "enum",
     "functools",
+    "importlib",
     "json",
     "numpy",
     "re",

@@ -1,0 +1,251 @@
+"""Messages by their schemas: Kafka's own bytes, every message in every version, and whatever bytes may come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import INT16, INT32, INT64
+
+from formats import limits
+from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError, TruncatedError
+from formats.framed_message import by_api_key, read_framed_message, write_framed_message
+from formats.message import UNKNOWN_TAGGED_FIELDS, Message, read_message, write_message
+from formats.message_schema import FieldSchema, MessageSchema, StructSchema, Versions, load_schemas
+from formats.partition_metadata import uuid_from_text
+
+TOPIC_ID = uuid_from_text("lZ6vvmajTWKDBUTV6SQAtQ")
+DIRECTORY = uuid_from_text("adh9f8BMS4anaUnD8KWfWg")
+CLUSTER = load_schemas("cluster-metadata")
+EVERY_MESSAGE = [
+    pytest.param(schema, version, id=f"{schema.name}-{version}")
+    for name in ("cluster-metadata", "remote-log-metadata")
+    for schema in load_schemas(name).values()
+    for version in range(schema.versions.lowest, schema.versions.highest + 1)
+]
+
+# Written by the classes of Kafka 4.3.1.
+KAFKA_BYTES = {
+    "topic": (
+        "0102000274959eafbe66a34d62830544d5e92400b500",
+        "TopicRecord",
+        0,
+        {"name": "t", "topicId": TOPIC_ID},
+    ),
+    "partition": (
+        "01030100000000959eafbe66a34d62830544d5e92400b5030000000100000002020000000101010000000100000003000000040369d87d7fc04c4b86a76949c3f0a59f5a"
+        "69d87d7fc04c4b86a76949c3f0a59f5a00",
+        "PartitionRecord",
+        1,
+        {
+            "partitionId": 0,
+            "topicId": TOPIC_ID,
+            "replicas": [1, 2],
+            "isr": [1],
+            "leader": 1,
+            "leaderEpoch": 3,
+            "partitionEpoch": 4,
+            "directories": [DIRECTORY, DIRECTORY],
+        },
+    ),
+    "partition change": (
+        "01050000000000959eafbe66a34d62830544d5e92400b5020009030000000100000002010400000002",
+        "PartitionChangeRecord",
+        0,
+        {"partitionId": 0, "topicId": TOPIC_ID, "isr": [1, 2], "leader": 2},
+    ),
+    "register broker": (
+        "010003000000010069d87d7fc04c4b86a76949c3f0a59f5a000000000000000501010101000100110269d87d7fc04c4b86a76949c3f0a59f5a",
+        "RegisterBrokerRecord",
+        3,
+        {"brokerId": 1, "incarnationId": DIRECTORY, "brokerEpoch": 5, "rack": "", "fenced": True, "logDirs": [DIRECTORY]},
+    ),
+    "unfence": (
+        "011100000000010000000000000005010001ff",
+        "BrokerRegistrationChangeRecord",
+        0,
+        {"brokerId": 1, "brokerEpoch": 5, "fenced": -1},
+    ),
+    "feature level": (
+        "010c00116d657461646174612e76657273696f6e001900",
+        "FeatureLevelRecord",
+        0,
+        {"name": "metadata.version", "featureLevel": 25},
+    ),
+    "unregister broker": ("01010000000001000000000000000500", "UnregisterBrokerRecord", 0, {"brokerId": 1, "brokerEpoch": 5}),
+}
+
+
+@pytest.mark.parametrize("case", KAFKA_BYTES)
+def test_bytes_of_kafka(case: str) -> None:
+    data, name, version, fields = KAFKA_BYTES[case]
+    expected = {**CLUSTER[name].body.defaults(), **fields}
+    assert read_framed_message(by_api_key(CLUSTER), bytes.fromhex(data)) == (CLUSTER[name], version, expected)
+    assert write_framed_message(CLUSTER[name], fields, version).hex() == data
+
+
+# ---------------------------------------------------------------------------------------------------------------- every message
+
+SCALARS: dict[str, st.SearchStrategy[Any]] = {
+    "bool": st.booleans(),
+    "int8": st.integers(-128, 127),
+    "int16": INT16,
+    "uint16": st.integers(0, 2**16 - 1),
+    "int32": INT32,
+    "uint32": st.integers(0, 2**32 - 1),
+    "int64": INT64,
+    "float64": st.floats(allow_nan=False),
+    "uuid": st.binary(min_size=16, max_size=16),
+    "string": st.text(max_size=20),
+    "bytes": st.binary(max_size=200),
+    "records": st.binary(max_size=200),
+}
+
+
+def values_of(field: FieldSchema, version: int) -> st.SearchStrategy[Any]:
+    values = messages_of(field.fields, version) if field.fields is not None else SCALARS[field.type]
+    if field.is_array:
+        values = st.lists(values, max_size=3)
+    return st.none() | values if version in field.nullable else values
+
+
+@st.composite
+def messages_of(draw: st.DrawFn, schema: StructSchema, version: int) -> Message:
+    message = schema.defaults()
+    for field in schema.fields:
+        if version in field.versions and draw(st.booleans()):
+            message[field.name] = draw(values_of(field, version))
+    if version in schema.flexible and draw(st.integers(0, 3)) == 3:
+        unknown = draw(st.dictionaries(st.integers(100, 2**32 - 1), st.binary(max_size=10), min_size=1, max_size=3))
+        message[UNKNOWN_TAGGED_FIELDS] = sorted(unknown.items())
+    return message
+
+
+@pytest.mark.parametrize(("schema", "version"), EVERY_MESSAGE)
+@given(data=st.data())
+def test_what_is_written_is_read(schema: MessageSchema, version: int, data: st.DataObject) -> None:
+    message = data.draw(messages_of(schema.body, version))
+    written = write_message(schema, message, version)
+    before = data.draw(st.binary(max_size=5))
+    found, end = read_message(schema, before + written + b"\x00\xff", version, position=len(before))
+    assert (found, end) == (message, len(before) + len(written))
+    assert list(found) == [
+        *(field.name for field in schema.body.fields),
+        *([UNKNOWN_TAGGED_FIELDS] * (UNKNOWN_TAGGED_FIELDS in message)),
+    ]
+
+
+@pytest.mark.parametrize(("schema", "version"), EVERY_MESSAGE)
+@given(data=st.data())
+def test_a_cut_message_is_told(schema: MessageSchema, version: int, data: st.DataObject) -> None:
+    written = write_message(schema, data.draw(messages_of(schema.body, version)), version)
+    if written:
+        size = data.draw(st.integers(0, len(written) - 1))
+        # Only a tagged field that is cut inside tells something else than that bytes are missing.
+        with pytest.raises(TruncatedError) as caught:
+            read_message(schema, written[:size], version)
+        assert caught.value.position is not None
+        assert 0 <= caught.value.position <= size
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_give_a_message_or_a_format_error(data: bytes) -> None:
+    schemas = by_api_key(CLUSTER)
+    for value in (data, bytes((1, *data)), bytes((1, 5, 0, *data)), bytes((1, 0, 3, *data))):
+        try:
+            schema, version, message = read_framed_message(schemas, value)
+        except FormatError:
+            continue
+        assert read_framed_message(schemas, write_framed_message(schema, message, version)) == (schema, version, message)
+
+
+# ---------------------------------------------------------------------------------------------------------------- bad bytes
+
+CHANGE = CLUSTER["PartitionChangeRecord"]
+CHANGE_HEAD = bytes(4) + TOPIC_ID
+
+
+def test_a_count_beyond_the_bytes_is_refused_before_anything_is_made() -> None:
+    assert CHANGE.body.fields[2].name == "isr"
+    with pytest.raises(BadLengthError, match="tagged field isr") as caught:
+        read_message(CHANGE, CHANGE_HEAD + bytes.fromhex("01 00 05 ffffffff0f"), 0)
+    assert caught.value.position == len(CHANGE_HEAD) + 8
+    with pytest.raises(TruncatedError, match="replicas"):
+        read_message(CLUSTER["PartitionRecord"], bytes(4) + TOPIC_ID + bytes.fromhex("ffffffff0f") + bytes(100), 1)
+
+
+@pytest.mark.parametrize(
+    ("tagged", "expected", "found"),
+    [("01 01 05 00000002 00", 4, 5), ("01 01 03 000000", "more", 3), ("01 01 00", "more", 0)],
+)
+def test_a_tagged_field_must_be_as_long_as_it_says(tagged: str, expected: object, found: int) -> None:
+    with pytest.raises(BadLengthError, match="length of the tagged field leader") as caught:
+        read_message(CHANGE, CHANGE_HEAD + bytes.fromhex(tagged), 0)
+    assert (caught.value.expected, caught.value.found) == (expected, found)
+
+
+def test_too_many_tagged_fields() -> None:
+    count = limits.TAGGED_FIELDS_MAX + 1
+    with pytest.raises(LimitExceededError, match="count of tagged fields"):
+        read_message(CHANGE, CHANGE_HEAD + bytes((count & 0x7F | 0x80, count >> 7)) + bytes.fromhex("6400") * count, 0)
+
+
+def test_null_where_there_must_be_none() -> None:
+    with pytest.raises(BadLengthError, match="expected 0 or more, found -1"):
+        read_message(CLUSTER["TopicRecord"], b"\x00" + TOPIC_ID + b"\x00", 0)
+
+
+def test_a_text_that_is_no_utf8() -> None:
+    with pytest.raises(BadValueError, match="TopicRecord"):
+        read_message(CLUSTER["TopicRecord"], b"\x02\xff" + TOPIC_ID + b"\x00", 0)
+
+
+def test_a_version_that_the_schema_does_not_have() -> None:
+    with pytest.raises(BadVersionError, match=r"version of TopicRecord: expected 0\.\.0, found 1"):
+        read_message(CLUSTER["TopicRecord"], b"", 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("", "frame of a message: expected three varints, found 0 bytes"),
+        ("0102", "frame of a message"),
+        ("000200", "version of the frame of a message: expected 1, found 0"),
+        ("017f00", "api key of a message: expected one of 0, 1, 2, "),
+        ("010201", "version of TopicRecord"),
+        ("0102000274959eafbe66a34d62830544d5e92400b50000", "byte 22: TopicRecord: expected its end, found 1 bytes more"),
+        ("ffffffffff0100", "varint"),
+    ],
+)
+def test_bad_frames(value: str, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        read_framed_message(by_api_key(CLUSTER), bytes.fromhex(value))
+
+
+@pytest.mark.parametrize(
+    ("fields", "version", "message"),
+    [
+        ({"partitionId": 2**31}, 0, "PartitionChangeRecord"),
+        ({"partitionId": "1"}, 0, "PartitionChangeRecord"),
+        ({"topicId": b"short"}, 0, "uuid: expected 16 bytes"),
+        ({"isr": 3}, 0, "PartitionChangeRecord -> isr: expected a list"),
+        ({"partition": 1}, 0, "expected fields of PartitionChangeRecord"),
+        ({"directories": [TOPIC_ID]}, 0, "directories: expected its default in this version"),
+        ({UNKNOWN_TAGGED_FIELDS: [(1, b"")]}, 0, "expected a tag that the schema does not know, found 1"),
+    ],
+)
+def test_what_cannot_be_written(fields: Message, version: int, message: str) -> None:
+    with pytest.raises(BadValueError, match=message):
+        write_message(CHANGE, fields, version)
+
+
+def test_versions() -> None:
+    assert [Versions.of(text) for text in ("none", "3", "0-3", "2+")] == [
+        Versions(0, -1),
+        Versions(3, 3),
+        Versions(0, 3),
+        Versions(2, 0x7FFF),
+    ]
+    assert 0 not in Versions.of("none")
