@@ -5,11 +5,13 @@ A declared length never allocates by itself: it is compared with the bytes that 
 
 __all__ = [
     "BATCH_HEADER_BYTES_MAX",
+    "CHUNKS_MAX",
     "CONTROL_BATCH_BYTES_MAX",
     "DATA_BATCH_BYTES_MAX",
     "HEADER_BLOCK_BYTES",
     "INDEX_BYTES_MAX",
     "KRAFT_VOTERS_MAX",
+    "MANIFEST_BYTES_MAX",
     "RANGES_MAX",
     "RECORD_HEADERS_MAX",
     "SNAPSHOT_BYTES_MAX",
@@ -67,3 +69,9 @@ that what was read is still in the processor's cache when it is walked. 8 MiB co
 RANGES_MAX = 1024
 """Ranges into which a segment is split. The largest segment (`segment.bytes` and positions are int32) has 32 of 64 MiB; below 2 MiB a
 range costs more to hand out than to read."""
+
+MANIFEST_BYTES_MAX = 64 << 20
+"""The manifest of a segment in remote storage: some 700 bytes, and where chunks are compressed about three for each of them."""
+
+CHUNKS_MAX = 1 << 21
+"""Chunks of a segment in remote storage: of 2 GiB in chunks of 1 KiB."""

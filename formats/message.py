@@ -24,7 +24,7 @@ from formats.errors import BadLengthError, BadValueError, BadVersionError, Forma
 from formats.message_schema import FieldSchema, MessageSchema, StructSchema
 from formats.primitives import INT8, INT16, INT32, INT64, UINT16, UNSIGNED_VARINT
 
-__all__ = ["UNKNOWN_TAGGED_FIELDS", "Message", "message_grammar", "read_message", "write_message"]
+__all__ = ["COMPACT_STRING", "UNKNOWN_TAGGED_FIELDS", "Message", "message_grammar", "read_message", "write_message"]
 
 UNKNOWN_TAGGED_FIELDS = "_unknownTaggedFields"
 """Kafka's own name for it; no field begins with an underscore."""
@@ -116,6 +116,9 @@ class _String(_Lengthed):
 
     def _build_content(self, obj: str, stream: IO[bytes], context: Any, path: str) -> None:
         stream.write(obj.encode())
+
+
+COMPACT_STRING = _String(_CompactLength(), is_nullable=False)
 
 
 class _Array(_Lengthed):

@@ -49,12 +49,14 @@ FORMATS_MAY_USE = {
     "re",
 }
 FORMATS_MAY_USE |= {"cramjam", "typing", "zlib", "base64", "binascii", "io", "math", "struct", "itertools"}
+FORMATS_MAY_USE |= {"cryptography", "hashlib", "hmac"}
 
 ONLY_IN = {
     "construct": ("formats/",),
     "crcmod": ("formats/checksum.py",),
     "crc32c": ("formats/checksum.py",),
     "cramjam": ("formats/compression.py",),
+    "cryptography": ("formats/aiven_encryption.py",),
     "typer": ("snaprebuild/cli/",),
     "rich": ("snaprebuild/cli/",),
     "boto3": ("snaprebuild/storage/s3.py",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fixture_files import FIXTURES, fixture_files
+from fixture_files import FIXTURES, broker_files, fixture_files
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,14 +41,14 @@ def test_leader_epoch_checkpoints_of_brokers_round_trip(path: Path) -> None:
 
 
 def test_the_fixtures_hold_every_kind() -> None:
-    names = {path.name for path in FIXTURES.rglob("*-offset-checkpoint")}
+    names = {path.name for path in broker_files("*-offset-checkpoint")}
     assert names == {
         "recovery-point-offset-checkpoint",
         "log-start-offset-checkpoint",
         "replication-offset-checkpoint",
         "cleaner-offset-checkpoint",
     }
-    assert any(not path.stat().st_size for path in FIXTURES.rglob("cleaner-offset-checkpoint"))
+    assert any(not path.stat().st_size for path in broker_files("cleaner-offset-checkpoint"))
 
 
 def test_a_brokers_file_by_hand() -> None:

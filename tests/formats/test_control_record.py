@@ -15,7 +15,7 @@ from typing import Any
 
 import cramjam
 import pytest
-from fixture_files import FIXTURES
+from fixture_files import broker_files
 from header_engines import HEADER_ENGINES, MarkerRow, Reading, read_fast, segment
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -368,7 +368,7 @@ def _control_records(path: Path) -> dict[int, ControlRecord]:
     return found
 
 
-SEGMENTS = sorted(path for pattern in ("*.log", "*.checkpoint") for path in FIXTURES.rglob(pattern) if path.is_file())
+SEGMENTS = broker_files("*.log", "*.checkpoint")
 
 
 def test_control_records_of_brokers_are_written_back_byte_by_byte() -> None:
@@ -433,7 +433,7 @@ DUMPED = re.compile(
 
 def test_control_records_are_those_that_kafka_dumps() -> None:
     compared = set()
-    for dump in sorted(FIXTURES.rglob("*.dump.txt")):
+    for dump in broker_files("*.dump.txt"):
         stem = dump.name.removesuffix(".dump.txt")
         partition, _, name = stem.rpartition("-") if not stem[0].isdigit() else ("__cluster_metadata-0", "", stem)
         path = dump.parent.parent / "logs" / partition / name

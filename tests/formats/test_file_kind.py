@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fixture_files import FIXTURES
+from fixture_files import broker_files
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,7 +59,7 @@ UNTOLD = (DumpedKind.OFFSET_INDEX, DumpedKind.TIME_INDEX, DumpedKind.TRANSACTION
 
 def test_content_says_what_the_names_of_all_bundled_files_say() -> None:
     seen = set()
-    for path in FIXTURES.rglob("*"):
+    for path in broker_files("*"):
         kind = kind_of_name(path.name).kind if path.is_file() else None
         if kind is None:
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from fixture_files import FIXTURES
+from fixture_files import broker_files
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -156,7 +156,7 @@ def test_unknown_names(name: str) -> None:
 
 def test_every_file_of_the_bundled_partition_directories_is_known() -> None:
     seen = set()
-    for path in FIXTURES.rglob("*"):
+    for path in broker_files("*"):
         if path.is_file() and "remote" not in path.parts and parse_partition_dir_name(path.parent.name):
             name = parse_file_name(path.name)
             assert name is not None, path

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from construct import Struct
-from fixture_files import FIXTURES, fixture_files
+from fixture_files import FIXTURES, broker_files, fixture_files
 from header_engines import HEADER_ENGINES, Reading, read_with, segment
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -260,7 +260,7 @@ CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 def _dumps() -> list[Any]:
     """Kafka's own dumps (``kafka-dump-log``) beside the segments that they tell of."""
     found = []
-    for dump in sorted(FIXTURES.rglob("*.dump.txt")):
+    for dump in broker_files("*.dump.txt"):
         name = dump.name.removesuffix(".dump.txt")
         partition, _, segment_name = (
             name.rpartition("-") if name.endswith(".log") and "-" in name else ("__cluster_metadata-0", "", name)
