@@ -1,0 +1,232 @@
+"""What a broker knows of a partition's segments in remote storage: the fold of ``__remote_log_metadata``.
+
+A copy of a segment is announced before it is tried and told finished after it. Each attempt has an id of its own, so that copies
+overlap: which of them serves an offset is settled by leader epoch, in the order in which the copies were finished.
+
+Source: ``RemoteLogMetadataCache``, ``RemoteLogLeaderEpochState``, ``RemotePartitionMetadataStore``,
+``RemoteLogManager.isRemoteSegmentWithinLeaderEpochs``; equal in 3.6 to 4.4.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from formats.checkpoint_file import LeaderEpochEntry
+from formats.remote_log_metadata import (
+    DeleteState,
+    PartitionDeletion,
+    RemoteLogRecord,
+    RemoteSegment,
+    RemoteSegmentUpdate,
+    SegmentState,
+    TopicIdPartition,
+)
+
+__all__ = ["RemoteLog", "RemoteLogs", "epoch_end_offset", "is_in_lineage"]
+
+STARTED, FINISHED = SegmentState.COPY_SEGMENT_STARTED, SegmentState.COPY_SEGMENT_FINISHED
+DELETING, DELETED = SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED
+
+_FOLLOWS: dict[SegmentState | None, tuple[SegmentState, ...]] = {
+    None: (STARTED,),
+    STARTED: (STARTED, FINISHED, DELETING),
+    FINISHED: (FINISHED, DELETING),
+    DELETING: (DELETING, DELETED),
+    DELETED: (DELETED,),
+}
+
+
+def epoch_end_offset(segment: RemoteSegment, epoch: int) -> int:
+    """Last offset of a segment that was written in one of its leader epochs."""
+    following = (entry.start_offset - 1 for entry in segment.leader_epochs if entry.epoch > epoch)
+    return next(following, segment.end_offset)
+
+
+@dataclass(slots=True)
+class _Epoch:
+    """The copies that hold records of one leader epoch.
+
+    Attributes:
+        starts: first offset of this epoch in each segment that serves reads, ascending.
+        ids: of these segments, by first offset.
+        unreferenced: ids of the others, in the order in which they came.
+        highest: last offset of this epoch that was ever finished; it never goes down.
+    """
+
+    starts: list[int] = field(default_factory=list)
+    ids: dict[int, bytes] = field(default_factory=dict)
+    unreferenced: dict[bytes, None] = field(default_factory=dict)
+    highest: int | None = None
+
+    def finish(self, start: int, segment_id: bytes, end: int) -> None:
+        while self.starts and self.starts[-1] >= start and self.highest is not None and self.highest <= end:
+            self.unreferenced[self.ids.pop(self.starts.pop())] = None
+        if start not in self.ids:
+            bisect.insort(self.starts, start)
+        self.ids[start] = segment_id
+        self.unreferenced.pop(segment_id, None)
+        self.highest = end if self.highest is None else max(self.highest, end)
+
+    def begin_deletion(self, start: int, segment_id: bytes) -> None:
+        if self.ids.get(start) == segment_id:
+            del self.ids[start]
+            self.starts.remove(start)
+        self.unreferenced[segment_id] = None
+
+    def at(self, offset: int) -> bytes | None:
+        place = bisect.bisect_right(self.starts, offset)
+        return self.ids[self.starts[place - 1]] if place else None
+
+
+@dataclass(slots=True)
+class RemoteLog:
+    """The copies of one partition's segments, as a broker holds them (``RemoteLogMetadataCache``).
+
+    Attributes:
+        segments: every copy that is not known to be deleted, by id, in its latest state.
+        dropped: records that did not fit what was known: a broker logs them and goes on.
+    """
+
+    segments: dict[bytes, RemoteSegment] = field(default_factory=dict)
+    dropped: list[RemoteSegment | RemoteSegmentUpdate] = field(default_factory=list)
+    _epochs: dict[int, _Epoch] = field(default_factory=dict)
+
+    def take(self, record: RemoteSegment | RemoteSegmentUpdate) -> None:
+        """Takes the next record of this partition."""
+        if isinstance(record, RemoteSegment):
+            self._announce(record)
+            return
+        known = self.segments.get(record.id.id)
+        if known is None or record.state is STARTED or record.state not in _FOLLOWS[known.state]:
+            self.dropped.append(record)
+            return
+        segment = replace(
+            known,
+            broker_id=record.broker_id,
+            event_timestamp_ms=record.event_timestamp_ms,
+            custom_metadata=record.custom_metadata,
+            state=record.state,
+        )
+        for entry in segment.leader_epochs:
+            epoch = self._epochs.setdefault(entry.epoch, _Epoch())
+            if record.state is FINISHED:
+                epoch.finish(entry.start_offset, segment.segment_id, epoch_end_offset(segment, entry.epoch))
+            elif record.state is DELETING:
+                epoch.begin_deletion(entry.start_offset, segment.segment_id)
+            else:
+                epoch.unreferenced.pop(segment.segment_id, None)
+        if record.state is DELETED:
+            del self.segments[segment.segment_id]
+        else:
+            self.segments[segment.segment_id] = segment
+
+    def _announce(self, segment: RemoteSegment) -> None:
+        known = self.segments.get(segment.segment_id)
+        if segment.state is not STARTED or STARTED not in _FOLLOWS[None if known is None else known.state]:
+            self.dropped.append(segment)
+            return
+        for entry in segment.leader_epochs:
+            self._epochs.setdefault(entry.epoch, _Epoch()).unreferenced[segment.segment_id] = None
+        self.segments[segment.segment_id] = segment
+
+    def lookup(self, epoch: int, offset: int) -> RemoteSegment | None:
+        """The copy that a broker reads an offset of a leader epoch from; None where remote storage does not hold it."""
+        state = self._epochs.get(epoch)
+        segment_id = None if state is None else state.at(offset)
+        segment = None if segment_id is None else self.segments.get(segment_id)
+        return None if segment is None or offset > epoch_end_offset(segment, epoch) else segment
+
+    def listed(self, epoch: int) -> Iterator[RemoteSegment]:
+        """Every copy that holds records of an epoch, whatever its state, by start offset (``listRemoteLogSegments``)."""
+        state = self._epochs.get(epoch)
+        if state is None:
+            return
+        found = [self.segments[state.ids[start]] for start in state.starts]
+        found += [self.segments[segment_id] for segment_id in state.unreferenced]
+        yield from sorted(found, key=lambda segment: segment.start_offset)
+
+    def is_referenced(self, segment: RemoteSegment) -> bool:
+        """Whether reads of any epoch are served by it."""
+        epochs = (self._epochs[entry.epoch] for entry in segment.leader_epochs)
+        return any(
+            state.ids.get(entry.start_offset) == segment.segment_id
+            for state, entry in zip(epochs, segment.leader_epochs, strict=True)
+        )
+
+    @property
+    def epochs(self) -> list[int]:
+        """Leader epochs of which there are, or were, copies, ascending."""
+        return sorted(self._epochs)
+
+    def highest_offset(self, epoch: int) -> int | None:
+        """Last offset of an epoch that was ever copied; None where none was."""
+        state = self._epochs.get(epoch)
+        return None if state is None else state.highest
+
+
+@dataclass(slots=True)
+class RemoteLogs:
+    """All partitions of the metadata topic.
+
+    Attributes:
+        partitions: by topic id, name and number.
+        deletions: of partitions that are being deleted.
+    """
+
+    partitions: dict[TopicIdPartition, RemoteLog] = field(default_factory=dict)
+    deletions: dict[TopicIdPartition, PartitionDeletion] = field(default_factory=dict)
+
+    def take(self, record: RemoteLogRecord) -> None:
+        """Takes the next record, in the order of the metadata partition that holds it.
+
+        Raises:
+            ValueError: a record of a snapshot of the metadata, which the topic never holds.
+        """
+        if isinstance(record, PartitionDeletion):
+            self.deletions[record.topic_id_partition] = record
+            if record.state is DeleteState.DELETE_PARTITION_FINISHED:
+                self.partitions.pop(record.topic_id_partition, None)
+                del self.deletions[record.topic_id_partition]
+            return
+        if record.id is None:
+            raise ValueError("a record of a snapshot stands for no partition")
+        self.partitions.setdefault(record.id.topic_id_partition, RemoteLog()).take(record)
+
+
+def is_in_lineage(segment: RemoteSegment, epochs: Sequence[LeaderEpochEntry], log_end_offset: int) -> bool:
+    """Whether a copy belongs to the log whose leader epochs these are, and not to one that was truncated away.
+
+    Args:
+        segment: the copy.
+        epochs: of the log, ascending, not empty.
+        log_end_offset: of the log.
+    """
+    own, theirs = _filtered(epochs), _filtered(segment.leader_epochs)
+    last = max(theirs)
+    first = min((epoch for epoch in theirs if epoch >= min(own)), default=None)
+    if not min(own) <= last <= max(own) or first is None:
+        return False
+    for epoch, start in theirs.items():
+        if epoch < first:
+            continue
+        if epoch not in own or (epoch == first and epoch > min(own) and start < own[epoch]):
+            return False
+        following = _following(own, epoch)
+        if epoch != last and following != _following(theirs, epoch):
+            return False
+        if epoch == last and following is not None and segment.end_offset >= following[1]:
+            return False
+    return segment.end_offset < log_end_offset
+
+
+def _filtered(epochs: Sequence[LeaderEpochEntry]) -> dict[int, int]:
+    """Without those in which nothing was written: of entries of one start offset the last stays."""
+    kept = [entry for entry, after in pairwise(epochs) if entry.start_offset != after.start_offset]
+    return {entry.epoch: entry.start_offset for entry in (*kept, *epochs[-1:])}
+
+
+def _following(epochs: dict[int, int], epoch: int) -> tuple[int, int] | None:
+    return min(((each, start) for each, start in epochs.items() if each > epoch), default=None)
