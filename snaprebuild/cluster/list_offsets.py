@@ -25,6 +25,7 @@ from enum import IntEnum, StrEnum
 from typing import Protocol
 
 from formats.checkpoint_file import LeaderEpochEntry
+from snaprebuild.cluster.leader_epochs import epoch_of
 
 __all__ = [
     "OFFSETS_VERSION_MAX",
@@ -35,7 +36,6 @@ __all__ = [
     "Search",
     "SpecialTimestamp",
     "TimestampAndOffset",
-    "epoch_of",
     "list_offset",
 ]
 
@@ -165,12 +165,6 @@ class ListedOffset:
     leader_epoch: int
     error: OffsetError | None
     why: str
-
-
-def epoch_of(epochs: Sequence[LeaderEpochEntry], offset: int) -> int | None:
-    """The leader epoch in which an offset was written, or would be; None for one before all of them."""
-    found = [entry.epoch for entry in epochs if entry.start_offset <= offset]
-    return found[-1] if found else None
 
 
 def list_offset(

@@ -24,8 +24,9 @@ from formats.remote_log_metadata import (
     SegmentState,
     TopicIdPartition,
 )
+from snaprebuild.cluster.leader_epochs import end_of_epoch
 
-__all__ = ["RemoteLog", "RemoteLogs", "epoch_end_offset", "is_in_lineage"]
+__all__ = ["RemoteLog", "RemoteLogs", "epoch_end_offset", "highest_remote_offset", "is_in_lineage"]
 
 STARTED, FINISHED = SegmentState.COPY_SEGMENT_STARTED, SegmentState.COPY_SEGMENT_FINISHED
 DELETING, DELETED = SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED
@@ -220,6 +221,23 @@ def is_in_lineage(segment: RemoteSegment, epochs: Sequence[LeaderEpochEntry], lo
         if epoch == last and following is not None and segment.end_offset >= following[1]:
             return False
     return segment.end_offset < log_end_offset
+
+
+def highest_remote_offset(log: RemoteLog, epochs: Sequence[LeaderEpochEntry], log_end: int) -> int:
+    """The last offset that a leader takes to be in remote storage (``RemoteLogManager.findHighestRemoteOffset``); -1 for none.
+
+    Args:
+        log: what is known of remote storage.
+        epochs: of the leader's log.
+        log_end: of it.
+    """
+    for entry in reversed(epochs):
+        highest = log.highest_offset(entry.epoch)
+        if highest is not None:
+            end = end_of_epoch(epochs, entry.epoch, log_end)
+            assert end is not None, "an epoch of the log itself"
+            return min(highest, end.end_offset - 1)
+    return -1
 
 
 def _filtered(epochs: Sequence[LeaderEpochEntry]) -> dict[int, int]:

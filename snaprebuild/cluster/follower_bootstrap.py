@@ -1,0 +1,249 @@
+"""How an empty follower starts where remote storage ends, instead of replicating what is there already (KIP-1023).
+
+Two profiles answer. ``seed`` is what the proposal says. ``kafka-4.3`` is what 4.3 and 4.4 do, which differs where nothing usable is in
+remote storage: there a follower retries for ever. The rows are those of the table in ``docs/follower-bootstrap.md``.
+
+Offsets by KIP-405's names: a log is local from Lx to Lz, decided up to Ly, and in remote storage from Rx to Ry.
+
+Source: ``AbstractFetcherThread.handleOutOfRangeError`` and ``handleOffsetsMovedToTieredStorage``,
+``ReplicaFetcherThread.shouldFetchFromLastTieredOffset``, ``TierStateMachine``, ``LocalLeaderEndPoint``; 4.3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from formats.checkpoint_file import LeaderEpochEntry
+from formats.remote_log_metadata import RemoteSegment
+from snaprebuild.cluster.leader_epochs import end_of_epoch
+from snaprebuild.cluster.remote_log import RemoteLog
+
+__all__ = [
+    "Action",
+    "AuxiliaryState",
+    "Decision",
+    "Follower",
+    "Leader",
+    "NotInRemoteStorageError",
+    "Profile",
+    "auxiliary_state",
+    "decide",
+    "order_faults",
+]
+
+UNKNOWN = -1
+
+
+class Profile(StrEnum):
+    """Whose answer."""
+
+    SEED = "seed"
+    KAFKA = "kafka-4.3"
+
+
+class Action(StrEnum):
+    """What the follower does next."""
+
+    FETCH = "fetch"
+    """Goes on fetching where it is."""
+    TRUNCATE_TO_END = "truncate to the leader's end"
+    START_EMPTY_AT = "empty the log and start at"
+    BUILD_STATE = "build the state from remote storage and start behind it"
+    RETRY = "retry later"
+    RETRY_FOREVER = "retry, and fail each time"
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Offsets that a follower can ask its leader for.
+
+    Attributes:
+        log_start: ListOffsets -2.
+        local_start: -4.
+        pending_upload: -6, before it is compared with the log end; -1 where the leader does not know it.
+        log_end: -1.
+    """
+
+    log_start: int
+    local_start: int
+    pending_upload: int
+    log_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """The follower.
+
+    Attributes:
+        fetch_offset: that it asks for next.
+        log_end: its log end offset: 0 is what an empty follower means.
+        last_tiered_enabled: ``follower.fetch.last.tiered.offset.enable``.
+        has_remote: remote storage is enabled for the topic, as this broker knows it.
+        metadata_is_ready: it has read the remote log metadata of the partition.
+        is_compacted: the topic's cleanup policy has compact, and nothing is tiered.
+    """
+
+    fetch_offset: int = 0
+    log_end: int = 0
+    last_tiered_enabled: bool = True
+    has_remote: bool = True
+    metadata_is_ready: bool = True
+    is_compacted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a follower does.
+
+    Attributes:
+        row: of the table.
+        action: what.
+        offset: of the action: where it starts, or the end of what remote storage must hold; None where it has none.
+        log_start: of the follower's log afterwards; None where it does not change.
+        calls: requests to the leader that it needs, in order.
+        why: in words.
+    """
+
+    row: int
+    action: Action
+    offset: int | None
+    log_start: int | None
+    calls: tuple[str, ...]
+    why: str
+
+
+def order_faults(*, lx: int, ly: int, lz: int, rx: int, ry: int) -> list[str]:
+    """What contradicts KIP-405's order of offsets, Lz >= Ly >= Lx and Ly >= Ry >= Rx.
+
+    Args:
+        lx: local log start offset.
+        ly: last stable offset.
+        lz: log end offset.
+        rx: first offset in remote storage.
+        ry: last offset in remote storage; below ``rx`` by one where there is nothing.
+    """
+    rules = (
+        (lz >= ly, f"Lz >= Ly: the log end {lz} lies below the last stable offset {ly}"),
+        (ly >= lx, f"Ly >= Lx: the last stable offset {ly} lies below the local start {lx}"),
+        (ly >= ry, f"Ly >= Ry: remote storage reaches to {ry}, beyond the last stable offset {ly}"),
+        (ry >= rx - 1, f"Ry >= Rx: remote storage ends at {ry}, before it begins at {rx}"),
+        (lx <= ry + 1 or lx == rx, f"Lx <= Ry + 1: offsets {ry + 1} to {lx - 1} are neither local nor in remote storage"),
+    )
+    return [fault for holds, fault in rules if not holds]
+
+
+LIST_START, LIST_LOCAL, LIST_PENDING, LIST_END = "ListOffsets -2", "ListOffsets -4", "ListOffsets -6", "ListOffsets -1"
+OF_EPOCH = "OffsetsForLeaderEpoch"
+
+
+def decide(leader: Leader, follower: Follower, profile: Profile = Profile.SEED) -> Decision:
+    """What a follower does that is about to fetch.
+
+    Args:
+        leader: its offsets.
+        follower: where it is, and how it is set.
+        profile: whose answer.
+    """
+    start, local, end = leader.log_start, leader.local_start, leader.log_end
+    asked = follower.fetch_offset
+    if local <= asked <= end:
+        return Decision(1, Action.FETCH, asked, None, ("Fetch",), f"offset {asked} is on the leader's disk")
+    if end < follower.log_end:
+        why = f"the leader ends at {end}, below the follower's {follower.log_end}"
+        return Decision(4, Action.TRUNCATE_TO_END, end, None, (LIST_END,), why)
+    from_tiered = (
+        follower.last_tiered_enabled and follower.has_remote and not follower.is_compacted and follower.log_end == 0 and end != 0
+    )
+    if from_tiered:
+        return _from_last_tiered(leader, follower, profile)
+    if asked < start or asked > end:
+        at = max(start, follower.log_end)
+        why = f"offset {asked} is outside of the leader's log, which starts at {start}"
+        return Decision(2, Action.START_EMPTY_AT, at, at, (LIST_END, LIST_START), why)
+    return _built(3, local, leader, follower, (LIST_LOCAL, OF_EPOCH), f"offsets {asked} to {local - 1} are only in remote storage")
+
+
+def _from_last_tiered(leader: Leader, follower: Follower, profile: Profile) -> Decision:
+    start, local, pending = leader.log_start, leader.local_start, leader.pending_upload
+    calls = (LIST_PENDING, OF_EPOCH)
+    nothing = f"nothing that can be used is in remote storage: all of the log, from {start} on, is replicated"
+    never = "the follower looks for the segment that ends right below, finds none, and begins anew each time"
+    if pending >= leader.log_end and profile is Profile.KAFKA:
+        why = "everything is uploaded, and the active segment is empty: the leader answers -1 until somebody writes a record"
+        return Decision(9, Action.RETRY, None, None, (LIST_PENDING,), why)
+    if pending == UNKNOWN and local != start:
+        why = "the leader does not know yet what is in remote storage"
+        return Decision(7, Action.RETRY, None, None, (LIST_PENDING,), why)
+    if pending == UNKNOWN or (pending == start == local):
+        if profile is Profile.SEED:
+            return Decision(6, Action.START_EMPTY_AT, start, start, (LIST_PENDING, LIST_START), f"nothing was uploaded: {nothing}")
+        why = f"nothing was uploaded: the leader's {start} is taken for the end of remote storage; {never}"
+        return Decision(6, Action.RETRY_FOREVER, local, start, calls, why)
+    if pending <= start:
+        if profile is Profile.SEED:
+            return Decision(8, Action.START_EMPTY_AT, start, start, (LIST_PENDING, LIST_START), nothing)
+        why = f"what is in remote storage lies below the log start: the leader answers {start}; {never}"
+        return Decision(8, Action.RETRY_FOREVER, start, start, calls, why)
+    row = 9 if pending >= leader.log_end else 5
+    return _built(row, pending, leader, follower, calls, f"remote storage holds everything below {pending}")
+
+
+def _built(row: int, target: int, leader: Leader, follower: Follower, calls: tuple[str, ...], why: str) -> Decision:
+    if not follower.has_remote:
+        return Decision(10, Action.RETRY, None, None, calls, "this broker does not know of the topic's remote storage yet")
+    if not follower.metadata_is_ready:
+        return Decision(11, Action.RETRY, None, None, calls, "this broker has not read the remote log metadata yet")
+    return Decision(row, Action.BUILD_STATE, target, leader.log_start, calls, why)
+
+
+# ---------------------------------------------------------------------------------------------------------------- the state
+
+
+class NotInRemoteStorageError(Exception):
+    """No segment that a follower would find holds the offset right below its target."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuxiliaryState:
+    """What a follower takes over from remote storage.
+
+    Attributes:
+        segment: whose leader epochs and producer snapshot it takes.
+        epoch: leader epoch of the offset right below the target.
+        next_offset: behind that segment: where it starts to fetch; above the target where that lies inside the segment (row 12).
+        log_start: of its log.
+    """
+
+    segment: RemoteSegment
+    epoch: int
+    next_offset: int
+    log_start: int
+
+
+def auxiliary_state(
+    target: int, log_start: int, epochs: Sequence[LeaderEpochEntry], log_end: int, target_epoch: int, remote: RemoteLog
+) -> AuxiliaryState:
+    """What a follower takes over to start at a target.
+
+    Args:
+        target: end of what remote storage must hold, above 0.
+        log_start: of the leader.
+        epochs: of the leader's log.
+        log_end: of it.
+        target_epoch: leader epoch that the leader gave with the target.
+        remote: the remote log metadata.
+
+    Raises:
+        NotInRemoteStorageError: there is no such segment.
+    """
+    epoch = target_epoch
+    if target_epoch > 0:
+        before = end_of_epoch(epochs, target_epoch - 1, log_end)
+        if before is not None and before.end_offset > target - 1:
+            epoch = before.epoch
+    segment = remote.lookup(epoch, target - 1)
+    if segment is None:
+        raise NotInRemoteStorageError(f"no finished segment holds offset {target - 1} of leader epoch {epoch}")
+    return AuxiliaryState(segment, epoch, segment.end_offset + 1, log_start)

@@ -1,0 +1,192 @@
+"""How an empty follower starts (KIP-1023): every row of the table, and the proposal's own example."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from formats.checkpoint_file import LeaderEpochEntry
+from formats.remote_log_metadata import RemoteSegment, RemoteSegmentId, RemoteSegmentUpdate, SegmentState, TopicIdPartition
+from snaprebuild.cluster.follower_bootstrap import (
+    Action,
+    Follower,
+    Leader,
+    NotInRemoteStorageError,
+    Profile,
+    auxiliary_state,
+    decide,
+    order_faults,
+)
+from snaprebuild.cluster.leader_epochs import EpochEnd, end_of_epoch, epoch_of
+from snaprebuild.cluster.remote_log import RemoteLog, highest_remote_offset
+
+SEED, KAFKA = Profile
+# 10 to 59 are in remote storage, 40 to 99 on the leader's disk.
+LEADER = Leader(log_start=10, local_start=40, pending_upload=60, log_end=100)
+EMPTY = Follower()
+OFF = replace(EMPTY, last_tiered_enabled=False)
+
+# Row, leader, follower, and for each profile the action with its offset.
+ROWS = [
+    (1, LEADER, replace(OFF, fetch_offset=40), (Action.FETCH, 40), None),
+    (1, LEADER, replace(EMPTY, fetch_offset=100, log_end=100), (Action.FETCH, 100), None),
+    (1, replace(LEADER, log_start=0, local_start=0), EMPTY, (Action.FETCH, 0), None),
+    (2, LEADER, OFF, (Action.START_EMPTY_AT, 10), None),
+    (2, LEADER, replace(EMPTY, fetch_offset=5, log_end=5), (Action.START_EMPTY_AT, 10), None),
+    (2, LEADER, replace(EMPTY, fetch_offset=5, log_end=12), (Action.START_EMPTY_AT, 12), None),
+    (2, LEADER, replace(EMPTY, is_compacted=True), (Action.START_EMPTY_AT, 10), None),
+    (3, replace(LEADER, log_start=0), OFF, (Action.BUILD_STATE, 40), None),
+    (3, LEADER, replace(EMPTY, fetch_offset=20, log_end=20), (Action.BUILD_STATE, 40), None),
+    (4, LEADER, replace(EMPTY, fetch_offset=120, log_end=120), (Action.TRUNCATE_TO_END, 100), None),
+    (5, LEADER, EMPTY, (Action.BUILD_STATE, 60), None),
+    (5, replace(LEADER, log_start=0), EMPTY, (Action.BUILD_STATE, 60), None),
+    (6, replace(LEADER, local_start=10, pending_upload=-1), EMPTY, (Action.START_EMPTY_AT, 10), (Action.RETRY_FOREVER, 10)),
+    (6, replace(LEADER, local_start=10, pending_upload=10), EMPTY, (Action.START_EMPTY_AT, 10), (Action.RETRY_FOREVER, 10)),
+    (7, replace(LEADER, pending_upload=-1), EMPTY, (Action.RETRY, None), None),
+    (8, replace(LEADER, pending_upload=5), EMPTY, (Action.START_EMPTY_AT, 10), (Action.RETRY_FOREVER, 10)),
+    (8, replace(LEADER, pending_upload=10), EMPTY, (Action.START_EMPTY_AT, 10), (Action.RETRY_FOREVER, 10)),
+    (9, replace(LEADER, pending_upload=100), EMPTY, (Action.BUILD_STATE, 100), (Action.RETRY, None)),
+    (10, replace(LEADER, log_start=0), replace(OFF, has_remote=False), (Action.RETRY, None), None),
+    (11, LEADER, replace(EMPTY, metadata_is_ready=False), (Action.RETRY, None), None),
+    (11, replace(LEADER, log_start=0), replace(OFF, metadata_is_ready=False), (Action.RETRY, None), None),
+]
+
+
+@pytest.mark.parametrize(("row", "leader", "follower", "seed", "kafka"), ROWS)
+def test_rows(
+    row: int, leader: Leader, follower: Follower, seed: tuple[Action, int | None], kafka: tuple[Action, int | None] | None
+) -> None:
+    for profile, expected in ((SEED, seed), (KAFKA, kafka or seed)):
+        found = decide(leader, follower, profile)
+        assert (found.row, (found.action, found.offset)) == (row, expected)
+        assert found.why
+        assert found.calls
+
+
+def test_an_empty_follower_of_an_empty_leader_fetches() -> None:
+    assert decide(Leader(0, 0, -1, 0), EMPTY).row == 1
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_calls_to_the_leader(profile: Profile) -> None:
+    assert decide(LEADER, EMPTY, profile).calls == ("ListOffsets -6", "OffsetsForLeaderEpoch")
+    assert decide(replace(LEADER, log_start=0), OFF, profile).calls == ("ListOffsets -4", "OffsetsForLeaderEpoch")
+
+
+# ---------------------------------------------------------------------------------------------------------------- the example
+
+PARTITION = TopicIdPartition("t", bytes(15) + b"\x01", 0)
+
+
+def epochs(*pairs: tuple[int, int]) -> tuple[LeaderEpochEntry, ...]:
+    return tuple(LeaderEpochEntry(epoch, start) for epoch, start in pairs)
+
+
+def segment(number: int, start: int, end: int, *pairs: tuple[int, int]) -> RemoteSegment:
+    segment_id = bytes(15) + bytes((number,))
+    return RemoteSegment(
+        RemoteSegmentId(PARTITION, segment_id),
+        segment_id,
+        start,
+        end,
+        1,
+        0,
+        0,
+        epochs(*pairs),
+        100,
+        None,
+        SegmentState.COPY_SEGMENT_STARTED,
+        False,
+    )
+
+
+def remote_log(*segments: RemoteSegment) -> RemoteLog:
+    log = RemoteLog()
+    for each in segments:
+        assert each.id is not None
+        log.take(each)
+        log.take(RemoteSegmentUpdate(each.id, 1, 0, None, SegmentState.COPY_SEGMENT_FINISHED))
+    return log
+
+
+# seg-0-2 and seg-3-5 are uploaded; 6 was written in epoch 2, 7 is the first of epoch 3.
+LEADER_EPOCHS = epochs((0, 0), (1, 3), (2, 5), (3, 7))
+SEG_0_2 = segment(1, 0, 2, (0, 0))
+SEG_3_5 = segment(2, 3, 5, (1, 3), (2, 5))
+EXAMPLE = remote_log(SEG_0_2, SEG_3_5)
+
+
+def test_the_example_of_the_proposal() -> None:
+    leader = Leader(log_start=0, local_start=3, pending_upload=6, log_end=9)
+    found = decide(leader, EMPTY)
+    assert (found.row, found.action, found.offset, found.log_start) == (5, Action.BUILD_STATE, 6, 0)
+    state = auxiliary_state(6, 0, LEADER_EPOCHS, 9, 2, EXAMPLE)
+    assert (state.segment.segment_id, state.epoch, state.next_offset, state.log_start) == (SEG_3_5.segment_id, 2, 6, 0)
+
+
+@pytest.mark.parametrize(
+    ("target", "target_epoch", "epoch", "found"),
+    [
+        (3, 1, 0, SEG_0_2),  # right behind the first segment: its last offset is of the epoch before
+        (4, 1, 1, SEG_3_5),
+        (5, 2, 1, SEG_3_5),
+        (6, 2, 2, SEG_3_5),
+    ],
+)
+def test_every_target_of_the_example(target: int, target_epoch: int, epoch: int, found: RemoteSegment) -> None:
+    assert epoch_of(LEADER_EPOCHS, target) == target_epoch
+    state = auxiliary_state(target, 0, LEADER_EPOCHS, 9, target_epoch, EXAMPLE)
+    assert (state.epoch, state.segment.segment_id) == (epoch, found.segment_id)
+    # Row 12: inside of a segment, the follower starts behind it.
+    assert state.next_offset == found.end_offset + 1 >= target
+
+
+def test_what_no_segment_holds() -> None:
+    with pytest.raises(NotInRemoteStorageError, match="no finished segment holds offset 6 of leader epoch 2"):
+        auxiliary_state(7, 0, LEADER_EPOCHS, 9, 3, EXAMPLE)
+
+
+def test_highest_remote_offset() -> None:
+    assert highest_remote_offset(EXAMPLE, LEADER_EPOCHS, 9) == 5
+    assert highest_remote_offset(EXAMPLE, LEADER_EPOCHS[:1], 9) == 2
+    assert highest_remote_offset(RemoteLog(), LEADER_EPOCHS, 9) == -1
+    # The log was truncated to 4, and epoch 4 began there: what was copied of epoch 1 beyond it is not of this log.
+    assert highest_remote_offset(EXAMPLE, epochs((0, 0), (1, 3), (4, 4)), 9) == 3
+
+
+# ---------------------------------------------------------------------------------------------------------------- leader epochs
+
+
+@pytest.mark.parametrize(
+    ("epoch", "expected"),
+    [(-1, None), (0, (0, 3)), (1, (1, 5)), (2, (2, 7)), (3, (3, 9)), (4, None)],
+)
+def test_end_of_an_epoch(epoch: int, expected: tuple[int, int] | None) -> None:
+    assert end_of_epoch(LEADER_EPOCHS, epoch, 9) == (None if expected is None else EpochEnd(*expected))
+
+
+def test_end_of_an_epoch_that_the_log_does_not_have() -> None:
+    log = epochs((2, 5), (5, 9))
+    assert end_of_epoch(log, 1, 20) == EpochEnd(1, 5)
+    assert end_of_epoch(log, 3, 20) == EpochEnd(2, 9)
+    assert end_of_epoch((), 0, 20) is None
+
+
+# ---------------------------------------------------------------------------------------------------------------- order
+
+
+def test_order_of_offsets() -> None:
+    right = {"lx": 40, "ly": 80, "lz": 100, "rx": 10, "ry": 59}
+    assert order_faults(**right) == []
+    assert order_faults(**{**right, "ry": 9, "lx": 10}) == []
+    for change, fault in (
+        ({"ly": 101}, "Lz >= Ly"),
+        ({"ly": 39, "ry": 39}, "Ly >= Lx"),
+        ({"ry": 81}, "Ly >= Ry"),
+        ({"rx": 61}, "Ry >= Rx"),
+        ({"ry": 38}, "Lx <= Ry + 1: offsets 39 to 39 are neither"),
+    ):
+        faults = order_faults(**{**right, **change})
+        assert len(faults) == 1
+        assert faults[0].startswith(fault)
