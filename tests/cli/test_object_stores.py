@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from command import Run, in_json, snaprebuild
 from documents import check
 from faulty_store import faulty_store
 from log_dirs import copy_of, entries_in, files_below, flip, snapshot_name, snapshots_in
-from manifests import FIXTURES, partition_fixtures
+from manifests import FIXTURES, REPOSITORY, partition_fixtures
 from object_store import ObjectStore
 from typer.testing import CliRunner
 
@@ -238,6 +241,49 @@ def test_worker_processes_share_the_limits(uploaded: dict[str, str], monkeypatch
     result = verify(open_source([location], settings=limited), clock, jobs=2)
     assert exit_code_of(result.findings) == 3
     assert size // 4 < meter_of("limited").read_bytes <= size // 2
+
+
+STARTED_EARLIER = """
+import json, multiprocessing, os, sys
+from snaprebuild.operations import schedule
+from snaprebuild.operations.findings import exit_code_of
+from snaprebuild.operations.replay_partition import Clock
+from snaprebuild.operations.source import open_source
+from snaprebuild.operations.verify import verify
+
+if __name__ == "__main__":
+    earlier = multiprocessing.get_context("forkserver").Process(target=print)
+    earlier.start()
+    earlier.join()
+    os.environ.update(json.loads(sys.argv[2]))
+    schedule.IN_PROCESS_BYTES_MAX = 0
+    result = verify(open_source([sys.argv[1]]), Clock(1_795_219_200_000, 86_400_000), jobs=2)
+    print(exit_code_of(result.findings), sum(each.bytes_read for each in result.partitions))
+"""
+
+
+def test_workers_ask_the_store_of_now(tmp_path: Path) -> None:
+    """Somebody started the server that workers are forked from, and only later said where the store is and who asks."""
+    logs = FIXTURES / "kafka27-mixed" / "logs"
+    script = tmp_path / "started_earlier.py"
+    script.write_text(STARTED_EARLIER)
+    with faulty_store() as store:
+        store.objects = {f"bucket/{path.relative_to(logs)}": path.read_bytes() for path in logs.rglob("*") if path.is_file()}
+        now = {"AWS_ENDPOINT_URL_S3": store.endpoint, "AWS_ACCESS_KEY_ID": "now", "AWS_SECRET_ACCESS_KEY": "now"}
+        now["AWS_DEFAULT_REGION"] = "us-east-1"
+        earlier = {**os.environ, **now, "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": "earlier"}
+        done = subprocess.run(
+            [sys.executable, script, "s3://bucket", json.dumps(now)],
+            cwd=REPOSITORY,
+            env=earlier,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        seen = {headers["authorization"].split("/")[0] for _, _, headers in store.seen}
+    size = sum(path.stat().st_size for path in logs.rglob("*.log"))
+    assert done.stdout.split() == ["0", str(size)], done.stderr
+    assert seen == {"AWS4-HMAC-SHA256 Credential=now"}
 
 
 @pytest.mark.s3
