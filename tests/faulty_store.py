@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,8 +23,10 @@ class FaultyStore:
 
     Attributes:
         objects: everything that is there.
+        metadata: of each object the headers that tell what its writer says of it.
         faults: for each method the faults of its next requests, the first one first; the last stays where ``lasting`` names the method.
         lasting: methods that fail for good.
+        choose: gives the fault of each request by its method, path and headers, where ``faults`` holds none; it may take its time.
         ignores_conditions: as some stores do, without a word.
         seen: method, path and headers of every request.
         order: of the keys in a listing.
@@ -31,8 +34,10 @@ class FaultyStore:
 
     endpoint: str = ""
     objects: dict[str, bytes] = field(default_factory=dict)
+    metadata: dict[str, dict[str, str]] = field(default_factory=dict)
     faults: dict[str, list[str]] = field(default_factory=dict)
     lasting: set[str] = field(default_factory=set)
+    choose: Callable[[str, str, dict[str, str]], str] = lambda *_: ""
     ignores_conditions: bool = False
     seen: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     order: Callable[[list[str]], list[str]] = sorted
@@ -69,7 +74,9 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         with self.lock:
             self.store.seen.append((self.command, self.path, headers))
-            return unquote(urlsplit(self.path).path)[1:], self.store.fault(self.command)
+            fault = self.store.fault(self.command)
+        path = unquote(urlsplit(self.path).path)[1:]
+        return path, fault or self.store.choose(self.command, path, headers)
 
     def _answer(self, status: int, body: bytes = b"", cut: int | None = None, **headers: str) -> None:
         self.send_response(status)
@@ -118,6 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._error(412, "PreconditionFailed")
             return
         headers = {"ETag": '"other"' if fault == "etag" else etag_of(data), "Last_Modified": "Sat, 21 Nov 2026 00:00:00 GMT"}
+        headers |= self.store.metadata.get(name, {})
         span = self.headers.get("Range")
         if span is None:
             self._answer(200, data, cut=len(data) // 2 if fault == "short" else None, **headers)
@@ -141,7 +149,8 @@ class _Handler(BaseHTTPRequestHandler):
         if data is None:
             self._answer(404)
             return
-        self._answer(200, length=str(len(data)), ETag=etag_of(data), Last_Modified="Sat, 21 Nov 2026 00:00:00 GMT")
+        headers = {"ETag": etag_of(data), "Last_Modified": "Sat, 21 Nov 2026 00:00:00 GMT", **self.store.metadata.get(name, {})}
+        self._answer(200, length=str(len(data)), **headers)
 
     def do_PUT(self) -> None:
         name, fault = self._begin()
@@ -152,6 +161,8 @@ class _Handler(BaseHTTPRequestHandler):
             taken = name in self.store.objects and self.headers.get("If-None-Match") == "*" and not self.store.ignores_conditions
             if not taken:
                 self.store.objects[name] = b"another's" if fault == "another" else data
+                said = {header.lower(): value for header, value in self.headers.items()}
+                self.store.metadata[name] = {header: said[header] for header in said if header.startswith("x-amz-meta-")}
         if fault in ("lost", "another"):
             self._drop()
         elif taken:
@@ -183,12 +194,19 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(rows)}</ListBucketResult>".encode())
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Who asked may be gone; tests look at what is told on stderr."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 @contextlib.contextmanager
 def faulty_store() -> Iterator[FaultyStore]:
     """Runs one on loopback."""
     store = FaultyStore()
     handler = type("Handler", (_Handler,), {"store": store, "lock": threading.Lock()})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with _Server(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
         store.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)

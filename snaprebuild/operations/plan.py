@@ -242,7 +242,7 @@ def _planned(wanted: _Wanted) -> tuple[PartitionPlan, list[Finding]]:
     findings: list[Finding] = []
     try:
         planned = _plan_partition(wanted.partition, wanted.target, wanted.request, wanted.clock, wanted.retention_ms, findings)
-    except (ReadFailedError, FormatError) as error:
+    except (ReadFailedError, RefusedError, FormatError) as error:  # of this partition alone
         findings.append(finding_of_error(error, wanted.partition.directory.path))
         planned = _nothing(wanted.partition, wanted.target, str(error))
     return planned, findings + _left_out_findings(planned)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from formats.errors import FormatError
 from formats.producer_snapshot import read_entries, snapshot_size
-from snaprebuild.errors import AlreadyExistsError, BusyError
+from snaprebuild.errors import AlreadyExistsError, BusyError, WriteFailedError
 from snaprebuild.operations.findings import Severity
 from snaprebuild.operations.rebuild_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.operations.receipt import ReceiptSink
@@ -50,6 +50,8 @@ class OutWriter(SnapshotWriter):
             if create_in_turn(lambda: create_snapshot(rebuilt, None, self._result.plan, self._receipt)):
                 return rebuilt.result(WRITTEN)
             is_equal = self._is_equal_there(rebuilt)  # another run was faster
+            if is_equal is None:
+                raise WriteFailedError("the store says that its name is taken, and has nothing there", path=rebuilt.path)
         elif not self._dry_run:
             remove_other_name(self._result, rebuilt.wanted.offset)
         if is_equal:

@@ -65,6 +65,13 @@ class LocalStore:
     def prepare_writes(self, directory: str) -> None:
         """See ``Store.prepare_writes``: a link is never made over a name that is taken."""
 
+    def wrote(self, location: str, since_ns: int) -> bool:
+        """See ``Store.wrote``."""
+        try:
+            return os.lstat(location).st_mtime_ns >= since_ns
+        except OSError as error:
+            raise ReadFailedError(f"cannot be looked at: {error.strerror}", path=location, errno=error.errno) from error
+
     def create(
         self,
         directory: str,

@@ -80,6 +80,9 @@ PROBE_NAME = ".snaprebuild-probe-"
 KEY_BYTES = 32
 """Of a customer's key, AES-256."""
 
+RUN_KEY = "snaprebuild-run"
+"""Metadata of each object that a run makes: which one."""
+
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]+)-([0-9]+)/([0-9]+)")
 _HARMLESS = re.compile(r"[A-Za-z0-9._:/+=-]{1,100}")
@@ -162,9 +165,14 @@ class S3Store:
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
         """See ``Store.read_small``: one request, and its checksum compared where the store keeps one."""
+        found = self._small(location, bytes_max)
+        return None if found is None else found[0]
+
+    def _small(self, location: str, bytes_max: int) -> tuple[bytes, str | None] | None:
+        """The bytes of an object, and which run made it, as far as it says so."""
         bucket, key = _bucket_and_key(location)
 
-        def get() -> bytes | None:
+        def get() -> tuple[bytes, str | None] | None:
             try:
                 answer = self._client().get_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED", **self._access())
             except ClientError as error:
@@ -176,8 +184,7 @@ class S3Store:
                 if size > bytes_max:
                     raise ReadFailedError(f"has {size} bytes, more than the limit of {bytes_max}", path=location)
                 self._count(size)
-                data: bytes = body.read()
-                return data
+                return body.read(), answer.get("Metadata", {}).get(RUN_KEY)
 
         return _attempted(get, location, "cannot be read")
 
@@ -289,6 +296,17 @@ class S3Store:
         except (ClientError, BotoCoreError, RefusedError) as error:
             log.warning("%s: a probe of the store stays, and may be deleted: %s", location, _told(error))
 
+    def wrote(self, location: str, since_ns: int) -> bool:
+        """See ``Store.wrote``: an object says which run made it, whatever the clocks say."""
+        bucket, key = _bucket_and_key(location)
+        try:
+            answer = self._client().head_object(Bucket=bucket, Key=key, **self._access())
+        except (ClientError, BotoCoreError) as error:
+            if _is_gone(error):
+                return False
+            raise _read_failed(error, location, "cannot be looked at") from None
+        return bool(self.settings.run) and answer.get("Metadata", {}).get(RUN_KEY) == self.settings.run
+
     def create(
         self,
         directory: str,
@@ -338,10 +356,9 @@ class S3Store:
     def _put(self, location: str, data: bytes) -> tuple[_Put, str]:
         bucket, key = _bucket_and_key(location)
         digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
+        more = {**self._access(), "Metadata": {RUN_KEY: self.settings.run}} if self.settings.run else self._access()
         try:
-            self._client(attempts=1).put_object(
-                Bucket=bucket, Key=key, Body=data, IfNoneMatch="*", ChecksumSHA256=digest, **self._access()
-            )
+            self._client(attempts=1).put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*", ChecksumSHA256=digest, **more)
         except (ClientError, BotoCoreError) as error:
             if _status(error) == HTTPStatus.NOT_IMPLEMENTED:
                 message = f"the store takes no conditional writes ({_told(error)}), so that nothing is written"
@@ -357,13 +374,16 @@ class S3Store:
             OutcomeUnknownError: it cannot be read either.
         """
         try:
-            found = self.read_small(location, max(len(data), PIECE_BYTES))
+            found = self._small(location, max(len(data), PIECE_BYTES))
         except (ReadFailedError, RefusedError) as error:
             message = f"whether it was written is not known ({reason}), and it cannot be read back: {error.message}"
             raise OutcomeUnknownError(message, path=location) from None
-        if found is not None and found != data:
+        if found is None:
+            return False
+        there, run = found
+        if there != data or (run or self.settings.run) != self.settings.run:
             raise AlreadyExistsError("is there already, and was not touched", path=location, name=os.path.basename(location))
-        return found is not None
+        return True
 
     def _check_written(self, location: str, data: bytes) -> None:
         try:

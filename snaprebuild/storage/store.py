@@ -159,6 +159,18 @@ class Store(Protocol):
             StorageError: it cannot be told.
         """
 
+    def wrote(self, location: str, since_ns: int) -> bool:
+        """Whether this run made a file: by what an object says of itself; of a file the time must do.
+
+        Args:
+            location: of the file.
+            since_ns: when the run began, ns since 1970.
+
+        Raises:
+            ReadFailedError: it cannot be told.
+            RefusedError: a limit of the run is used up.
+        """
+
     def create(
         self,
         directory: str,
@@ -200,7 +212,7 @@ class S3Settings:
         requester_pays: the caller pays for requests and transfer.
         sse_c_key_file: file with the 32 bytes of a customer's key, raw or in base64; None without one.
         max_requests: that a run may send, None for any number; likewise ``max_read_bytes``.
-        run: which run the two limits are counted for; stores are equal without it.
+        run: which run the two limits are counted for, and which made an object; stores are equal without it.
     """
 
     endpoint_url: str | None = None

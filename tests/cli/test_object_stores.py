@@ -370,6 +370,27 @@ def test_a_store_that_would_replace(place: str, monkeypatch: pytest.MonkeyPatch)
         assert store.objects == before
 
 
+def test_a_store_that_does_not_agree_with_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says that a name is taken, and has nothing there; and one object changes while others are planned for."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    logs = FIXTURES / "kafka27-mixed" / "logs"
+    with faulty_store() as store:
+        store.objects = {f"b/logs/{name}": (logs / name).read_bytes() for name in files_below(logs)}
+        before = dict(store.objects)
+        place = ("s3://b/logs", "--out", "s3://b/out", "--s3-endpoint-url", store.endpoint, PATH_STYLE, *AS_OF)
+        store.choose = lambda method, path, _: "412" if method == "PUT" and path.endswith("/00000000000000001662.snapshot") else ""
+        run = in_json("rebuild", *place)
+        assert (run.exit_code, run.document["totals"]) == (5, {"written": 13, "left_out": 1})
+        assert any("its name is taken, and has nothing there" in each["message"] for each in run.document["findings"])
+        store.choose = lambda method, path, _: (
+            "etag" if method == "GET" and "/logappend-0/" in path and path.endswith(".log") else ""
+        )
+        run = in_json("rebuild", *place)
+        assert (run.exit_code, run.document["totals"]) == (3, {"written": 1, "equal": 11})
+        assert {name: store.objects[name] for name in before} == before
+
+
 @pytest.mark.s3
 def test_set_aside_moves_no_object(uploaded: dict[str, str]) -> None:
     run = snaprebuild("rebuild", uploaded["magic0"], "--set-aside")

@@ -171,6 +171,23 @@ def test_a_create_that_fails_once_at_most(faulty: FaultyStore, fault: str) -> No
     assert faulty.methods()[-1] == "GET", "it is read back"
 
 
+def test_whose_object_it_is(faulty: FaultyStore) -> None:
+    """Two runs make the same bytes: the object itself says which of them made it, also where the answer was lost."""
+    mine, others = (store_of(faulty, run=run) for run in ("mine", "others"))
+    assert not mine.wrote(LOCATION, 0)
+    faulty.faults["PUT"] = ["lost"]
+    mine.create(PLACE, NAME, b"new", owner=None, temporary_name="")
+    assert (mine.wrote(LOCATION, 1 << 62), others.wrote(LOCATION, 0), store_of(faulty).wrote(LOCATION, 0)) == (True, False, False)
+    with pytest.raises(AlreadyExistsError):
+        others.create(PLACE, NAME, b"new", owner=None, temporary_name="")
+    faulty.faults["PUT"] = ["drop"]
+    with pytest.raises(AlreadyExistsError):
+        others.create(PLACE, NAME, b"new", owner=None, temporary_name="")
+    faulty.metadata.clear()  # as a store that keeps none: the bytes must do
+    faulty.faults["PUT"] = ["drop"]
+    others.create(PLACE, NAME, b"new", owner=None, temporary_name="")
+
+
 @pytest.mark.parametrize(
     ("puts", "gets", "error", "told"),
     [
