@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from formats.file_names import FileKind, parse_file_name
-from snaprebuild.operations.each import here_at_once
+from snaprebuild.operations.each import here_for
 from snaprebuild.operations.findings import Finding
 from snaprebuild.operations.source import Selection, open_source
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, pack
@@ -200,7 +200,7 @@ def split(segments: Sequence[FileToRead], tasks: int | None) -> list[FileToRead]
     total = sum(file.size_bytes for file in segments)
     target = _task_bytes(total) if tasks is None else max(-(-total // tasks), PART_BYTES_MIN)
     huge = [file for file in segments if file.size_bytes > target and file.index_path is not None]
-    parts = here_at_once(huge[0].store.readers if huge else 1)(lambda file: _parts(file, target), huge)
+    parts = here_for(file.store for file in huge)(lambda file: _parts(file, target), huge)
     of_huge = dict(zip(map(id, huge), parts, strict=True))
     return [part for file in segments for part in of_huge.get(id(file), (file,))]
 
