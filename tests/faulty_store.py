@@ -8,6 +8,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,6 +31,10 @@ class FaultyStore:
         ignores_conditions: as some stores do, without a word.
         seen: method, path and headers of every request.
         order: of the keys in a listing.
+        proves_puts: an answer to a PUT has the MD5 of the object as its ETag, unlike that of an object encrypted with a key of its own.
+        page: keys and directories of one answer to a listing.
+        at_once: the most requests that were under way at the same time.
+        seconds: that each request takes at least.
     """
 
     endpoint: str = ""
@@ -41,6 +46,11 @@ class FaultyStore:
     ignores_conditions: bool = False
     seen: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     order: Callable[[list[str]], list[str]] = sorted
+    proves_puts: bool = True
+    page: int = 1000
+    at_once: int = 0
+    seconds: float = 0.0
+    under_way: int = 0
 
     def fault(self, method: str) -> str:
         """The fault of this request, or an empty text."""
@@ -74,7 +84,12 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         with self.lock:
             self.store.seen.append((self.command, self.path, headers))
+            self.store.under_way += 1
+            self.store.at_once = max(self.store.at_once, self.store.under_way)
             fault = self.store.fault(self.command)
+        time.sleep(self.store.seconds)
+        with self.lock:
+            self.store.under_way -= 1
         path = unquote(urlsplit(self.path).path)[1:]
         return path, fault or self.store.choose(self.command, path, headers)
 
@@ -114,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         query = parse_qs(urlsplit(self.path).query)
         if "list-type" in query:
-            self._list(name.rstrip("/"), query.get("prefix", [""])[0])
+            self._list(name.rstrip("/"), {name: values[0] for name, values in query.items()})
             return
         data = self.store.objects.get(name)
         if data is None:
@@ -168,7 +183,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif taken:
             self._error(412, "PreconditionFailed")
         else:
-            self._answer(200, ETag=etag_of(data))
+            self._answer(200, ETag=etag_of(data if self.store.proves_puts else data + b"key"))
 
     def _body(self) -> bytes:
         data = self.rfile.read(int(self.headers["Content-Length"]))
@@ -183,15 +198,24 @@ class _Handler(BaseHTTPRequestHandler):
             self.store.objects.pop(name, None)
             self._answer(204)
 
-    def _list(self, bucket: str, prefix: str) -> None:
+    def _list(self, bucket: str, query: dict[str, str]) -> None:
+        prefix = query.get("prefix", "")
         keys = [name.removeprefix(f"{bucket}/") for name in self.store.objects if name.startswith(f"{bucket}/{prefix}")]
-        rows = [
-            f"<Contents><Key>{key}</Key><Size>{len(data)}</Size><ETag>{etag_of(data)}</ETag>"
-            "<LastModified>2026-11-21T00:00:00.000Z</LastModified></Contents>"
-            for key in self.store.order(keys)
-            for data in [self.store.objects[f"{bucket}/{key}"]]
-        ]
-        self._answer(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(rows)}</ListBucketResult>".encode())
+        found: dict[str, str] = {}
+        for key in self.store.order(keys):
+            directory, slash, _ = key[len(prefix) :].partition("/")
+            if slash and query.get("delimiter") == "/":
+                found[f"{prefix}{directory}/"] = f"<CommonPrefixes><Prefix>{prefix}{directory}/</Prefix></CommonPrefixes>"
+                continue
+            data = self.store.objects[f"{bucket}/{key}"]
+            status = f"<Size>{len(data)}</Size><ETag>{etag_of(data)}</ETag><LastModified>2026-11-21T00:00:00.000Z</LastModified>"
+            found[key] = f"<Contents><Key>{key}</Key>{status}</Contents>"
+        after = query.get("continuation-token") or query.get("start-after", "")
+        rows = [each for each in found.items() if each[0] > after or self.store.order is not sorted]
+        page, rest = rows[: self.store.page], rows[self.store.page :]
+        following = f"<NextContinuationToken>{page[-1][0]}</NextContinuationToken>" if rest else ""
+        truncated = f"<IsTruncated>{'true' if rest else 'false'}</IsTruncated>{following}"
+        self._answer(200, f"<ListBucketResult>{truncated}{''.join(row for _, row in page)}</ListBucketResult>".encode())
 
 
 class _Server(ThreadingHTTPServer):

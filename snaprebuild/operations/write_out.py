@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable
 
@@ -39,11 +41,13 @@ class OutWriter(SnapshotWriter):
         self._clock = clock
         self._receipt = receipt
         self._dry_run = dry_run
+        self._names: frozenset[str] | None = None
+        self._names_lock = threading.Lock()
 
     def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
         """As ``SnapshotWriter.write``."""
         tell_class(self._result, rebuilt)
-        is_equal = self._is_equal_there(rebuilt)
+        is_equal = self._is_equal_there(rebuilt) if self._may_be_there(rebuilt) else None
         if is_equal is None:
             if self._dry_run:
                 return rebuilt.result(WOULD_WRITE)
@@ -58,6 +62,15 @@ class OutWriter(SnapshotWriter):
             return rebuilt.result(EQUAL)
         self._result.say("different-file", Severity.FINDING, f"{rebuilt.path} is there and differs: kept", rebuilt.wanted.offset)
         return rebuilt.result(KEPT)
+
+    def _may_be_there(self, rebuilt: RebuiltSnapshot) -> bool:
+        """Of objects one listing tells; one that appears behind it is found when its name turns out to be taken."""
+        if rebuilt.store.is_local:
+            return True
+        with self._names_lock:
+            if self._names is None:
+                self._names = rebuilt.store.names_in(rebuilt.target)
+            return os.path.basename(rebuilt.path) in self._names
 
     def _is_equal_there(self, rebuilt: RebuiltSnapshot) -> bool | None:
         """Whether the file that is there is equal as a map, after one expiry filter on both sides; None when there is none."""

@@ -108,11 +108,7 @@ class Store(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """A file system: with locks, owners, links, and names that can be changed."""
-
-    @property
-    def readers(self) -> int:
-        """Small reads that are worth doing at once; 1 where one after the other is as fast."""
+        """A file system: with locks, owners, links, and names that can be changed. Elsewhere small reads mostly wait (``at_once``)."""
 
     def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
         """Those of the names that are taken in a directory.
@@ -123,6 +119,14 @@ class Store(Protocol):
 
     def holds_segments(self, directory: str) -> bool:
         """Whether segments lie directly in a directory, as far as it can be listed."""
+
+    def names_in(self, directory: str) -> frozenset[str]:
+        """The files directly in a directory; none where it is absent.
+
+        Raises:
+            ReadFailedError: it cannot be listed.
+            RefusedError: a limit of the run is used up.
+        """
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
         """All bytes of a small regular file, or None when it is absent.
