@@ -6,7 +6,9 @@ import contextlib
 import hashlib
 import socket
 import struct
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,20 +24,33 @@ class FaultyStore:
 
     Attributes:
         objects: everything that is there.
+        metadata: of each object the headers that tell what its writer says of it.
         faults: for each method the faults of its next requests, the first one first; the last stays where ``lasting`` names the method.
         lasting: methods that fail for good.
+        choose: gives the fault of each request by its method, path and headers, where ``faults`` holds none; it may take its time.
         ignores_conditions: as some stores do, without a word.
         seen: method, path and headers of every request.
         order: of the keys in a listing.
+        proves_puts: an answer to a PUT has the MD5 of the object as its ETag, unlike that of an object encrypted with a key of its own.
+        page: keys and directories of one answer to a listing.
+        at_once: the most requests that were under way at the same time.
+        seconds: that each request takes at least.
     """
 
     endpoint: str = ""
     objects: dict[str, bytes] = field(default_factory=dict)
+    metadata: dict[str, dict[str, str]] = field(default_factory=dict)
     faults: dict[str, list[str]] = field(default_factory=dict)
     lasting: set[str] = field(default_factory=set)
+    choose: Callable[[str, str, dict[str, str]], str] = lambda *_: ""
     ignores_conditions: bool = False
     seen: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     order: Callable[[list[str]], list[str]] = sorted
+    proves_puts: bool = True
+    page: int = 1000
+    at_once: int = 0
+    seconds: float = 0.0
+    under_way: int = 0
 
     def fault(self, method: str) -> str:
         """The fault of this request, or an empty text."""
@@ -69,7 +84,14 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         with self.lock:
             self.store.seen.append((self.command, self.path, headers))
-            return unquote(urlsplit(self.path).path)[1:], self.store.fault(self.command)
+            self.store.under_way += 1
+            self.store.at_once = max(self.store.at_once, self.store.under_way)
+            fault = self.store.fault(self.command)
+        time.sleep(self.store.seconds)
+        with self.lock:
+            self.store.under_way -= 1
+        path = unquote(urlsplit(self.path).path)[1:]
+        return path, fault or self.store.choose(self.command, path, headers)
 
     def _answer(self, status: int, body: bytes = b"", cut: int | None = None, **headers: str) -> None:
         self.send_response(status)
@@ -107,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         query = parse_qs(urlsplit(self.path).query)
         if "list-type" in query:
-            self._list(name.rstrip("/"), query.get("prefix", [""])[0])
+            self._list(name.rstrip("/"), {name: values[0] for name, values in query.items()})
             return
         data = self.store.objects.get(name)
         if data is None:
@@ -118,6 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._error(412, "PreconditionFailed")
             return
         headers = {"ETag": '"other"' if fault == "etag" else etag_of(data), "Last_Modified": "Sat, 21 Nov 2026 00:00:00 GMT"}
+        headers |= self.store.metadata.get(name, {})
         span = self.headers.get("Range")
         if span is None:
             self._answer(200, data, cut=len(data) // 2 if fault == "short" else None, **headers)
@@ -141,7 +164,8 @@ class _Handler(BaseHTTPRequestHandler):
         if data is None:
             self._answer(404)
             return
-        self._answer(200, length=str(len(data)), ETag=etag_of(data), Last_Modified="Sat, 21 Nov 2026 00:00:00 GMT")
+        headers = {"ETag": etag_of(data), "Last_Modified": "Sat, 21 Nov 2026 00:00:00 GMT", **self.store.metadata.get(name, {})}
+        self._answer(200, length=str(len(data)), **headers)
 
     def do_PUT(self) -> None:
         name, fault = self._begin()
@@ -152,12 +176,14 @@ class _Handler(BaseHTTPRequestHandler):
             taken = name in self.store.objects and self.headers.get("If-None-Match") == "*" and not self.store.ignores_conditions
             if not taken:
                 self.store.objects[name] = b"another's" if fault == "another" else data
+                said = {header.lower(): value for header, value in self.headers.items()}
+                self.store.metadata[name] = {header: said[header] for header in said if header.startswith("x-amz-meta-")}
         if fault in ("lost", "another"):
             self._drop()
         elif taken:
             self._error(412, "PreconditionFailed")
         else:
-            self._answer(200, ETag=etag_of(data))
+            self._answer(200, ETag=etag_of(data if self.store.proves_puts else data + b"key"))
 
     def _body(self) -> bytes:
         data = self.rfile.read(int(self.headers["Content-Length"]))
@@ -172,15 +198,31 @@ class _Handler(BaseHTTPRequestHandler):
             self.store.objects.pop(name, None)
             self._answer(204)
 
-    def _list(self, bucket: str, prefix: str) -> None:
+    def _list(self, bucket: str, query: dict[str, str]) -> None:
+        prefix = query.get("prefix", "")
         keys = [name.removeprefix(f"{bucket}/") for name in self.store.objects if name.startswith(f"{bucket}/{prefix}")]
-        rows = [
-            f"<Contents><Key>{key}</Key><Size>{len(data)}</Size><ETag>{etag_of(data)}</ETag>"
-            "<LastModified>2026-11-21T00:00:00.000Z</LastModified></Contents>"
-            for key in self.store.order(keys)
-            for data in [self.store.objects[f"{bucket}/{key}"]]
-        ]
-        self._answer(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(rows)}</ListBucketResult>".encode())
+        found: dict[str, str] = {}
+        for key in self.store.order(keys):
+            directory, slash, _ = key[len(prefix) :].partition("/")
+            if slash and query.get("delimiter") == "/":
+                found[f"{prefix}{directory}/"] = f"<CommonPrefixes><Prefix>{prefix}{directory}/</Prefix></CommonPrefixes>"
+                continue
+            data = self.store.objects[f"{bucket}/{key}"]
+            status = f"<Size>{len(data)}</Size><ETag>{etag_of(data)}</ETag><LastModified>2026-11-21T00:00:00.000Z</LastModified>"
+            found[key] = f"<Contents><Key>{key}</Key>{status}</Contents>"
+        after = query.get("continuation-token") or query.get("start-after", "")
+        rows = [each for each in found.items() if each[0] > after or self.store.order is not sorted]
+        page, rest = rows[: self.store.page], rows[self.store.page :]
+        following = f"<NextContinuationToken>{page[-1][0]}</NextContinuationToken>" if rest else ""
+        truncated = f"<IsTruncated>{'true' if rest else 'false'}</IsTruncated>{following}"
+        self._answer(200, f"<ListBucketResult>{truncated}{''.join(row for _, row in page)}</ListBucketResult>".encode())
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Who asked may be gone; tests look at what is told on stderr."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager
@@ -188,7 +230,7 @@ def faulty_store() -> Iterator[FaultyStore]:
     """Runs one on loopback."""
     store = FaultyStore()
     handler = type("Handler", (_Handler,), {"store": store, "lock": threading.Lock()})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with _Server(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
         store.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)

@@ -75,7 +75,6 @@ def scan(
     wrong.
     """
     from snaprebuild.cli.scan_output import SCAN_VERSION, scan_as_json
-    from snaprebuild.operations.each import here
     from snaprebuild.operations.scan import scan as scan_source
 
     begin(verbose, {"--report": report})
@@ -83,7 +82,7 @@ def scan(
     gc.disable()
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
     with engine_of(engine, master) as chosen:
-        result = scan_source(source, chosen.planning() or here)
+        result = scan_source(source, chosen.planning())
     inputs = {"paths": paths or [], "server_properties": server_properties, "topics": topic or [], "partitions": partition or []}
     leave(
         lambda: document("scan", SCAN_VERSION, {"inputs": inputs, **scan_as_json(result)}),

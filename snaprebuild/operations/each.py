@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
-__all__ = ["Each", "here", "here_at_once"]
+from snaprebuild.storage.at_once import at_once
+from snaprebuild.storage.store import Store
+
+__all__ = ["Each", "here", "here_for"]
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -25,13 +27,6 @@ def here(function: Callable[[Item], Found], items: Sequence[Item]) -> Iterable[F
     return map(function, items)
 
 
-def here_at_once(threads: int) -> Each:
-    """By so many threads, for what mostly waits; by none for one."""
-    if threads == 1:
-        return here
-
-    def in_threads(function: Callable[[Item], Found], items: Sequence[Item]) -> Iterable[Found]:
-        with ThreadPoolExecutor(threads) as pool:
-            yield from pool.map(function, items)
-
-    return in_threads
+def here_for(stores: Iterable[Store]) -> Each:
+    """In this process: several at once where one of the stores mostly waits."""
+    return here if all(store.is_local for store in stores) else at_once

@@ -8,7 +8,7 @@ from formats.batch_headers import HeaderReader, SegmentBytes, TailKind
 from formats.errors import FormatError
 from formats.file_names import offset_index_file_name, time_index_file_name
 from snaprebuild.errors import ReadFailedError
-from snaprebuild.operations.each import here_at_once
+from snaprebuild.operations.each import here_for
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.source import PartitionSource
 from snaprebuild.replay.window import window_start
@@ -94,6 +94,6 @@ def _is_recovered_at_start(partition: PartitionSource, index: int) -> bool:
 def window_index(partition: PartitionSource, clock: Clock) -> int:
     """Index of the first segment within the expiration, as far as the time indexes tell; what they do not tell counts as young."""
     last = len(partition.directory.segments) - 1  # the active segment's index lags behind its data
-    each = here_at_once(partition.directory.store.readers)
+    each = here_for([partition.directory.store])
     hints = each(partial(largest_timestamp_hint, partition), range(last))
     return window_start([*hints, None], clock.as_of_ms, clock.expiration_ms)

@@ -15,7 +15,7 @@ from formats.batch_headers import HeaderReader
 from formats.errors import FormatError
 from formats.file_names import snapshot_file_name
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
-from snaprebuild.operations.each import Each, here_at_once
+from snaprebuild.operations.each import Each, here_for
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.log_facts import largest_timestamp_hint, log_end_offset, window_index
 from snaprebuild.operations.replay_partition import Clock, PartitionReplay, ReplayFrom, read_snapshot_file
@@ -218,9 +218,8 @@ def make_plan(request: Request, *, measure_rate: bool = False, each: Each | None
     retention_ms, retention_source = _retention(request.server_properties)
     findings = [*source.findings, *live_broker_notes(source)]
     wanted = [_Wanted(each, targets[each.directory.path], request, clock, retention_ms) for each in source.partitions]
-    readers = max((partition.directory.store.readers for partition in source.partitions), default=1)
     plans = []
-    for planned, found in (each or here_at_once(readers))(_planned, wanted):
+    for planned, found in (each or here_for(partition.directory.store for partition in source.partitions))(_planned, wanted):
         plans.append(planned)
         findings += found
     rate = _measured_rate(plans, request.check_crc) if measure_rate else None
@@ -242,7 +241,7 @@ def _planned(wanted: _Wanted) -> tuple[PartitionPlan, list[Finding]]:
     findings: list[Finding] = []
     try:
         planned = _plan_partition(wanted.partition, wanted.target, wanted.request, wanted.clock, wanted.retention_ms, findings)
-    except (ReadFailedError, FormatError) as error:
+    except (ReadFailedError, RefusedError, FormatError) as error:  # of this partition alone
         findings.append(finding_of_error(error, wanted.partition.directory.path))
         planned = _nothing(wanted.partition, wanted.target, str(error))
     return planned, findings + _left_out_findings(planned)
@@ -285,8 +284,9 @@ def check_output(out: str, targets: Iterable[str], partitions: Iterable[Partitio
         raise UsageError("--out leads there, and it is no directory", path=above)
     own = {_real(partition.directory.path) for partition in partitions}
     known: dict[str, bool] = {}
-    for target in sorted({_real(target) for target in targets}):
-        inside = _directory_around(target, own) or _broker_directory_above(target, store, known)
+    wanted = sorted({_real(target) for target in targets})
+    for target, holds_segments in zip(wanted, here_for([store])(store.holds_segments, wanted), strict=True):
+        inside = _directory_around(target, own) or (target if holds_segments else _broker_directory_above(target, store, known))
         if inside is not None:
             raise RefusedError(f"--out leads into {inside}, where a broker would trip over it", path=out)
 
@@ -303,15 +303,13 @@ def _directory_around(target: str, directories: set[str]) -> str | None:
 
 
 def _broker_directory_above(target: str, store: Store, known: dict[str, bool]) -> str | None:
-    """The partition or log directory of any broker, selected or not, that a target lies in; None where it lies in none.
+    """The log directory of any broker, selected or not, that a target lies in; None where it lies in none.
 
     Args:
         target: the directory.
         store: that holds it.
         known: whether directories are those of a broker, as far as that was asked.
     """
-    if store.holds_segments(target):
-        return target
     names = [name for name in BROKER_FILES if name != LOCK_FILE_NAME]
     directory = target
     while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable
@@ -80,7 +81,7 @@ def rebuild(
     with contextlib.ExitStack() as held, ThreadPoolExecutor(WRITERS, thread_name_prefix="writer") as writers:
         locks = _Locks(held, needed=in_place and not dry_run)
         told = _told_corrupt(plan)
-        context = _Context(plan.request, plan.clock, writers, dry_run, receipt, progress, told, ListedDifferences())
+        context = _Context(_named(plan.request), plan.clock, writers, dry_run, receipt, progress, told, ListedDifferences())
         works = []
         for place, result in enumerate(results):
             second_names = _second_names(result.plan) if in_place and not dry_run else []
@@ -102,6 +103,12 @@ def rebuild(
         finally:
             writers.shutdown(cancel_futures=True)
     return RebuildResult(plan, tuple(results), dry_run, *_ended(receipt))
+
+
+def _named(request: Request) -> Request:
+    """With a name for the run, by which the objects that it makes are known as its own."""
+    settings = request.s3
+    return request if settings.run else replace(request, s3=replace(settings, run=secrets.token_hex(8)))
 
 
 def _prepare_writes(plan: Plan) -> None:
@@ -363,12 +370,9 @@ class _RebuildWork(BoundaryWork):
         with contextlib.suppress(ReadFailedError):
             if self._store.read_small(rebuilt.path, len(data)) != data:
                 return None
-            if self._store.is_local:
-                found = fingerprint_at(rebuilt.path)
-            else:  # objects do not tell by whose clock: beside the segments, where the plan found none, it is ours
-                found = Fingerprint.of(data, earlier_ns if self._request.out is None else 0)
-            if found.mtime_ns < earlier_ns:
+            if not self._store.wrote(rebuilt.path, earlier_ns):
                 return None
+            found = fingerprint_at(rebuilt.path) if self._store.is_local else Fingerprint.of(data, 0)
             if (receipt := self._context.receipt) is not None:
                 klass = rebuilt.judgement.snapshot_class.value
                 receipt.announce(self._result.plan, rebuilt.wanted.offset, klass, len(rebuilt.entries), found)

@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass
 
 from snaprebuild.errors import LockUnknownError
-from snaprebuild.operations.each import Each, here
+from snaprebuild.operations.each import Each, here_for
 from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.scan_partition import scan_partition
 from snaprebuild.operations.scan_result import Counts, LogDirScan, PartitionScan, ScanResult, Shutdown
@@ -24,12 +24,12 @@ __all__ = ["scan"]
 log = logging.getLogger(__name__)
 
 
-def scan(source: Source, each: Each = here) -> ScanResult:
+def scan(source: Source, each: Each | None = None) -> ScanResult:
     """Looks at every partition of a source. A fault of one file or partition is a finding and stops nothing.
 
     Args:
         source: from ``open_source``.
-        each: looks at the partitions.
+        each: looks at the partitions; None for this process.
     """
     findings = list(source.findings)
     log_dirs: dict[str, LogDirScan] = {}
@@ -39,7 +39,8 @@ def scan(source: Source, each: Each = here) -> ScanResult:
     topics: dict[str, Counts] = {}
     partitions = []
     expiration_ms = source.expiration_ms or DEFAULT_EXPIRATION_MS
-    looked_at = [_Partition(each, log_dirs[each.log_dir.path].shutdown, expiration_ms) for each in source.partitions]
+    looked_at = [_Partition(one, log_dirs[one.log_dir.path].shutdown, expiration_ms) for one in source.partitions]
+    each = each or here_for(partition.directory.store for partition in source.partitions)
     for partition, scanned in zip(source.partitions, each(_scanned, looked_at), strict=True):
         log_dir = log_dirs[partition.log_dir.path]
         partitions.append(scanned)

@@ -329,6 +329,16 @@ def _run_here(states: list[_State]) -> None:
 
 
 @contextlib.contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Interrupts wait meanwhile, also in processes that are started here, until these say otherwise."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
 def _interrupts_ignored() -> Iterator[None]:
     """Processes that are started here never see the interrupt of a terminal, which reaches all of them and is ours to answer."""
     before = signal.getsignal(signal.SIGINT)
@@ -345,11 +355,16 @@ def _interrupts_ignored() -> Iterator[None]:
 def _begin_worker(counts: SharedCounts) -> None:
     """In a worker: it only reads, so that it may end at once and without a word; limits of the run count what it asks for, too."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     adopt_meters(counts)
 
 
 class _Pool:
-    """Worker processes. They are forked from a small server process: safe beside the threads of a progress bar, and quick to start."""
+    """Worker processes. They are forked from a small server process: safe beside the threads of a progress bar, and quick to start.
+
+    That server has the environment of the moment when it was started, perhaps long ago and by somebody else. The environment tells where
+    object stores are and who asks: workers that read objects are started afresh, with the environment of now.
+    """
 
     def __init__(self, states: list[_State], jobs: int, devices: set[int]) -> None:
         self.states = states
@@ -361,15 +376,17 @@ class _Pool:
         self.suspects: deque[_Reading] = deque()
         self.lost_alone = 0
         self.has_read = False
+        self.reads_objects = not all(task.store.is_local for state in states for task in state.waiting)
         for state in states:
             if state.waiting:
                 self.queues[state.work.device].append(state)
 
     def run(self) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__])
-        with _interrupts_ignored():
-            forkserver.ensure_running()
+        context = multiprocessing.get_context("spawn" if self.reads_objects else "forkserver")
+        if not self.reads_objects:
+            context.set_forkserver_preload([__name__])
+            with _interrupts_ignored():
+                forkserver.ensure_running()
         is_done = False
         while not is_done:
             begin = (share_meters(context),)
@@ -389,7 +406,7 @@ class _Pool:
             if reading.state.is_over:
                 continue
             try:
-                future = pool.submit(read_segment, reading.task)
+                future = self._submitted(pool, reading.task)
             except BrokenProcessPool:  # it died with nothing to do
                 self.suspects.appendleft(reading)
                 return False
@@ -422,7 +439,7 @@ class _Pool:
             if state.waiting:
                 self.queues[state.work.device].appendleft(state)
             try:
-                reading.future = pool.submit(read_segment, reading.task)
+                reading.future = self._submitted(pool, reading.task)
             except BrokenProcessPool:
                 self.suspects.append(reading)
                 return False
@@ -430,6 +447,16 @@ class _Pool:
             self.on_device[state.work.device] += 1
             submitted = True
         return submitted
+
+    @staticmethod
+    def _submitted(pool: ProcessPoolExecutor, task: ReadTask) -> Future[Pieces]:
+        """Which starts a worker where all have something to do.
+
+        Raises:
+            BrokenProcessPool: one has died.
+        """
+        with _interrupts_later():
+            return pool.submit(read_segment, task)
 
     def _next(self) -> _State | None:
         """Takes the next partition to read from out of its queue.

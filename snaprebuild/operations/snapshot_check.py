@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from formats.errors import FormatError
 from formats.producer_snapshot import ENTRY_BYTES, ENTRY_DTYPE, HEADER_BYTES, check_snapshot
 from formats.time_index import TIME_INDEX_ENTRY, last_timestamp_hint
 from snaprebuild.errors import ReadFailedError
+from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 
 __all__ = ["CheckedSnapshot", "ReadOutcome", "check_snapshots"]
@@ -102,13 +104,13 @@ def check_snapshots(
     Returns:
         One value for each file, by offset. A file that cannot be read or parsed says so; no error is raised.
     """
-    checked: list[CheckedSnapshot] = []
+    checked = [CheckedSnapshot(offset, file) for offset, file in directory.snapshots]
+    read = partial(_body, directory)
+    # Each of an object is a request, which mostly waits.
+    bodies = map(read, checked) if directory.store.is_local else at_once(read, checked, lambda each: each.file.identity.size_bytes)
     batch: list[tuple[CheckedSnapshot, memoryview]] = []
     batch_bytes = 0
-    for offset, file in directory.snapshots:
-        snapshot = CheckedSnapshot(offset, file)
-        checked.append(snapshot)
-        body = _body(directory, snapshot)
+    for snapshot, body in zip(checked, bodies, strict=True):
         if body:
             batch.append((snapshot, body))
             batch_bytes += len(body)

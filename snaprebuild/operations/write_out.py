@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable
 
 from formats.errors import FormatError
 from formats.producer_snapshot import read_entries, snapshot_size
-from snaprebuild.errors import AlreadyExistsError, BusyError
+from snaprebuild.errors import AlreadyExistsError, BusyError, WriteFailedError
 from snaprebuild.operations.findings import Severity
 from snaprebuild.operations.rebuild_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.operations.receipt import ReceiptSink
@@ -39,23 +41,36 @@ class OutWriter(SnapshotWriter):
         self._clock = clock
         self._receipt = receipt
         self._dry_run = dry_run
+        self._names: frozenset[str] | None = None
+        self._names_lock = threading.Lock()
 
     def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
         """As ``SnapshotWriter.write``."""
         tell_class(self._result, rebuilt)
-        is_equal = self._is_equal_there(rebuilt)
+        is_equal = self._is_equal_there(rebuilt) if self._may_be_there(rebuilt) else None
         if is_equal is None:
             if self._dry_run:
                 return rebuilt.result(WOULD_WRITE)
             if create_in_turn(lambda: create_snapshot(rebuilt, None, self._result.plan, self._receipt)):
                 return rebuilt.result(WRITTEN)
             is_equal = self._is_equal_there(rebuilt)  # another run was faster
+            if is_equal is None:
+                raise WriteFailedError("the store says that its name is taken, and has nothing there", path=rebuilt.path)
         elif not self._dry_run:
             remove_other_name(self._result, rebuilt.wanted.offset)
         if is_equal:
             return rebuilt.result(EQUAL)
         self._result.say("different-file", Severity.FINDING, f"{rebuilt.path} is there and differs: kept", rebuilt.wanted.offset)
         return rebuilt.result(KEPT)
+
+    def _may_be_there(self, rebuilt: RebuiltSnapshot) -> bool:
+        """Of objects one listing tells; one that appears behind it is found when its name turns out to be taken."""
+        if rebuilt.store.is_local:
+            return True
+        with self._names_lock:
+            if self._names is None:
+                self._names = rebuilt.store.names_in(rebuilt.target)
+            return os.path.basename(rebuilt.path) in self._names
 
     def _is_equal_there(self, rebuilt: RebuiltSnapshot) -> bool | None:
         """Whether the file that is there is equal as a map, after one expiry filter on both sides; None when there is none."""

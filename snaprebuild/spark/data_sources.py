@@ -31,6 +31,7 @@ from snaprebuild.spark.selected_files import (
     passes,
     segments_and_faults,
     snapshots_and_faults,
+    split,
     text_of,
 )
 
@@ -57,7 +58,7 @@ class _Reader(DataSourceReader):
         nothing: dict[str, Any] = dict.fromkeys(self.of_file)
         files = [file for file in files if passes(self.known(file), self.ranges(file), self.filters)]
         faults = [fault for fault in faults if passes({**nothing, "directory": text_of(fault.path)}, {}, self.filters)]
-        return [InputPartition(task) for task in packed(files, faults, self.options.tasks)]
+        return [InputPartition(task) for task in packed(self.split(files), faults, self.options.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
@@ -79,6 +80,10 @@ class _Reader(DataSourceReader):
         """Between what other columns of a file lie."""
         return {}
 
+    def split(self, files: list[FileToRead]) -> list[FileToRead]:
+        """Files that one task would read for too long, in parts."""
+        return files
+
     @abstractmethod
     def rows(self, file: FileToRead) -> Iterator[pa.RecordBatch]:
         """The rows of a file."""
@@ -95,6 +100,11 @@ class _HeaderReader(_Reader):
 
     def ranges(self, file: FileToRead) -> dict[str, tuple[int, int]]:
         return header_rows.ranges(file)
+
+    def split(self, files: list[FileToRead]) -> list[FileToRead]:
+        # Behind damage nothing is told, and only one who comes from before it knows.
+        is_split = self.options.splits_segments and not self.options.skips_faults
+        return split(files, self.options.tasks) if is_split else files
 
     def rows(self, file: FileToRead) -> Iterator[pa.RecordBatch]:
         return header_rows.rows_of_segment(file, self.options)

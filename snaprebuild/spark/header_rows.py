@@ -20,8 +20,9 @@ from formats.record_batch import (
     ATTRIBUTE_TRANSACTIONAL,
     LOG_OVERHEAD_BYTES,
 )
-from snaprebuild.errors import SnaprebuildError
+from snaprebuild.errors import RefusedError, SnaprebuildError
 from snaprebuild.spark.read_options import ReadOptions
+from snaprebuild.spark.segment_parts import bounds_of_part, check_end_of_part
 from snaprebuild.spark.selected_files import Fault, FileToRead, text_of
 from snaprebuild.storage.index_hints import read_positions_hint
 from snaprebuild.storage.store import OpenBytes
@@ -133,6 +134,9 @@ _OF_BATCH = {
 
 _OF_MARKERS = {"marker_type", "coordinator_epoch"}
 
+_READ_BY_NEIGHBOUR = Tail(TailKind.CLEAN, 0)
+"""What a part has to tell that does not begin with a batch."""
+
 SCHEMA = pa.schema([*_OF_FILE.items(), *((name, column.kind) for name, column in _OF_BATCH.items()), ("error", pa.string())])
 """All columns (docs/spark-sql.md). Values are those of the log: -1 where Kafka writes it."""
 
@@ -187,21 +191,46 @@ def _row(schema: pa.Schema, values: dict[str, object]) -> pa.RecordBatch:
 
 
 def _opened(file: FileToRead) -> OpenBytes:
-    return file.store.open_bytes(file.path)
+    return file.store.open_bytes(file.path, file.identity)
+
+
+def _hint(file: FileToRead, source: OpenBytes) -> np.ndarray | None:
+    """Of an object it saves less than its request costs."""
+    if file.index_path is None or not file.store.is_local:
+        return None
+    return read_positions_hint(file.index_path, source.size_bytes, file.store)
+
+
+def _check_unchanged(file: FileToRead, source: OpenBytes) -> None:
+    """The parts of a segment are read at several times, and have to be those of one file."""
+    listed, found = file.identity, source.identity
+    assert listed is not None
+    may_grow = file.next_offset is None
+    is_long = found.size_bytes >= listed.size_bytes if may_grow else found.size_bytes == listed.size_bytes
+    if not is_long or (found.inode, found.etag) != (listed.inode, listed.etag):
+        raise RefusedError("changed since it was listed (a broker is at work here): run again", path=file.path)
 
 
 def _batches(file: FileToRead, options: ReadOptions) -> Generator[pa.RecordBatch, None, Tail]:
-    """The rows of whole batches. Returns how the segment ends."""
+    """The rows of whole batches, of a segment or a part of it. Returns how the segment ends, as far as the part shows."""
     names, selection = options.schema.names, options.selection
     is_narrowed = selection.offset_from is not None or selection.offset_to is not None
     fields = {field for name in names if name in _OF_BATCH for field in _OF_BATCH[name].needs}
     check_crc = options.check_crc and "crc_ok" in names
     with _opened(file) as source:
-        index_path = file.path.removesuffix(".log") + ".index"
+        start, end = 0, None
+        if file.joints:
+            _check_unchanged(file, source)
+            bounds = bounds_of_part(source, file.joints, file.part)
+            if bounds is None:
+                return _READ_BY_NEIGHBOUR
+            start, end = bounds
         reader = HeaderReader(
             source,
             check_crc=check_crc,
-            hint=read_positions_hint(index_path, source.size_bytes, file.store) if file.has_index else None,
+            hint=_hint(file, source),
+            start_bytes=start,
+            end_bytes=end,
             block_rows=ROWS_MIN,
             columns=tuple(sorted(fields | {"base_offset", "last_offset_delta"} if is_narrowed else fields)),
             read_markers=not _OF_MARKERS.isdisjoint(names),
@@ -219,6 +248,7 @@ def _batches(file: FileToRead, options: ReadOptions) -> Generator[pa.RecordBatch
             if len(rows):
                 yield rows
         assert reader.tail is not None
+        check_end_of_part(reader.tail, end, file.path)
         return reader.tail
 
 

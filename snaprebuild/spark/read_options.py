@@ -18,7 +18,7 @@ MODES = ("fail", "skip")
 
 OWN = (
     *("path", "paths", "columns", "topics", "partitions", "offsetFrom", "offsetTo", "checkCrc", "mode", "numPartitions"),
-    "pushFilters",
+    *("pushFilters", "splitSegments"),
 )
 
 OF_SPARK = ("serialization.format",)
@@ -39,6 +39,7 @@ class ReadOptions:
         skips_faults: what cannot be read becomes a row that tells so, and does not end the query.
         tasks: how many, at most; None for what the bytes ask for.
         takes_filters: leave files out by the filters of the query.
+        splits_segments: a huge segment is read by several tasks.
     """
 
     paths: tuple[str, ...]
@@ -48,6 +49,7 @@ class ReadOptions:
     skips_faults: bool
     tasks: int | None
     takes_filters: bool
+    splits_segments: bool
 
     @classmethod
     def of(cls, options: Mapping[str, str], whole: pa.Schema) -> ReadOptions:
@@ -86,6 +88,7 @@ class ReadOptions:
             skips_faults=mode == "skip",
             tasks=tasks,
             takes_filters=_converted("pushFilters", options.get("pushFilters", "false"), _boolean),
+            splits_segments=_converted("splitSegments", options.get("splitSegments", "true"), _boolean),
         )
 
 

@@ -1,23 +1,37 @@
-"""The files that a query reads: found below its paths, narrowed by names, and packed into tasks."""
+"""The files that a query reads: found below its paths, narrowed by names, split where they are huge, and packed into tasks."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from formats.file_names import FileKind, parse_file_name
+from snaprebuild.operations.each import here_for
 from snaprebuild.operations.findings import Finding
 from snaprebuild.operations.source import Selection, open_source
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, pack
 from snaprebuild.spark.pushed_filters import column_of, holds, may_hold
+from snaprebuild.spark.segment_parts import Joint, joints_of
+from snaprebuild.storage.index_hints import read_positions_hint
 from snaprebuild.storage.local_store import LOCAL
-from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.storage.store import Store
+from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
+from snaprebuild.storage.store import FileIdentity, Store
 
-__all__ = ["Fault", "FileToRead", "Task", "packed", "passes", "segments_and_faults", "snapshots_and_faults", "text_of"]
+__all__ = [
+    "Fault",
+    "FileToRead",
+    "Task",
+    "packed",
+    "passes",
+    "segments_and_faults",
+    "snapshots_and_faults",
+    "split",
+    "text_of",
+]
 
 TASKS_MANY = 2048
 """Tasks from which on they rather become larger: nobody tells a data source how many cores there are."""
@@ -25,10 +39,13 @@ TASKS_MANY = 2048
 FILE_COST_BYTES = 1 << 20
 """What opening a file costs, as if it were longer by this."""
 
+PART_BYTES_MIN = 8 << 20
+"""A segment is split into no smaller parts, however many tasks are asked for."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileToRead:
-    """A segment or a snapshot.
+    """A segment, a part of one, or a snapshot.
 
     Attributes:
         topic: of its partition; likewise ``partition`` and ``directory``, its path.
@@ -36,10 +53,13 @@ class FileToRead:
         directory: see there.
         name: of the file.
         offset: in its name.
-        size_bytes: when it was listed.
+        size_bytes: when it was listed, of the part.
         next_offset: of a segment, the base offset of the next one; None behind the last.
         has_index: of a segment: an offset index stands beside it.
         store: that holds it.
+        identity: when it was listed.
+        joints: of a segment that is split.
+        part: which one of it, from 0.
     """
 
     topic: str
@@ -51,11 +71,19 @@ class FileToRead:
     next_offset: int | None = None
     has_index: bool = False
     store: Store = LOCAL
+    identity: FileIdentity | None = None
+    joints: tuple[Joint, ...] = ()
+    part: int = 0
 
     @property
     def path(self) -> str:
         """Of the file."""
         return os.path.join(self.directory, self.name)
+
+    @property
+    def index_path(self) -> str | None:
+        """Of the offset index of a segment; None without one."""
+        return self.path.removesuffix(".log") + ".index" if self.has_index else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +123,8 @@ def segments_and_faults(paths: Iterable[str], selection: Selection) -> tuple[lis
             below = selection.offset_from is not None and next_offset is not None and next_offset <= selection.offset_from
             above = selection.offset_to is not None and segment.base_offset > selection.offset_to
             if not below and not above:
-                name, size = segment.log.name, segment.size_bytes
                 has_index = segment.offset_index is not None
-                yield _file(directory, name, segment.base_offset, size, next_offset=next_offset, has_index=has_index)
+                yield _file(directory, segment.log, segment.base_offset, next_offset=next_offset, has_index=has_index)
 
     return _files_and_faults(paths, selection, FileKind.LOG, of_partition)
 
@@ -112,7 +139,7 @@ def snapshots_and_faults(paths: Iterable[str], selection: Selection) -> tuple[li
     def of_partition(directory: PartitionDir) -> Iterator[FileToRead]:
         for offset, file in directory.snapshots:
             if selection.takes_boundary(offset):
-                yield _file(directory, file.name, offset, file.identity.size_bytes)
+                yield _file(directory, file, offset)
 
     return _files_and_faults(paths, selection, FileKind.PRODUCER_SNAPSHOT, of_partition)
 
@@ -138,10 +165,11 @@ def _concerns_data(finding: Finding) -> bool:
 
 
 def _file(
-    directory: PartitionDir, name: str, offset: int, size: int, *, next_offset: int | None = None, has_index: bool = False
+    directory: PartitionDir, file: ListedFile, offset: int, *, next_offset: int | None = None, has_index: bool = False
 ) -> FileToRead:
-    topic, partition = directory.name.topic, directory.name.partition
-    return FileToRead(topic, partition, directory.path, name, offset, size, next_offset, has_index, directory.store)
+    topic, partition, identity = directory.name.topic, directory.name.partition, file.identity
+    size = identity.size_bytes
+    return FileToRead(topic, partition, directory.path, file.name, offset, size, next_offset, has_index, directory.store, identity)
 
 
 def passes(known: dict[str, Any], ranges: dict[str, tuple[int, int]], filters: Sequence[Any]) -> bool:
@@ -162,6 +190,32 @@ def passes(known: dict[str, Any], ranges: dict[str, tuple[int, int]], filters: S
     return True
 
 
+def split(segments: Sequence[FileToRead], tasks: int | None) -> list[FileToRead]:
+    """The segments, those in several parts that are larger than a task and have an offset index.
+
+    Args:
+        segments: to be read.
+        tasks: as for ``packed``.
+    """
+    total = sum(file.size_bytes for file in segments)
+    target = _task_bytes(total) if tasks is None else max(-(-total // tasks), PART_BYTES_MIN)
+    huge = [file for file in segments if file.size_bytes > target and file.index_path is not None]
+    parts = here_for(file.store for file in huge)(lambda file: _parts(file, target), huge)
+    of_huge = dict(zip(map(id, huge), parts, strict=True))
+    return [part for file in segments for part in of_huge.get(id(file), (file,))]
+
+
+def _parts(file: FileToRead, target_bytes: int) -> list[FileToRead]:
+    assert file.index_path is not None
+    joints = joints_of(read_positions_hint(file.index_path, file.size_bytes, file.store), file.size_bytes, target_bytes)
+    bounds = pairwise((0, *(joint.position_bytes for joint in joints), file.size_bytes))
+    return [replace(file, size_bytes=end - start, joints=joints, part=part) for part, (start, end) in enumerate(bounds)]
+
+
+def _task_bytes(total_bytes: int) -> int:
+    return min(max(total_bytes // TASKS_MANY, TASK_BYTES_MIN), TASK_BYTES_MAX)
+
+
 def packed(files: Sequence[FileToRead], faults: Sequence[Fault], tasks: int | None) -> list[Task]:
     """Tasks of nearly equal size, at least one.
 
@@ -172,8 +226,7 @@ def packed(files: Sequence[FileToRead], faults: Sequence[Fault], tasks: int | No
     """
     sizes = [file.size_bytes + FILE_COST_BYTES for file in files]
     if tasks is None:
-        task_bytes = min(max(sum(sizes) // TASKS_MANY, TASK_BYTES_MIN), TASK_BYTES_MAX)
-        tasks = math.ceil(sum(sizes) / task_bytes)
+        tasks = math.ceil(sum(sizes) / _task_bytes(sum(sizes)))
     tasks = max(1, min(tasks, len(files)))
     of_task: list[list[FileToRead]] = [[] for _ in range(tasks)]
     for file, task in zip(files, pack(sizes, tasks), strict=True):

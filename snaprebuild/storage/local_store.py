@@ -26,11 +26,6 @@ class LocalStore:
         """It is."""
         return True
 
-    @property
-    def readers(self) -> int:
-        """A small file is read faster than a thread is woken."""
-        return 1
-
     def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
         """See ``Store.present``; a link counts, wherever it leads."""
         return frozenset(name for name in names if os.path.lexists(os.path.join(directory, name)))
@@ -41,6 +36,15 @@ class LocalStore:
             return any(name.endswith(".log") and parse_file_name(name) is not None for name in os.listdir(directory))
         except OSError:
             return False
+
+    def names_in(self, directory: str) -> frozenset[str]:
+        """See ``Store.names_in``."""
+        try:
+            return frozenset(os.listdir(directory))
+        except FileNotFoundError:
+            return frozenset()
+        except OSError as error:
+            raise ReadFailedError(f"cannot be listed: {error.strerror}", path=directory, errno=error.errno) from error
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
         """See ``Store.read_small``."""
@@ -64,6 +68,13 @@ class LocalStore:
 
     def prepare_writes(self, directory: str) -> None:
         """See ``Store.prepare_writes``: a link is never made over a name that is taken."""
+
+    def wrote(self, location: str, since_ns: int) -> bool:
+        """See ``Store.wrote``."""
+        try:
+            return os.lstat(location).st_mtime_ns >= since_ns
+        except OSError as error:
+            raise ReadFailedError(f"cannot be looked at: {error.strerror}", path=location, errno=error.errno) from error
 
     def create(
         self,

@@ -26,6 +26,7 @@ from formats.file_names import (
     parse_partition_dir_name,
 )
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.directory_kind import BROKER_FILES, REMOTE_LOG_INDEX_CACHE, is_partition, leads_to_directory
 from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.object_tree import ObjectLister, find_objects
@@ -143,9 +144,12 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
             if partition.path == root:
                 found.named.add(partition.path)
             by_log_dir.setdefault(_log_dir_of(partition), []).append(partition)
-    for log_dir in sorted(by_log_dir):
-        partitions = sorted(by_log_dir[log_dir], key=lambda each: (each.name.topic, each.name.partition, each.path))
-        found.log_dirs.append(LogDir(read_log_dir(log_dir, partitions[0].store), tuple(partitions)))
+    places = sorted(by_log_dir)
+    stores = {place: by_log_dir[place][0].store for place in places}
+    each_of = map if all(store.is_local for store in stores.values()) else at_once
+    for place, state in zip(places, each_of(lambda place: read_log_dir(place, stores[place]), places), strict=True):
+        partitions = sorted(by_log_dir[place], key=lambda each: (each.name.topic, each.name.partition, each.path))
+        found.log_dirs.append(LogDir(state, tuple(partitions)))
     return found
 
 

@@ -18,10 +18,13 @@ import re
 import secrets
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from http import HTTPStatus
+from itertools import chain, pairwise, takewhile
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -49,6 +52,7 @@ from snaprebuild.errors import (
     UsageError,
     WriteFailedError,
 )
+from snaprebuild.storage.at_once import THREADS, at_once
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.meter import meter_of
 from snaprebuild.storage.object_bytes import ObjectBytes
@@ -71,14 +75,20 @@ PAUSE_SECONDS = 0.1
 PIECE_BYTES = 1 << 20
 """Read of a body at once; between two pieces it is asked whether anybody still wants them."""
 
-READERS = 16
-"""Small objects that are read at once."""
+DIRECTORIES_ENOUGH, LEVELS_MAX = 32, 4
+"""A long listing is parted at directories: at the first level that has so many, and not below this one."""
+
+REQUESTS_OF_RANGE, RANGES_MAX = 4, 64
+"""Of a listing that is parted: each range costs one request that is not full."""
 
 PROBE_NAME = ".snaprebuild-probe-"
 """Begins the names of the objects that tell whether a store honours conditions; they are deleted at once."""
 
 KEY_BYTES = 32
 """Of a customer's key, AES-256."""
+
+RUN_KEY = "snaprebuild-run"
+"""Metadata of each object that a run makes: which one."""
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]+)-([0-9]+)/([0-9]+)")
@@ -104,45 +114,106 @@ class S3Store:
         """It is not."""
         return False
 
-    @property
-    def readers(self) -> int:
-        """Most of the time of a small read is waited."""
-        return READERS
-
     # ------------------------------------------------------------------------------------------------------------ what is there
 
     def list_below(self, location: str) -> Iterator[tuple[str, ObjectStatus]]:
-        """See ``ObjectLister.list_below``."""
+        """See ``ObjectLister.list_below``. What does not fit one answer is listed in several ranges of keys at once."""
         bucket, prefix = _bucket_and_key(location)
         prefix = f"{prefix}/" if prefix else ""
-        previous = ""
+        rows, is_whole = self._page(location, bucket, prefix, "")
+        yield from rows
+        if is_whole or not rows:
+            return
+        reached = prefix + rows[-1][0]
+        bounds = [reached, *self._bounds(location, bucket, prefix, reached), None]
+        listed = partial(self._range_of_keys, location, bucket, prefix)
+        for found in at_once(listed, list(pairwise(bounds))):
+            yield from found
+
+    def _range_of_keys(
+        self, location: str, bucket: str, prefix: str, bounds: tuple[str, str | None]
+    ) -> list[tuple[str, ObjectStatus]]:
+        """Of the keys behind the first bound, up to the second one, that one included."""
+        after, last = bounds
+        found: list[tuple[str, ObjectStatus]] = []
+        is_done = False
+        while not is_done:
+            rows, is_done = self._page(location, bucket, prefix, after)
+            for row in rows:
+                after = prefix + row[0]
+                if last is not None and after > last:
+                    return found
+                found.append(row)
+        return found
+
+    def _page(self, location: str, bucket: str, prefix: str, after: str) -> tuple[list[tuple[str, ObjectStatus]], bool]:
+        """One request: keys behind ``after`` and what is told of them, and whether they are the last ones."""
+        start = {"StartAfter": after} if after else {}
         try:
-            pages = self._client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix, **self._payer())
-            for page in pages:
-                for found in page.get("Contents", ()):
-                    key = found["Key"]
-                    if key <= previous or not key.startswith(prefix):
-                        # Directory buckets of S3 Express do: there a directory would be taken for whole before it is.
-                        message = "the store does not list keys in ascending order, which is relied on"
-                        raise ReadFailedError(message, path=location)
-                    previous = key
-                    mtime_ns = int(found["LastModified"].timestamp() * 1000) * 1_000_000
-                    yield key[len(prefix) :], ObjectStatus(found["Size"], mtime_ns, found.get("ETag", ""))
+            page = self._client().list_objects_v2(Bucket=bucket, Prefix=prefix, **start, **self._payer())
+        except (ClientError, BotoCoreError) as error:
+            raise _read_failed(error, location, "cannot be listed") from None
+        rows = []
+        previous = after
+        for found in page.get("Contents", ()):
+            key = found["Key"]
+            if key <= previous or not key.startswith(prefix):
+                # Directory buckets of S3 Express do: there a directory would be taken for whole before it is.
+                raise ReadFailedError("the store does not list keys in ascending order, which is relied on", path=location)
+            previous = key
+            mtime_ns = int(found["LastModified"].timestamp() * 1000) * 1_000_000
+            rows.append((key[len(prefix) :], ObjectStatus(found["Size"], mtime_ns, found.get("ETag", ""))))
+        if page.get("IsTruncated") and not rows:
+            raise ReadFailedError("the store gives a listing without end", path=location)
+        return rows, not page.get("IsTruncated")
+
+    def _bounds(self, location: str, bucket: str, prefix: str, reached: str) -> list[str]:
+        """Directories at which the keys behind ``reached`` are parted, so that each range is some requests long."""
+        level = [prefix]
+        for _ in range(LEVELS_MAX):
+            below = [each for found in at_once(partial(self._directories, location, bucket), level) for each in found]
+            level = below or level
+            if not below or len(below) >= DIRECTORIES_ENOUGH:
+                break
+        first = bisect_right(level, reached)
+        ahead = level[first:]
+        requests = len(ahead) // max(first, 1)  # the first one has passed so many directories
+        ranges = min(requests // REQUESTS_OF_RANGE, RANGES_MAX)
+        return [ahead[len(ahead) * each // ranges] for each in range(1, ranges)]
+
+    def _directories(self, location: str, bucket: str, prefix: str) -> list[str]:
+        """Directly below a prefix, ascending, each with its slash. Where a page holds none, those behind it are not looked for."""
+        pages = self._level(location, bucket, prefix)
+        some = ([each["Prefix"] for each in page.get("CommonPrefixes", ())] for page in pages)
+        return sorted(chain.from_iterable(takewhile(bool, some)))
+
+    def _level(self, location: str, bucket: str, prefix: str) -> Iterator[dict[str, Any]]:
+        """What lies directly below a prefix, a request for each thousand."""
+        try:
+            pages = self._client().get_paginator("list_objects_v2")
+            yield from pages.paginate(Bucket=bucket, Prefix=prefix, Delimiter="/", **self._payer())
         except (ClientError, BotoCoreError) as error:
             raise _read_failed(error, location, "cannot be listed") from None
 
     def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
         """See ``Store.present``."""
-        return frozenset(name for name in names if self._identity(os.path.join(directory, name)) is not None)
+        asked = list(names)
+        identities = at_once(self._identity, [os.path.join(directory, name) for name in asked])
+        return frozenset(name for name, found in zip(asked, identities, strict=True) if found is not None)
+
+    def names_in(self, directory: str) -> frozenset[str]:
+        """See ``Store.names_in``."""
+        bucket, key = _bucket_and_key(directory)
+        prefix = f"{key}/" if key else ""
+        return frozenset(
+            each["Key"][len(prefix) :] for page in self._level(directory, bucket, prefix) for each in page.get("Contents", ())
+        )
 
     def holds_segments(self, directory: str) -> bool:
         """See ``Store.holds_segments``: one request. Segments stand first, because their names begin with digits."""
         bucket, key = _bucket_and_key(directory)
         prefix = f"{key}/" if key else ""
-        try:
-            page = self._client().list_objects_v2(Bucket=bucket, Prefix=prefix, Delimiter="/", **self._payer())
-        except (ClientError, BotoCoreError) as error:
-            raise _read_failed(error, directory, "cannot be listed") from None
+        page = next(self._level(directory, bucket, prefix))
         names = (found["Key"][len(prefix) :] for found in page.get("Contents", ()))
         return any(name.endswith(".log") and parse_file_name(name) is not None for name in names)
 
@@ -162,9 +233,14 @@ class S3Store:
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
         """See ``Store.read_small``: one request, and its checksum compared where the store keeps one."""
+        found = self._small(location, bytes_max)
+        return None if found is None else found[0]
+
+    def _small(self, location: str, bytes_max: int) -> tuple[bytes, str | None] | None:
+        """The bytes of an object, and which run made it, as far as it says so."""
         bucket, key = _bucket_and_key(location)
 
-        def get() -> bytes | None:
+        def get() -> tuple[bytes, str | None] | None:
             try:
                 answer = self._client().get_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED", **self._access())
             except ClientError as error:
@@ -176,8 +252,7 @@ class S3Store:
                 if size > bytes_max:
                     raise ReadFailedError(f"has {size} bytes, more than the limit of {bytes_max}", path=location)
                 self._count(size)
-                data: bytes = body.read()
-                return data
+                return body.read(), answer.get("Metadata", {}).get(RUN_KEY)
 
         return _attempted(get, location, "cannot be read")
 
@@ -289,6 +364,17 @@ class S3Store:
         except (ClientError, BotoCoreError, RefusedError) as error:
             log.warning("%s: a probe of the store stays, and may be deleted: %s", location, _told(error))
 
+    def wrote(self, location: str, since_ns: int) -> bool:
+        """See ``Store.wrote``: an object says which run made it, whatever the clocks say."""
+        bucket, key = _bucket_and_key(location)
+        try:
+            answer = self._client().head_object(Bucket=bucket, Key=key, **self._access())
+        except (ClientError, BotoCoreError) as error:
+            if _is_gone(error):
+                return False
+            raise _read_failed(error, location, "cannot be looked at") from None
+        return bool(self.settings.run) and answer.get("Metadata", {}).get(RUN_KEY) == self.settings.run
+
     def create(
         self,
         directory: str,
@@ -305,7 +391,7 @@ class S3Store:
         self._create(os.path.join(directory, name), data)
 
     def _create(self, location: str, data: bytes) -> None:
-        """Puts an object where none is, and reads it back. Each attempt is ours, so that it is known which one took effect."""
+        """Puts an object where none is, and makes sure of it. Each attempt is ours, so that it is known which one took effect."""
         may_be_there = False
         reason = ""
         for attempt in range(ATTEMPTS):
@@ -319,6 +405,8 @@ class S3Store:
                 message = f"whether it was written is not known ({reason}), and it cannot be looked at: {error.message}"
                 raise OutcomeUnknownError(message, path=location) from None
             if outcome is _Put.DONE:
+                return
+            if outcome is _Put.UNPROVEN:
                 self._check_written(location, data)
                 return
             if outcome is _Put.TAKEN and not may_be_there:
@@ -338,16 +426,19 @@ class S3Store:
     def _put(self, location: str, data: bytes) -> tuple[_Put, str]:
         bucket, key = _bucket_and_key(location)
         digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
+        more = {**self._access(), "Metadata": {RUN_KEY: self.settings.run}} if self.settings.run else self._access()
         try:
-            self._client(attempts=1).put_object(
-                Bucket=bucket, Key=key, Body=data, IfNoneMatch="*", ChecksumSHA256=digest, **self._access()
+            answer = self._client(attempts=1).put_object(
+                Bucket=bucket, Key=key, Body=data, IfNoneMatch="*", ChecksumSHA256=digest, **more
             )
         except (ClientError, BotoCoreError) as error:
             if _status(error) == HTTPStatus.NOT_IMPLEMENTED:
                 message = f"the store takes no conditional writes ({_told(error)}), so that nothing is written"
                 raise RefusedError(message, path=location) from None
             return _put_outcome(error), _told(error)
-        return _Put.DONE, ""
+        # The ETag is the MD5 of what was stored, unless that is encrypted by a key of its own.
+        is_proven = answer.get("ChecksumSHA256") == digest or answer.get("ETag", "").strip('"') == _md5(data)
+        return _Put.DONE if is_proven else _Put.UNPROVEN, ""
 
     def _is_ours(self, location: str, data: bytes, reason: str) -> bool:
         """Reads back where an answer was lost: our bytes mean that it was done, none that it may be tried again.
@@ -357,13 +448,16 @@ class S3Store:
             OutcomeUnknownError: it cannot be read either.
         """
         try:
-            found = self.read_small(location, max(len(data), PIECE_BYTES))
+            found = self._small(location, max(len(data), PIECE_BYTES))
         except (ReadFailedError, RefusedError) as error:
             message = f"whether it was written is not known ({reason}), and it cannot be read back: {error.message}"
             raise OutcomeUnknownError(message, path=location) from None
-        if found is not None and found != data:
+        if found is None:
+            return False
+        there, run = found
+        if there != data or (run or self.settings.run) != self.settings.run:
             raise AlreadyExistsError("is there already, and was not touched", path=location, name=os.path.basename(location))
-        return found is not None
+        return True
 
     def _check_written(self, location: str, data: bytes) -> None:
         try:
@@ -401,6 +495,8 @@ class _Put(Enum):
     """What an attempt to create an object came to."""
 
     DONE = "done"
+    UNPROVEN = "unproven"
+    """Done, and no checksum in the answer says that it holds our bytes."""
     TAKEN = "taken"
     CONFLICT = "conflict"
     """Another attempt for the same key was under way (409): this one took no effect."""
@@ -429,6 +525,10 @@ def _put_outcome(error: Exception) -> _Put:
     return _Put.UNKNOWN
 
 
+def _md5(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
 class _ShortBodyError(Exception):
     """The body of an answer ended before its time."""
 
@@ -441,7 +541,7 @@ def _connected(settings: S3Settings, attempts: int) -> Any:
         retries={"mode": "standard", "total_max_attempts": attempts},
         connect_timeout=CONNECT_SECONDS,
         read_timeout=READ_SECONDS,
-        max_pool_connections=2 * READERS,
+        max_pool_connections=2 * THREADS,
         s3={"addressing_style": "path" if settings.path_style else "auto"},
         user_agent_extra=f"snaprebuild/{__version__}",
     )

@@ -108,11 +108,7 @@ class Store(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """A file system: with locks, owners, links, and names that can be changed."""
-
-    @property
-    def readers(self) -> int:
-        """Small reads that are worth doing at once; 1 where one after the other is as fast."""
+        """A file system: with locks, owners, links, and names that can be changed. Elsewhere small reads mostly wait (``at_once``)."""
 
     def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
         """Those of the names that are taken in a directory.
@@ -123,6 +119,14 @@ class Store(Protocol):
 
     def holds_segments(self, directory: str) -> bool:
         """Whether segments lie directly in a directory, as far as it can be listed."""
+
+    def names_in(self, directory: str) -> frozenset[str]:
+        """The files directly in a directory; none where it is absent.
+
+        Raises:
+            ReadFailedError: it cannot be listed.
+            RefusedError: a limit of the run is used up.
+        """
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
         """All bytes of a small regular file, or None when it is absent.
@@ -157,6 +161,18 @@ class Store(Protocol):
         Raises:
             RefusedError: the store would replace what is there.
             StorageError: it cannot be told.
+        """
+
+    def wrote(self, location: str, since_ns: int) -> bool:
+        """Whether this run made a file: by what an object says of itself; of a file the time must do.
+
+        Args:
+            location: of the file.
+            since_ns: when the run began, ns since 1970.
+
+        Raises:
+            ReadFailedError: it cannot be told.
+            RefusedError: a limit of the run is used up.
         """
 
     def create(
@@ -200,7 +216,7 @@ class S3Settings:
         requester_pays: the caller pays for requests and transfer.
         sse_c_key_file: file with the 32 bytes of a customer's key, raw or in base64; None without one.
         max_requests: that a run may send, None for any number; likewise ``max_read_bytes``.
-        run: which run the two limits are counted for; stores are equal without it.
+        run: which run the two limits are counted for, and which made an object; stores are equal without it.
     """
 
     endpoint_url: str | None = None

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import Run, in_json, snaprebuild
 from documents import check
-from faulty_store import faulty_store
+from faulty_store import FaultyStore, faulty_store
 from log_dirs import copy_of, entries_in, files_below, flip, snapshot_name, snapshots_in
-from manifests import FIXTURES, partition_fixtures
+from manifests import FIXTURES, REPOSITORY, partition_fixtures
 from object_store import ObjectStore
 from typer.testing import CliRunner
 
@@ -23,8 +27,10 @@ from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.plan import Request, make_plan
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import RebuildResult
+from snaprebuild.operations.scan import scan
 from snaprebuild.operations.source import open_source
 from snaprebuild.operations.verify import verify
+from snaprebuild.storage import at_once
 from snaprebuild.storage.meter import meter_of
 from snaprebuild.storage.store import S3Settings
 
@@ -240,6 +246,49 @@ def test_worker_processes_share_the_limits(uploaded: dict[str, str], monkeypatch
     assert size // 4 < meter_of("limited").read_bytes <= size // 2
 
 
+STARTED_EARLIER = """
+import json, multiprocessing, os, sys
+from snaprebuild.operations import schedule
+from snaprebuild.operations.findings import exit_code_of
+from snaprebuild.operations.replay_partition import Clock
+from snaprebuild.operations.source import open_source
+from snaprebuild.operations.verify import verify
+
+if __name__ == "__main__":
+    earlier = multiprocessing.get_context("forkserver").Process(target=print)
+    earlier.start()
+    earlier.join()
+    os.environ.update(json.loads(sys.argv[2]))
+    schedule.IN_PROCESS_BYTES_MAX = 0
+    result = verify(open_source([sys.argv[1]]), Clock(1_795_219_200_000, 86_400_000), jobs=2)
+    print(exit_code_of(result.findings), sum(each.bytes_read for each in result.partitions))
+"""
+
+
+def test_workers_ask_the_store_of_now(tmp_path: Path) -> None:
+    """Somebody started the server that workers are forked from, and only later said where the store is and who asks."""
+    logs = FIXTURES / "kafka27-mixed" / "logs"
+    script = tmp_path / "started_earlier.py"
+    script.write_text(STARTED_EARLIER)
+    with faulty_store() as store:
+        store.objects = {f"bucket/{path.relative_to(logs)}": path.read_bytes() for path in logs.rglob("*") if path.is_file()}
+        now = {"AWS_ENDPOINT_URL_S3": store.endpoint, "AWS_ACCESS_KEY_ID": "now", "AWS_SECRET_ACCESS_KEY": "now"}
+        now["AWS_DEFAULT_REGION"] = "us-east-1"
+        earlier = {**os.environ, **now, "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": "earlier"}
+        done = subprocess.run(
+            [sys.executable, script, "s3://bucket", json.dumps(now)],
+            cwd=REPOSITORY,
+            env=earlier,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        seen = {headers["authorization"].split("/")[0] for _, _, headers in store.seen}
+    size = sum(path.stat().st_size for path in logs.rglob("*.log"))
+    assert done.stdout.split() == ["0", str(size)], done.stderr
+    assert seen == {"AWS4-HMAC-SHA256 Credential=now"}
+
+
 @pytest.mark.s3
 def test_locations_that_lead_nowhere(object_store: ObjectStore, uploaded: dict[str, str]) -> None:
     bucket = object_store.bucket()
@@ -322,6 +371,78 @@ def test_a_store_that_would_replace(place: str, monkeypatch: pytest.MonkeyPatch)
         assert run.exit_code == 3
         assert "the store ignores If-None-Match" in run.stderr
         assert store.objects == before
+
+
+def test_a_store_that_does_not_agree_with_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says that a name is taken, and has nothing there; and one object changes while others are planned for."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    logs = FIXTURES / "kafka27-mixed" / "logs"
+    with faulty_store() as store:
+        store.objects = {f"b/logs/{name}": (logs / name).read_bytes() for name in files_below(logs)}
+        before = dict(store.objects)
+        place = ("s3://b/logs", "--out", "s3://b/out", "--s3-endpoint-url", store.endpoint, PATH_STYLE, *AS_OF)
+        store.choose = lambda method, path, _: "412" if method == "PUT" and path.endswith("/00000000000000001662.snapshot") else ""
+        run = in_json("rebuild", *place)
+        assert (run.exit_code, run.document["totals"]) == (5, {"written": 13, "left_out": 1})
+        assert any("its name is taken, and has nothing there" in each["message"] for each in run.document["findings"])
+        store.choose = lambda method, path, _: (
+            "etag" if method == "GET" and "/logappend-0/" in path and path.endswith(".log") else ""
+        )
+        run = in_json("rebuild", *place)
+        assert (run.exit_code, run.document["totals"]) == (3, {"written": 1, "equal": 11})
+        assert {name: store.objects[name] for name in before} == before
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
+    """A store with a log directory that tells what is asked of it."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    logs = FIXTURES / "kafka27-mixed" / "logs"
+    with faulty_store() as store:
+        store.objects = {f"b/logs/{name}": (logs / name).read_bytes() for name in files_below(logs)}
+        yield store
+
+
+def test_a_snapshot_costs_one_request(counted: FaultyStore) -> None:
+    """What is there is listed once for each directory, and the answer to a PUT proves what was written."""
+    settings = S3Settings(endpoint_url=counted.endpoint, path_style=True, run="requests")
+    request = Request(
+        ("s3://b/logs",), out="s3://b/out", boundaries="all", replay_from="log-start", as_of_ms=1_795_219_200_000, s3=settings
+    )
+    plan = make_plan(request)
+    counted.seen.clear()
+    rebuild(plan, jobs=1, dry_run=True)
+    dry = len(counted.seen)
+    counted.seen.clear()
+    sent = meter_of("requests").requests
+    result = rebuild(plan, jobs=1)
+    written = [each for partition in result.partitions for each in partition.boundaries if each.action == "written"]
+    assert len(written) > 20
+    requests = counted.seen
+    asked = [path.split("?")[0] for method, path, _ in requests if method == "GET"]
+    assert not [path for path in asked if path.startswith("/b/out/")], "neither before nor after"
+    assert [method for method, _, _ in requests].count("PUT") == len(written) + 2, "the probe is put twice"
+    assert len(requests) == dry + len(written) + 3
+    assert meter_of("requests").requests - sent == len(requests)
+    counted.seen.clear()
+    again = rebuild(plan, jobs=1)
+    assert {each.action for partition in again.partitions for each in partition.boundaries} == {"equal"}
+    assert "PUT" not in counted.methods()
+
+
+def test_a_scan_reads_several_snapshots_at_once(counted: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted.seconds = 0.02
+    settings = S3Settings(endpoint_url=counted.endpoint, path_style=True)
+    result = scan(open_source(["s3://b/logs/mixed-0"], settings=settings))
+    assert 4 <= counted.at_once <= at_once.THREADS + 1
+    snapshots = [name for name in counted.objects if name.startswith("b/logs/mixed-0/") and name.endswith(".snapshot")]
+    asked = [path.strip("/") for method, path, _ in counted.seen if method == "GET" and path.endswith(".snapshot")]
+    assert sorted(asked) == sorted(snapshots), "each once"
+    here = scan(open_source([str(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0")]))
+    (found,), (expected,) = result.partitions, here.partitions
+    assert (found.boundaries, found.counts) == (expected.boundaries, expected.counts)
 
 
 @pytest.mark.s3

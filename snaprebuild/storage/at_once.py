@@ -1,0 +1,87 @@
+"""Requests that mostly wait, several at once: one bounded pool of threads for everything in this process.
+
+Who does an item in a thread of the pool may ask for more items in turn: an item that no thread has begun when it is due is done by the one
+who waits for it, so that nobody waits for a thread that cannot come.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+__all__ = ["THREADS", "at_once"]
+
+THREADS = 16
+"""Of this process, whoever asks."""
+
+AHEAD_MAX = 2 * THREADS
+"""Items that are begun at most before the first of them is taken."""
+
+AHEAD_BYTES_MAX = 64 << 20
+"""Of what is begun before it is due, for whomever, as far as sizes are known. What is due does not count."""
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+class _Pool:
+    """The threads, and what they have begun ahead."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+        self._ahead_bytes = 0
+
+    def submit(self, function: Callable[[Item], Found], item: Item, size_bytes: int) -> Future[Found] | None:
+        """Lets a thread do it; None where too much is begun already."""
+        with self._lock:
+            if self._ahead_bytes and self._ahead_bytes + size_bytes > AHEAD_BYTES_MAX:
+                return None
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="at-once")
+            self._ahead_bytes += size_bytes
+            return self._threads.submit(function, item)
+
+    def leave(self, size_bytes: int) -> None:
+        with self._lock:
+            self._ahead_bytes -= size_bytes
+
+
+_pool = _Pool()
+
+
+def at_once(
+    function: Callable[[Item], Found], items: Sequence[Item], size_of: Callable[[Item], int] = lambda _: 0
+) -> Iterator[Found]:
+    """What the function returns for each item, in their order.
+
+    Args:
+        function: called in several threads. What it raises is raised where its item is due; what is not begun by then never is.
+        items: nothing is done before the first result is asked for.
+        size_of: bytes that the result of an item holds.
+    """
+    begun: deque[tuple[Future[Found], int]] = deque()
+    following = 0
+    try:
+        for due, item in enumerate(items):
+            following = max(following, due)
+            while following < min(len(items), due + AHEAD_MAX):
+                size = size_of(items[following])
+                future = _pool.submit(function, items[following], size)
+                if future is None:
+                    break
+                begun.append((future, size))
+                following += 1
+            if not begun:
+                yield function(item)
+                continue
+            future, size = begun.popleft()
+            _pool.leave(size)
+            yield function(item) if future.cancel() else future.result()
+    finally:
+        for future, size in begun:
+            future.cancel()
+            _pool.leave(size)

@@ -1,0 +1,231 @@
+"""A segment read in parts by tasks that do not know of each other: the rows of the segment read whole, whatever its index says."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from log_dirs import batch, batch_positions, cut, flip, record, write_partition
+from manifests import PartitionFixture
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from formats.errors import BadMagicError
+from snaprebuild.errors import ReadFailedError, RefusedError
+from snaprebuild.spark import segment_parts, selected_files
+from snaprebuild.spark.data_sources import BatchHeaders
+
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts and looks back as if the segments of these tests were huge."""
+    monkeypatch.setattr(selected_files, "PART_BYTES_MIN", 1)
+    monkeypatch.setattr(segment_parts, "LOOK_BACK_BYTES", 200)
+
+
+def read(root: Path, tasks: int, **options: str) -> list[Rows]:
+    """The rows of each task, the last task first: no task knows of another."""
+    made = BatchHeaders(CaseInsensitiveDict(paths=json.dumps([str(root)]), numPartitions=str(tasks), **options))
+    reader: Any = made.reader(from_arrow_schema(BatchHeaders.whole))
+    return [[row for rows in reader.read(task) for row in rows.to_pylist()] for task in reversed(reader.partitions())]
+
+
+def in_order(tasks: Iterable[Rows]) -> Rows:
+    return sorted(
+        (row for rows in tasks for row in rows),
+        key=lambda row: (row["directory"], row["segment_base_offset"], row["position_bytes"]),
+    )
+
+
+def write_index(log: Path, positions: Iterable[int]) -> None:
+    """Entries as a broker writes them, but for what they say."""
+    entries = b"".join(struct.pack(">ii", number, position) for number, position in enumerate(positions))
+    log.with_suffix(".index").write_bytes(entries)
+
+
+def log_of(root: Path, count: int = 200, **options: Any) -> Path:
+    """One segment of batches of several sizes. Returns its path."""
+    pieces = [batch(offset, records=[record(bytes(offset * 7 % 90))], **options) for offset in range(count)]
+    return write_partition(root / "a-0", {0: b"".join(pieces)}) / f"{0:020d}.log"
+
+
+def check_equal(root: Path, tasks: int, **options: str) -> list[Rows]:
+    found = read(root, tasks, **options)
+    assert in_order(found) == in_order(read(root, tasks, splitSegments="false", **options))
+    return found
+
+
+def test_several_tasks_read_one_segment(tmp_path: Path) -> None:
+    path = log_of(tmp_path)
+    positions = batch_positions(path)
+    write_index(path, positions[3::3])
+    found = check_equal(tmp_path, 5)
+    assert len(found) == 5
+    sizes = [sum(row["size_bytes"] for row in rows) for rows in found]
+    assert max(sizes) < 1.5 * min(sizes)
+    assert [row["position_bytes"] for row in in_order(found)] == positions
+
+
+def test_bundled_partitions(partition_fixture: PartitionFixture) -> None:
+    check_equal(partition_fixture.directory, 9)
+
+
+@pytest.mark.parametrize("index", ["missing", "empty", "torn", "zeros"])
+def test_no_index_to_split_by(index: str, tmp_path: Path) -> None:
+    path = log_of(tmp_path)
+    if index != "missing":
+        path.with_suffix(".index").write_bytes({"empty": b"", "torn": b"\x01\x02\x03", "zeros": bytes(800)}[index])
+    assert len(check_equal(tmp_path, 5)) == 1
+
+
+@pytest.mark.parametrize("shift", [-1, 1, 30])
+def test_an_index_that_lies_everywhere(shift: int, tmp_path: Path) -> None:
+    """Each joint is none: the first task reads the segment, the others nothing."""
+    path = log_of(tmp_path)
+    write_index(path, [position + shift for position in batch_positions(path)[3::3]])
+    found = check_equal(tmp_path, 5)
+    assert len(found) == 5
+    assert sorted(map(len, found)) == [0, 0, 0, 0, 200]
+
+
+def test_an_index_that_lies_at_times(tmp_path: Path) -> None:
+    """A neighbour reads what has no joint in front of it."""
+    path = log_of(tmp_path)
+    positions = batch_positions(path)
+    honest = positions[3::3]
+    seen = Counter[int]()
+    for seed in range(20):
+        chooser = random.Random(seed)
+        write_index(path, sorted({each if chooser.random() < 0.8 else each + chooser.randrange(1, 60) for each in honest}))
+        seen[sum(bool(rows) for rows in check_equal(tmp_path, 6))] += 1
+    assert len(seen) > 2, "some joints hold and others do not"
+
+
+@settings(max_examples=60)
+@given(st.sets(st.integers(1, 5000), max_size=40), st.integers(1, 12), st.integers(0, 400))
+def test_any_index(entries: set[int], tasks: int, look_back: int) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selected_files, "PART_BYTES_MIN", 1)
+        patch.setattr(segment_parts, "LOOK_BACK_BYTES", look_back)
+        path = log_of(Path(place), count=40)
+        write_index(path, sorted(entries | set(batch_positions(path)[5::7])))
+        check_equal(Path(place), tasks)
+
+
+def nested(root: Path) -> tuple[Path, Sequence[int]]:
+    """A segment whose third batch holds batches in a record, and where they begin in the file."""
+    inner = [batch(1000 + number, records=[record(bytes(40))]) for number in range(40)]
+    outer = batch(2, records=[record(b"".join(inner))])
+    path = write_partition(root / "a-0", {0: batch(0) + batch(1) + outer + batch(3)}) / f"{0:020d}.log"
+    start = path.read_bytes().index(inner[0])
+    return path, [start + sum(map(len, inner[:number])) for number in range(40)]
+
+
+def test_batches_inside_a_record_are_no_rows(tmp_path: Path) -> None:
+    """An index that leads into them is found out, where one honest entry stands before, or none at all."""
+    path, inside = nested(tmp_path)
+    for entries in ([inside[20]], [inside[19], inside[20]], [*batch_positions(path)[1:2], inside[3]]):
+        write_index(path, entries)
+        found = check_equal(tmp_path, 2)
+        assert [row["base_offset"] for row in in_order(found)] == [0, 1, 2, 3]
+
+
+def test_an_index_that_lies_consistently_ends_the_query(tmp_path: Path) -> None:
+    """Into a record, for longer than is looked back: no answer rather than a wrong one, and the way out is told."""
+    path, inside = nested(tmp_path)
+    write_index(path, inside)
+    made = BatchHeaders(CaseInsensitiveDict(path=str(tmp_path), numPartitions="2"))
+    reader: Any = made.reader(from_arrow_schema(BatchHeaders.whole))
+    first, second = reader.partitions()
+    assert list(reader.read(second))
+    with pytest.raises(ReadFailedError, match=r"lead to byte \d+, and not to byte \d+.* splitSegments=false") as caught:
+        list(reader.read(first))
+    assert caught.value.path == str(path)
+    assert len(in_order(read(tmp_path, 2, splitSegments="false"))) == 4
+
+
+@pytest.mark.parametrize("tail", ["torn", "zeros", "clean"])
+def test_the_end_of_a_log(tail: str, tmp_path: Path) -> None:
+    path = log_of(tmp_path)
+    positions = batch_positions(path)
+    write_index(path, [*positions[3::3], path.stat().st_size - 2])
+    if tail == "torn":
+        cut(path, -1)
+    elif tail == "zeros":
+        with path.open("ab") as file:
+            file.write(bytes(6000))
+    found = check_equal(tmp_path, 5)
+    assert len(found) == 5
+    assert sum(map(len, found)) == 200 - (tail == "torn")
+
+
+def test_damage_inside(tmp_path: Path) -> None:
+    path = log_of(tmp_path)
+    positions = batch_positions(path)
+    write_index(path, positions[3::3])
+    flip(path, positions[100] + 16, 8)
+    with pytest.raises(BadMagicError, match=f"byte {positions[100] + 16}"):
+        read(tmp_path, 5)
+    skipped = read(tmp_path, 5, mode="skip")
+    assert len(skipped) == 1, "what stands behind damage is not read"
+    assert len(skipped[0]) == 101
+    assert skipped[0][-1]["position_bytes"] == positions[100]
+
+
+def test_a_length_beyond_the_file_in_the_middle(tmp_path: Path) -> None:
+    """A broker would end the log there. Tasks behind it cannot know."""
+    path = log_of(tmp_path)
+    positions = batch_positions(path)
+    write_index(path, positions[3::3])
+    flip(path, positions[100] + 9, 0x40)
+    assert sum(map(len, read(tmp_path, 5, splitSegments="false"))) == 100
+    with pytest.raises(ReadFailedError, match=f"lead to byte {positions[100]}, and not to"):
+        read(tmp_path, 5)
+
+
+def test_bad_checksums_before_a_joint(tmp_path: Path) -> None:
+    path = log_of(tmp_path)
+    positions = batch_positions(path)
+    write_index(path, positions[3::3])
+    for number in range(0, 200, 5):
+        flip(path, positions[number] + 61)
+    found = check_equal(tmp_path, 5)
+    assert sum(not row["crc_ok"] for rows in found for row in rows) == 40
+
+
+def test_offsets_narrow_parts(tmp_path: Path) -> None:
+    path = log_of(tmp_path)
+    write_index(path, batch_positions(path)[3::3])
+    found = check_equal(tmp_path, 5, offsetFrom="77", offsetTo="123")
+    assert [row["base_offset"] for row in in_order(found)] == list(range(77, 124))
+
+
+def test_a_log_that_grows_and_one_that_is_replaced(tmp_path: Path) -> None:
+    path = log_of(tmp_path)
+    positions = batch_positions(path)
+    write_index(path, positions[3::3])
+    made = BatchHeaders(CaseInsensitiveDict(path=str(tmp_path), numPartitions="4"))
+    reader: Any = made.reader(from_arrow_schema(BatchHeaders.whole))
+    tasks = reader.partitions()
+    with path.open("ab") as file:
+        file.write(batch(200) + batch(201))
+    write_index(path, positions[5::2])  # what a task reads now splits nothing
+    assert sum(len(rows) for task in tasks for rows in reader.read(task)) == 202
+    data = path.read_bytes()
+    path.rename(path.with_suffix(".gone"))
+    path.write_bytes(data)
+    for task in tasks:
+        with pytest.raises(RefusedError, match="changed since it was listed"):
+            list(reader.read(task))
