@@ -73,9 +73,9 @@ def snaprebuild(*arguments: object) -> Run:
 
 def in_json(verb: str, *arguments: object) -> Run:
     """Runs a verb with ``--output json``: stdout is one document, follows the schema, and says the exit code of the process."""
-    run = snaprebuild(verb, *arguments, "--output", "json")
+    run = snaprebuild(*verb.split(), *arguments, "--output", "json")
     if run.stdout:
-        assert run.document["schema"] == f"snaprebuild.{verb}/1"
+        assert run.document["schema"] == f"snaprebuild.{verb.replace(' ', '-')}/1"
         check(run.document)
         assert run.document["exit_code"] == run.exit_code
     return run

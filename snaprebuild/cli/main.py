@@ -25,6 +25,7 @@ from snaprebuild.cli.scan import scan
 from snaprebuild.cli.stats import stats
 from snaprebuild.cli.streams import open_standard_streams, tell
 from snaprebuild.cli.table import printable
+from snaprebuild.cli.tier_inventory import tier_inventory
 from snaprebuild.cli.transactions import transactions
 from snaprebuild.cli.undo import undo
 from snaprebuild.cli.verify import verify
@@ -65,6 +66,10 @@ EXAMPLES = {
     "diff": ("diff orders-0/00000000000000008231.snapshot rebuilt.snapshot",),
     "explain": ("explain /var/lib/kafka --producer-id 4711", "explain /var/lib/kafka/orders-0 --producer-id 4711 --sequence 15"),
     "transactions": ("transactions /var/lib/kafka",),
+    "tier inventory": (
+        "tier inventory s3://tiered-storage/kafka --metadata-log /var/lib/kafka",
+        "tier inventory /mnt/kafka-tiered-storage --output json",
+    ),
 }
 """What a help ends with: commands that do something useful as they stand."""
 
@@ -85,6 +90,14 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     suggest_commands=False,  # recent releases of click suggest by themselves
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+tier = typer.Typer(
+    help="Looks after remote storage (tiered storage, KIP-405).",
+    no_args_is_help=True,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -112,7 +125,10 @@ def _add(name: str, verb: Callable[..., None], short_help: str) -> None:
             raise SnaprebuildError(f"a pipe broke: {error.strerror}") from error
 
     lines = [f"  snaprebuild {example}" for example in EXAMPLES[name]]
-    app.command(name, short_help=short_help, epilog="\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *lines]))(run)
+    of_group, _, own_name = name.rpartition(" ")
+    group = {"": app, "tier": tier}[of_group]
+    epilog = "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *lines])
+    group.command(own_name, short_help=short_help, epilog=epilog)(run)
 
 
 _add("scan", scan, "Reads only: what is missing, and what blocks the upload.")
@@ -124,6 +140,8 @@ _add("dump", dump, "Reads only: what stands in files of a log directory.")
 _add("diff", diff, "Reads only: in which producers two snapshots differ.")
 _add("explain", explain, "Reads only: one producer's state, and why.")
 _add("transactions", transactions, "Reads only: open, late and empty transactions.")
+app.add_typer(tier, name="tier", short_help="Verbs on remote storage: inventory.")
+_add("tier inventory", tier_inventory, "Reads only: the copies of segments in remote storage.")
 _add("undo", undo, "REMOVES what a rebuild wrote, by its receipt.")
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
+import stat
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from formats.file_names import parse_file_name
@@ -45,6 +46,22 @@ class LocalStore:
             return frozenset()
         except OSError as error:
             raise ReadFailedError(f"cannot be listed: {error.strerror}", path=directory, errno=error.errno) from error
+
+    def list_below(self, location: str) -> Iterator[tuple[str, os.stat_result]]:
+        """See ``Store.list_below``; links are not followed, and what is no regular file is left out."""
+        pending = [""]
+        while pending:
+            below = pending.pop()
+            try:
+                with os.scandir(os.path.join(location, below)) as listing:
+                    entries = sorted(listing, key=lambda entry: entry.name)
+                statuses = [(entry, entry.stat(follow_symlinks=False)) for entry in entries]
+            except OSError as error:
+                path = os.path.join(location, below)
+                raise ReadFailedError(f"cannot be listed: {error.strerror}", path=path, errno=error.errno) from error
+            yield from ((os.path.join(below, entry.name), status) for entry, status in statuses if stat.S_ISREG(status.st_mode))
+            directories = [os.path.join(below, entry.name) for entry, status in statuses if stat.S_ISDIR(status.st_mode)]
+            pending += reversed(directories)
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
         """See ``Store.read_small``."""

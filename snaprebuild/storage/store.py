@@ -8,7 +8,7 @@ what they belong to, and two of equal settings are equal.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -122,6 +122,14 @@ class Store(Protocol):
 
     def names_in(self, directory: str) -> frozenset[str]:
         """The files directly in a directory; none where it is absent.
+
+        Raises:
+            ReadFailedError: it cannot be listed.
+            RefusedError: a limit of the run is used up.
+        """
+
+    def list_below(self, location: str) -> Iterator[tuple[str, Status]]:
+        """Path below a location and status of every file there, of each directory in one piece.
 
         Raises:
             ReadFailedError: it cannot be listed.

@@ -1,0 +1,125 @@
+"""The verb ``tier inventory``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options import OutputFormat, OutputOption, Report, S3Options, Verbose, takes_s3
+
+if TYPE_CHECKING:
+    from snaprebuild.operations.tier_inventory import PartitionInventory, TierInventory
+
+__all__ = ["tier_inventory"]
+
+
+@takes_s3
+def tier_inventory(
+    s3: S3Options,
+    store: Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects.")],
+    metadata_log: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metadata-log",
+            metavar="DIR",
+            help="Log directory of a broker with partitions of __remote_log_metadata, or one above several; repeatable. All "
+            "partitions of it are needed. Default: none, and which copies brokers know is not verified. "
+            "Risk: where some are missing, good copies are called orphans.",
+        ),
+    ] = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: the copies of segments in remote storage, and what the metadata log says of each.
+
+    Layouts of Aiven's plugin and of LocalTieredStorage are known. Without --metadata-log the manifests are read, one request
+    for each copy. Exit code 1 where something is left over or missing, 4 where objects of finished copies are gone.
+    """
+    from snaprebuild.cli.options import check_paths
+    from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.errors import UsageError
+    from snaprebuild.operations.tier_inventory import tier_inventory as look
+    from snaprebuild.storage.log_dir import directory_fault, store_of
+    from snaprebuild.storage.store import absolute
+
+    begin(verbose, {"--report": report})
+    check_paths([store, *(metadata_log or [])])
+    settings, root = s3.settings(), absolute(store)
+    place = store_of(root, settings)
+    if place.is_local and (fault := directory_fault(root)) is not None:
+        raise UsageError(fault, path=store)
+    inventory = look(place, root, metadata_log or (), settings)
+    leave(
+        lambda: verdict_document("tier-inventory", 1, _body(inventory), inventory.findings),
+        inventory.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(inventory),
+        report=report,
+        everything=verbose > 0,
+        notes=True,
+    )
+
+
+def _body(inventory: TierInventory) -> dict[str, object]:
+    return {
+        "store": inventory.root,
+        "verified": inventory.has_metadata,
+        "unknown_objects": inventory.unknown.count,
+        "partitions": [_partition(each) for each in inventory.partitions],
+    }
+
+
+def _partition(partition: PartitionInventory) -> dict[str, object]:
+    from formats.partition_metadata import uuid_to_text
+    from snaprebuild.operations.tier_inventory import CopyState
+
+    counts = partition.counts
+    return {
+        "topic": partition.topic,
+        "topic_id": uuid_to_text(partition.topic_id),
+        "partition": partition.partition,
+        "layout": partition.layout,
+        "stored_bytes": partition.stored_bytes,
+        "counts": {state.value: counts[state] for state in CopyState},
+        "gaps": [list(gap) for gap in partition.gaps],
+        "overlaps": [list(overlap) for overlap in partition.overlaps],
+        "copies": [
+            {
+                "segment_id": uuid_to_text(copy.segment_id),
+                "state": copy.state.value,
+                "start_offset": copy.start_offset,
+                "end_offset": copy.end_offset,
+                "leader_epochs": [list(entry) for entry in copy.leader_epochs],
+                "segment_bytes": copy.segment_bytes,
+                "stored_bytes": copy.stored_bytes,
+                "event_timestamp_ms": copy.event_timestamp_ms,
+                "missing": list(copy.missing),
+                "fault": copy.fault,
+            }
+            for copy in partition.copies
+        ],
+    }
+
+
+def _print(inventory: TierInventory) -> None:
+    from snaprebuild.cli.result import print_table, print_text, size_text
+    from snaprebuild.operations.findings import counted
+    from snaprebuild.operations.tier_inventory import SERVING
+
+    rows = []
+    for each in inventory.partitions:
+        ends = [copy.end_offset for copy in each.copies if copy.state in SERVING and copy.end_offset is not None]
+        first = next((copy.start_offset for copy in each.copies if copy.state in SERVING), "-")
+        states = ", ".join(f"{count} {state.value}" for state, count in sorted(each.counts.items()))
+        gaps = counted(len(each.gaps), "gap") if each.gaps else "-"
+        rows.append((each.name, each.layout or "-", first, max(ends, default="-"), size_text(each.stored_bytes), gaps, states))
+    columns = ("partition", "layout", "from offset", "to offset", "stored", "gaps", "copies")
+    print_table("Remote storage", columns, rows, right=("from offset", "to offset", "stored"))
+    stored = sum(each.stored_bytes for each in inventory.partitions)
+    copies = sum(len(each.copies) for each in inventory.partitions)
+    told = (
+        f"{counted(len(inventory.partitions), 'partition')}, {counted(copies, 'copy', 'copies')} of segments, {size_text(stored)}"
+    )
+    print_text(told if inventory.has_metadata else f"{told}; which of them are live is unverified")

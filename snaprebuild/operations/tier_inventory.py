@@ -1,0 +1,412 @@
+"""What is in remote storage: the copies of segments, partition by partition, and what the metadata log says of each.
+
+A bucket alone does not tell which copies brokers still know: a broker that fails leaves objects behind, and announcements without objects.
+``__remote_log_metadata`` tells.
+
+Source: KIP-405; ``RemoteLogManager`` of 3.6 to 4.4, ``RemoteLogMetadataCache``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from formats.aiven_key import AivenObject
+from formats.aiven_manifest import read_aiven_manifest
+from formats.errors import FormatError
+from formats.limits import MANIFEST_BYTES_MAX
+from formats.local_tier_name import LocalTierFile
+from formats.partition_metadata import uuid_to_text
+from formats.remote_log_metadata import RemoteSegment, SegmentState, TopicIdPartition, read_remote_log_record
+from snaprebuild.cluster.remote_log import RemoteLog, RemoteLogs
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.operations.findings import Finding, Severity, counted
+from snaprebuild.operations.log_records import log_records
+from snaprebuild.storage.at_once import at_once
+from snaprebuild.storage.log_dir import find_partitions
+from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.store import S3Settings, Store
+from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier
+
+__all__ = [
+    "METADATA_TOPIC",
+    "CopyState",
+    "InventoryCopy",
+    "PartitionInventory",
+    "TierInventory",
+    "read_remote_logs",
+    "tier_inventory",
+]
+
+METADATA_TOPIC = "__remote_log_metadata"
+
+OBJECTS_NEEDED: dict[TierLayout, tuple[str, ...]] = {
+    TierLayout.AIVEN: tuple(AivenObject),
+    TierLayout.LOCAL_TIERED_STORAGE: tuple(kind for kind in LocalTierFile if kind is not LocalTierFile.TRANSACTION_INDEX),
+}
+"""Objects without which a copy cannot be read."""
+
+
+ICEBERG_LACKS = (AivenObject.LOG, AivenObject.INDEXES)
+"""Missing where the records went into a table instead."""
+
+
+class CopyState(StrEnum):
+    """What a copy is worth."""
+
+    LIVE = "live"
+    """Finished, and reads are served from it."""
+    SUPERSEDED = "superseded"
+    """Finished; later copies hold all of it."""
+    LOST = "lost"
+    """Finished, and objects of it are missing: reads of it fail."""
+    PHANTOM = "phantom"
+    """Announced, and no object was ever written."""
+    UNFINISHED = "unfinished"
+    """Announced, with objects: it is being written, or its writer failed."""
+    DELETING = "deleting"
+    """Its deletion has begun."""
+    ORPHAN = "orphan"
+    """Objects that the metadata log does not know."""
+    UNVERIFIED = "unverified"
+    """Complete, as far as the store alone tells."""
+    UNREADABLE = "unreadable"
+    """Objects are missing, or its manifest is bad, and nobody tells what it should be."""
+
+
+SERVING = (CopyState.LIVE, CopyState.UNVERIFIED, CopyState.LOST)
+"""What counts towards gaps and overlaps."""
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryCopy:
+    """One copy of a segment.
+
+    Attributes:
+        segment_id: 16 bytes.
+        state: see there.
+        start_offset: of the segment.
+        end_offset: last offset; None where only the metadata log could tell.
+        leader_epochs: (epoch, first offset in the segment), ascending; none where nobody tells.
+        segment_bytes: size of the segment; None where nobody tells.
+        stored_bytes: of its objects.
+        event_timestamp_ms: when its state began, ms since 1970; None without the metadata log.
+        missing: kinds of objects that it needs and does not have.
+        fault: why its manifest cannot be read, or None.
+    """
+
+    segment_id: bytes
+    state: CopyState
+    start_offset: int
+    end_offset: int | None
+    leader_epochs: tuple[tuple[int, int], ...]
+    segment_bytes: int | None
+    stored_bytes: int
+    event_timestamp_ms: int | None
+    missing: tuple[str, ...]
+    fault: str | None = None
+
+
+@dataclass(slots=True)
+class PartitionInventory:
+    """One partition.
+
+    Attributes:
+        topic: name.
+        topic_id: 16 bytes.
+        partition: number.
+        layout: of its objects; None where there are none.
+        copies: by start offset.
+        gaps: offsets (first, last) between copies that serve, of which there is none.
+        overlaps: the same for those of which there are several.
+    """
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    layout: TierLayout | None
+    copies: tuple[InventoryCopy, ...]
+    gaps: tuple[tuple[int, int], ...] = ()
+    overlaps: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Topic and partition."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def counts(self) -> Counter[CopyState]:
+        """Copies by state."""
+        return Counter(copy.state for copy in self.copies)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of all objects."""
+        return sum(copy.stored_bytes for copy in self.copies)
+
+
+@dataclass(slots=True)
+class TierInventory:
+    """A store.
+
+    Attributes:
+        root: its location.
+        has_metadata: a metadata log was given, so that states are known.
+        partitions: in the order of the store, then those that only the metadata log knows.
+        findings: what is wrong, and what is worth knowing.
+        unknown: objects of no known layout.
+    """
+
+    root: str
+    has_metadata: bool
+    partitions: list[PartitionInventory] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    unknown: UnknownObjects = field(default_factory=UnknownObjects)
+
+
+def tier_inventory(store: Store, root: str, metadata_logs: Sequence[str] = (), settings: S3Settings | None = None) -> TierInventory:
+    """Looks at everything below a location.
+
+    Args:
+        store: that holds it.
+        root: the location, absolute.
+        metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them, or copies are taken for orphans.
+        settings: of object stores that ``metadata_logs`` lead into.
+
+    Raises:
+        UsageError: nothing of a known layout is there, and no metadata log.
+        ReadFailedError: the store cannot be listed.
+        RefusedError: a limit of the run is used up.
+    """
+    inventory = TierInventory(root, bool(metadata_logs))
+    logs = read_remote_logs(metadata_logs, settings or S3Settings(), inventory.findings)
+    known = {(each.topic_id, each.partition): each for each in logs.partitions}
+    for found in list_tier(store, root, inventory.unknown):
+        partition = known.pop((found.topic_id, found.partition), None)
+        log = None if partition is None else logs.partitions[partition]
+        inventory.partitions.append(_looked_at(store, found, partition, log, inventory))
+    for partition in known.values():
+        copies = [
+            _copy(None, TierLayout.AIVEN, segment, logs.partitions[partition]) for segment in _segments(logs.partitions[partition])
+        ]
+        inventory.partitions.append(_summed(partition.topic, partition.topic_id, partition.partition, None, copies))
+    if not inventory.partitions:
+        raise UsageError("no copy of a segment lies below it", path=root)
+    _tell(inventory)
+    return inventory
+
+
+def read_remote_logs(paths: Sequence[str], settings: S3Settings, findings: list[Finding]) -> RemoteLogs:
+    """What the metadata logs below some directories say. Of partitions that several brokers have, the largest is read.
+
+    Raises:
+        UsageError: there is no partition of ``__remote_log_metadata``.
+    """
+    logs = RemoteLogs()
+    if not paths:
+        return logs
+    by_number: dict[int, PartitionDir] = {}
+    for log_dir in find_partitions(paths, settings).log_dirs:
+        for directory in log_dir.partitions:
+            other = by_number.get(directory.name.partition)
+            if directory.name.topic == METADATA_TOPIC and (other is None or other.size_bytes < directory.size_bytes):
+                by_number[directory.name.partition] = directory
+    if not by_number:
+        raise UsageError(f"no partition of {METADATA_TOPIC} lies there", path=paths[0])
+    for _, directory in sorted(by_number.items()):
+        try:
+            for record in log_records(directory):
+                if record.value is not None:
+                    logs.take(read_remote_log_record(record.value, file=f"{directory.path}, offset {record.offset}"))
+        except FormatError as error:
+            findings.append(
+                Finding("damaged-metadata-log", Severity.DAMAGED, directory.path, f"{error}: what follows is not known")
+            )
+    return logs
+
+
+# ---------------------------------------------------------------------------------------------------------------- copies
+
+
+def _segments(log: RemoteLog) -> Iterable[RemoteSegment]:
+    return sorted(log.segments.values(), key=lambda segment: segment.start_offset)
+
+
+def _looked_at(
+    store: Store, found: TierPartition, partition: TopicIdPartition | None, log: RemoteLog | None, inventory: TierInventory
+) -> PartitionInventory:
+    copies = {copy.segment_id: copy for copy in found.copies}
+    rows = []
+    for segment in () if log is None else _segments(log):
+        assert log is not None
+        rows.append(_copy(copies.pop(segment.segment_id, None), found.layout, segment, log))
+    rows += _by_their_objects(store, found, list(copies.values()), inventory)
+    topic = found.topic if partition is None else partition.topic
+    return _summed(topic, found.topic_id, found.partition, found.layout, rows)
+
+
+def _copy(copy: TierCopy | None, layout: TierLayout, segment: RemoteSegment, log: RemoteLog) -> InventoryCopy:
+    """One that the metadata log knows."""
+    missing = tuple(kind for kind in OBJECTS_NEEDED[layout] if copy is None or kind not in copy.objects)
+    if segment.state is SegmentState.COPY_SEGMENT_STARTED:
+        state = CopyState.PHANTOM if copy is None else CopyState.UNFINISHED
+    elif segment.state is SegmentState.DELETE_SEGMENT_STARTED:
+        state = CopyState.DELETING
+    elif not log.is_referenced(segment):
+        state = CopyState.SUPERSEDED
+    else:
+        state = CopyState.LOST if missing else CopyState.LIVE
+    return InventoryCopy(
+        segment.segment_id,
+        state,
+        segment.start_offset,
+        segment.end_offset,
+        tuple((entry.epoch, entry.start_offset) for entry in segment.leader_epochs),
+        segment.size_bytes,
+        0 if copy is None else copy.size_bytes,
+        segment.event_timestamp_ms,
+        missing,
+    )
+
+
+def _by_their_objects(
+    store: Store, found: TierPartition, copies: list[TierCopy], inventory: TierInventory
+) -> Iterator[InventoryCopy]:
+    """Those that only their objects tell of."""
+    for copy, facts in zip(
+        copies, at_once(lambda each: _manifest_facts(store, inventory.root, found.layout, each), copies), strict=True
+    ):
+        missing = tuple(kind for kind in OBJECTS_NEEDED[found.layout] if kind not in copy.objects)
+        if inventory.has_metadata:
+            state = CopyState.ORPHAN
+        else:
+            state = CopyState.UNREADABLE if missing or facts.fault is not None else CopyState.UNVERIFIED
+        yield InventoryCopy(
+            copy.segment_id,
+            state,
+            copy.base_offset,
+            facts.end_offset,
+            facts.leader_epochs,
+            facts.segment_bytes,
+            copy.size_bytes,
+            None,
+            missing,
+            facts.fault,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    end_offset: int | None = None
+    leader_epochs: tuple[tuple[int, int], ...] = ()
+    segment_bytes: int | None = None
+    fault: str | None = None
+
+
+def _manifest_facts(store: Store, root: str, layout: TierLayout, copy: TierCopy) -> _Facts:
+    if layout is TierLayout.LOCAL_TIERED_STORAGE:
+        log = copy.objects.get(LocalTierFile.LOG)
+        return _Facts(segment_bytes=None if log is None else log.identity.size_bytes)
+    found = copy.objects.get(AivenObject.MANIFEST)
+    if found is None:
+        return _Facts()
+    location = f"{root}/{found.key}"
+    try:
+        data = store.read_small(location, MANIFEST_BYTES_MAX)
+        manifest = read_aiven_manifest(data or b"", file=location)
+    except (FormatError, ReadFailedError) as error:
+        return _Facts(fault=error.message)
+    told = manifest.segment
+    end, epochs = told.get("endOffset"), told.get("segmentLeaderEpochs")
+    pairs = epochs.items() if isinstance(epochs, dict) else ()
+    known = tuple(sorted((int(epoch), start) for epoch, start in pairs if str(epoch).isdecimal() and isinstance(start, int)))
+    return _Facts(end if isinstance(end, int) else None, known, manifest.chunks.file_size)
+
+
+# ---------------------------------------------------------------------------------------------------------------- what follows
+
+
+def _summed(
+    topic: str, topic_id: bytes, partition: int, layout: TierLayout | None, copies: Iterable[InventoryCopy]
+) -> PartitionInventory:
+    rows = tuple(sorted(copies, key=lambda copy: (copy.start_offset, -1 if copy.end_offset is None else copy.end_offset)))
+    gaps, overlaps = [], []
+    reached: int | None = None
+    for row in rows:
+        if row.state not in SERVING or row.end_offset is None:
+            continue
+        if reached is not None and row.start_offset > reached + 1:
+            gaps.append((reached + 1, row.start_offset - 1))
+        if reached is not None and row.start_offset <= reached:
+            overlaps.append((row.start_offset, min(reached, row.end_offset)))
+        reached = row.end_offset if reached is None else max(reached, row.end_offset)
+    return PartitionInventory(topic, topic_id, partition, layout, rows, tuple(gaps), tuple(overlaps))
+
+
+PHANTOM_ADVICE = (
+    "each attempt at an upload that ends in an exception leaves one; snaprebuild scan tells which segment blocks, and with "
+    "remote.log.copy.disable=true (since 3.9) the attempts stop meanwhile. They go when retention or the log start offset passes them. "
+    "Brokers of 3.6, 3.7 and 3.8.0 count them towards retention.bytes and delete good segments for it (KAFKA-17062): update those first"
+)
+
+
+def _tell(inventory: TierInventory) -> None:
+    say = inventory.findings.append
+    for partition in inventory.partitions:
+        place = f"{inventory.root}: {partition.name} ({uuid_to_text(partition.topic_id)})"
+        counts = partition.counts
+        for state, code, severity, what in _STATES_TOLD:
+            if counts[state]:
+                first = next(copy for copy in partition.copies if copy.state is state)
+                say(Finding(code, severity, place, f"{counted(counts[state], 'copy', 'copies')} {what}", first.start_offset))
+        for copy in partition.copies:
+            if copy.fault is not None:
+                say(
+                    Finding(
+                        "tier-bad-manifest",
+                        Severity.DAMAGED,
+                        place,
+                        f"{uuid_to_text(copy.segment_id)}: {copy.fault}",
+                        copy.start_offset,
+                    )
+                )
+        for first_offset, last_offset in partition.gaps:
+            say(
+                Finding(
+                    "tier-gap", Severity.FINDING, place, f"offsets {first_offset} to {last_offset} are in no copy", first_offset
+                )
+            )
+        if partition.overlaps:
+            message = (
+                f"{counted(len(partition.overlaps), 'range')} of offsets in more than one copy, as after a new leader: harmless"
+            )
+            say(Finding("tier-overlap", Severity.NOTE, place, message, partition.overlaps[0][0]))
+    if not inventory.has_metadata:
+        message = "which copies brokers know, and which they have given up, is not verified: --metadata-log tells"
+        say(Finding("tier-unverified", Severity.NOTE, inventory.root, message))
+    unknown = inventory.unknown
+    if unknown.old_aiven:
+        message = f"{counted(unknown.old_aiven, 'object')} of Aiven's plugin of before October 2023, whose layout is not read"
+        say(Finding("tier-unsupported-layout", Severity.REFUSED, inventory.root, message))
+    if iceberg := sum(copy.missing == ICEBERG_LACKS for partition in inventory.partitions for copy in partition.copies):
+        message = f"{counted(iceberg, 'copy', 'copies')} with a manifest alone, as segment.format=iceberg leaves them: not read"
+        say(Finding("tier-unsupported-layout", Severity.REFUSED, inventory.root, message))
+    if unknown.count > unknown.old_aiven:
+        message = f"{counted(unknown.count - unknown.old_aiven, 'object')} of no known layout left out, the first {unknown.first!r}"
+        say(Finding("tier-unknown-objects", Severity.NOTE, inventory.root, message))
+
+
+_STATES_TOLD = (
+    (CopyState.LOST, "tier-lost", Severity.DAMAGED, "finished, and objects of them are missing: reads of them fail"),
+    (CopyState.PHANTOM, "tier-phantom", Severity.FINDING, f"announced and never written: {PHANTOM_ADVICE}"),
+    (
+        CopyState.UNFINISHED,
+        "tier-unfinished",
+        Severity.NOTE,
+        "announced and not finished: being written, or left behind by a failure",
+    ),
+    (CopyState.ORPHAN, "tier-orphan", Severity.FINDING, "that the metadata log does not know: no broker reads or deletes them"),
+    (CopyState.UNREADABLE, "tier-unreadable", Severity.FINDING, "that cannot be read, because an object is missing or bad"),
+)

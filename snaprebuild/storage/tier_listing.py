@@ -1,0 +1,168 @@
+"""The copies of segments in remote storage, as one listing of their store shows them: by partition, by copy, with the objects of each.
+
+Two layouts are known: that of Aiven's plugin, and that of Kafka's own ``LocalTieredStorage``. No object is opened here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import groupby
+
+from formats.aiven_key import AivenKey, parse_aiven_key
+from formats.local_tier_name import LocalTierName, parse_local_tier_name
+from snaprebuild.errors import UsageError
+from snaprebuild.storage.store import FileIdentity, Status, Store
+
+__all__ = ["TierCopy", "TierLayout", "TierObject", "TierPartition", "UnknownObjects", "list_tier"]
+
+COPIES_MAX = 4_000_000
+"""Of one partition: at 1 GiB each they are as many as four exabytes; what is more is no partition."""
+
+_OLD_AIVEN = re.compile(r"[0-9]{20}-[A-Za-z0-9_-]{22}\.(?:index|timeindex|txnindex|snapshot|leader-epoch-checkpoint)", re.ASCII)
+"""Each index was an object of its own until October 2023."""
+
+
+class TierLayout(StrEnum):
+    """Who wrote the objects."""
+
+    AIVEN = "aiven"
+    LOCAL_TIERED_STORAGE = "local-tiered-storage"
+
+
+@dataclass(frozen=True, slots=True)
+class TierObject:
+    """An object, or a file.
+
+    Attributes:
+        key: below the root of the listing.
+        identity: as it was listed.
+    """
+
+    key: str
+    identity: FileIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class TierCopy:
+    """One attempt at copying a segment.
+
+    Attributes:
+        base_offset: of the segment.
+        segment_id: 16 bytes.
+        objects: by kind (``AivenObject``, ``LocalTierFile``), those that are there.
+    """
+
+    base_offset: int
+    segment_id: bytes
+    objects: dict[str, TierObject]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all its objects."""
+        return sum(each.identity.size_bytes for each in self.objects.values())
+
+
+@dataclass(frozen=True, slots=True)
+class TierPartition:
+    """The copies of one partition.
+
+    Attributes:
+        layout: of the objects.
+        head: what stands before the topic id: the topic, and in Aiven's layout ``key.prefix`` before it.
+        topic_id: 16 bytes.
+        partition: number.
+        copies: by base offset, then in the order of the listing.
+    """
+
+    layout: TierLayout
+    head: str
+    topic_id: bytes
+    partition: int
+    copies: tuple[TierCopy, ...]
+
+    @property
+    def topic(self) -> str:
+        """As far as the keys tell: a prefix without a slash at its end is part of it."""
+        return self.head.rpartition("/")[2]
+
+
+@dataclass(slots=True)
+class UnknownObjects:
+    """Objects of no layout that is known.
+
+    Attributes:
+        count: of them.
+        first: key of the first one.
+        old_aiven: keys of a plugin of before October 2023 among them, whose layout cannot be read.
+    """
+
+    count: int = 0
+    first: str = ""
+    old_aiven: int = 0
+
+    def add(self, key: str) -> None:
+        """Counts one."""
+        self.count += 1
+        self.first = self.first or key
+        self.old_aiven += _OLD_AIVEN.fullmatch(os.path.basename(key)) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """An object whose name is understood."""
+
+    partition: tuple[TierLayout, str, bytes, int]
+    base_offset: int
+    segment_id: bytes
+    kind: str
+    found: TierObject = field(compare=False)
+
+
+def list_tier(store: Store, root: str, unknown: UnknownObjects) -> Iterator[TierPartition]:
+    """The partitions below a location, in the order of their keys; each is handed out when its keys are passed.
+
+    Args:
+        store: that holds them.
+        root: location without a slash at its end.
+        unknown: gets the objects that are left out.
+
+    Raises:
+        UsageError: a partition has more copies than any broker makes.
+        ReadFailedError: it cannot be listed.
+        RefusedError: a limit of the run is used up.
+    """
+    named = _named(store.list_below(root), unknown)
+    for (layout, head, topic_id, partition), objects in groupby(named, key=lambda each: each.partition):
+        yield TierPartition(layout, head, topic_id, partition, tuple(_copies(objects, f"{root}/{head}")))
+
+
+def _named(listing: Iterable[tuple[str, Status]], unknown: UnknownObjects) -> Iterator[_Named]:
+    # A directory of LocalTieredStorage lies below one of its own, or of the user's.
+    parsers: tuple[Callable[[str], AivenKey | LocalTierName | None], ...] = (parse_aiven_key, _local_name)
+    for key, status in listing:
+        found = next((name for parse in parsers if (name := parse(key)) is not None), None)
+        if found is None:
+            unknown.add(key)
+            continue
+        layout = TierLayout.AIVEN if isinstance(found, AivenKey) else TierLayout.LOCAL_TIERED_STORAGE
+        head = found.head if isinstance(found, AivenKey) else found.topic
+        place = (layout, head, found.topic_id, found.partition)
+        yield _Named(place, found.base_offset, found.segment_id, found.kind, TierObject(key, FileIdentity.of(status)))
+
+
+def _local_name(key: str) -> LocalTierName | None:
+    return parse_local_tier_name("/".join(key.split("/")[-2:]))
+
+
+def _copies(objects: Iterator[_Named], shown: str) -> list[TierCopy]:
+    copies: dict[bytes, TierCopy] = {}
+    for each in objects:
+        copy = copies.setdefault(each.segment_id, TierCopy(each.base_offset, each.segment_id, {}))
+        copy.objects[each.kind] = each.found
+        if len(copies) > COPIES_MAX:
+            raise UsageError(f"has more than {COPIES_MAX} copies of segments", path=shown)
+    return sorted(copies.values(), key=lambda copy: copy.base_offset)

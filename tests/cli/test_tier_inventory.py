@@ -1,0 +1,241 @@
+"""``tier inventory`` as a user runs it, on what a real broker and the real plugin wrote, and on stores that lack something."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import in_json, snaprebuild
+from log_dirs import tree
+from manifests import FIXTURES
+from object_store import ObjectStore
+
+TIERED = FIXTURES / "tiered-local"
+AIVEN = FIXTURES / "aiven-layout"
+READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
+VARIANTS = sorted(READS["variants"])
+
+
+@pytest.fixture
+def tiered(tmp_path: Path) -> Path:
+    shutil.copytree(TIERED / "remote", tmp_path / "remote")
+    return tmp_path / "remote"
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    shutil.copytree(AIVEN / "plain" / "store", tmp_path / "store")
+    return tmp_path / "store"
+
+
+def states(document: dict[str, Any]) -> Counter[str]:
+    return Counter(copy["state"] for partition in document["partitions"] for copy in partition["copies"])
+
+
+def only(store: Path, pattern: str) -> Path:
+    (found,) = store.rglob(pattern)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------- as they are
+
+
+def test_copies_are_those_that_kafka_knows() -> None:
+    """Phantoms of the NullPointerException, and what Kafka's own cache serves reads from."""
+    manifest = json.loads((TIERED / "manifest.json").read_text())
+    before = tree(TIERED)
+    run = in_json("tier inventory", TIERED / "remote", "--metadata-log", TIERED / "logs")
+    assert (run.exit_code, run.codes) == (1, {"tier-phantom": 1})
+    (partition,) = run.document["partitions"]
+    assert (partition["topic"], partition["topic_id"], partition["partition"]) == ("mixed", manifest["topic_id"], 0)
+    served = {each["segment_id"] for each in manifest["cache_lookup_epoch_offset"]} - {None}
+    expected = {
+        each["segment_id"]: (
+            "live" if each["segment_id"] in served else "phantom" if each["phantom"] else "?",
+            each["start_offset"],
+            each["end_offset"],
+            sum(found["bytes"] for found in each["objects"].values()),
+            each["event_timestamp_ms"],
+        )
+        for each in manifest["remote_segments"]
+    }
+    assert {
+        copy["segment_id"]: (
+            copy["state"],
+            copy["start_offset"],
+            copy["end_offset"],
+            copy["stored_bytes"],
+            copy["event_timestamp_ms"],
+        )
+        for copy in partition["copies"]
+    } == expected
+    assert (partition["gaps"], partition["overlaps"]) == ([], [])
+    assert partition["counts"]["phantom"] == manifest["counts"]["phantoms"] == 13
+    assert "KAFKA-17062" in run.messages("tier-phantom")
+    assert tree(TIERED) == before
+
+
+def test_the_store_alone_tells_what_is_there_and_no_more() -> None:
+    run = in_json("tier inventory", TIERED / "remote")
+    assert (run.exit_code, run.codes) == (0, {"tier-unverified": 1})
+    assert states(run.document) == {"unverified": 12}
+    (partition,) = run.document["partitions"]
+    assert {copy["end_offset"] for copy in partition["copies"]} == {None}, "no file of LocalTieredStorage tells it"
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_copies_are_those_that_the_plugin_wrote(name: str) -> None:
+    variant = READS["variants"][name]
+    run = in_json("tier inventory", AIVEN / variant["store"])
+    by_partition: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for segment in variant["segments"]:
+        told = segment["metadata"]
+        by_partition.setdefault((told["topic_id"], told["partition"]), []).append((told["start_offset"], told["end_offset"]))
+    gaps = {
+        place: [[end + 1, start - 1] for (_, end), (start, _) in pairwise(sorted(ranges)) if start > end + 1]
+        for place, ranges in by_partition.items()
+    }
+    assert {(each["topic_id"], each["partition"]): each["gaps"] for each in run.document["partitions"]} == gaps
+    assert (run.exit_code, run.codes.pop("tier-gap", 0)) == (int(any(gaps.values())), sum(map(len, gaps.values())))
+    found = {
+        (partition["topic"], partition["topic_id"], partition["partition"], copy["segment_id"]): copy
+        for partition in run.document["partitions"]
+        for copy in partition["copies"]
+    }
+    assert len(found) == len(variant["segments"])
+    for segment in variant["segments"]:
+        told = segment["metadata"]
+        copy = found[told["topic"], told["topic_id"], told["partition"], told["segment_id"]]
+        assert (copy["state"], copy["missing"], copy["fault"]) == ("unverified", [], None)
+        assert (copy["start_offset"], copy["end_offset"], copy["segment_bytes"]) == (
+            told["start_offset"],
+            told["end_offset"],
+            segment["golden"]["segment"]["size"],
+        )
+        assert {str(epoch): start for epoch, start in copy["leader_epochs"]} == told["leader_epochs"]
+        assert copy["stored_bytes"] == sum(each["size"] for each in segment["objects"].values())
+
+
+def test_as_a_table() -> None:
+    run = snaprebuild("tier", "inventory", "fixtures/tiered-local/remote", "--metadata-log", "fixtures/tiered-local/logs")
+    assert run.exit_code == 1
+    lines = [" ".join(line.split()) for line in run.stdout.splitlines()]
+    assert "mixed-0 local-tiered-storage 0 6389 788.8 KiB - 12 live, 13 phantom" in lines
+    assert lines[-1] == "1 partition, 25 copies of segments, 788.8 KiB"
+    assert "13 copies announced and never written" in run.stderr
+
+
+# ---------------------------------------------------------------------------------------------------------------- what is wrong
+
+
+@pytest.mark.parametrize("suffix", [".log", ".snapshot", ".leader_epoch_checkpoint", ".txnindex"])
+def test_an_object_of_a_finished_copy_is_gone(tiered: Path, suffix: str) -> None:
+    only(tiered, f"00000000000000001151-*{suffix}").unlink()
+    run = in_json("tier inventory", tiered, "--metadata-log", TIERED / "logs")
+    if suffix == ".txnindex":  # not every segment has one
+        assert states(run.document)["lost"] == 0
+        return
+    assert run.exit_code == 4
+    lost = [copy for copy in run.document["partitions"][0]["copies"] if copy["state"] == "lost"]
+    assert [(copy["start_offset"], copy["missing"]) for copy in lost] == [(1151, [suffix])]
+    alone = in_json("tier inventory", tiered)
+    assert (alone.exit_code, states(alone.document)["unreadable"]) == (1, 1)
+
+
+def test_a_finished_copy_without_any_object_is_lost(tiered: Path) -> None:
+    for path in tiered.rglob("00000000000000001151-*"):
+        path.unlink()
+    run = in_json("tier inventory", tiered, "--metadata-log", TIERED / "logs")
+    assert (run.exit_code, states(run.document)) == (4, {"live": 11, "phantom": 13, "lost": 1})
+
+
+def test_all_objects_are_gone(tmp_path: Path) -> None:
+    run = in_json("tier inventory", tmp_path, "--metadata-log", TIERED / "logs")
+    assert (run.exit_code, states(run.document)) == (4, {"phantom": 13, "lost": 12})
+    assert run.document["partitions"][0]["layout"] is None
+
+
+def test_objects_that_the_metadata_log_does_not_know(plain: Path) -> None:
+    run = in_json("tier inventory", plain, "--metadata-log", TIERED / "logs")
+    assert states(run.document) == {"orphan": 6, "lost": 12, "phantom": 13}
+    assert run.codes == {"tier-orphan": 4, "tier-lost": 1, "tier-phantom": 1}
+
+
+def test_gaps_and_overlaps(plain: Path) -> None:
+    directory = only(plain, "mixed-*/0")
+    for path in directory.glob("00000000000000000583-*"):
+        path.rename(plain / path.name)
+    run = in_json("tier inventory", plain)
+    assert (run.exit_code, run.codes) == (1, {"tier-gap": 1, "tier-unknown-objects": 1, "tier-unverified": 1})
+    (mixed,) = [each for each in run.document["partitions"] if each["topic"] == "mixed"]
+    assert mixed["gaps"] == [[583, 1150]]
+    assert run.document["unknown_objects"] == 3
+    for path in plain.glob("00000000000000000583-*"):
+        for stem in (path.name, path.name.replace("ATvIb056T", "BTvIb056T")):
+            shutil.copy(path, directory / stem)
+    run = in_json("tier inventory", plain)
+    (mixed,) = [each for each in run.document["partitions"] if each["topic"] == "mixed"]
+    assert (mixed["gaps"], mixed["overlaps"]) == ([], [[583, 1150]])
+
+
+def test_a_manifest_that_nobody_reads(plain: Path) -> None:
+    manifest = only(plain, "mixed-*/0/00000000000000000000-*.rsm-manifest")
+    manifest.write_bytes(manifest.read_bytes().replace(b'"compression"', b'"more":1,"compression"'))
+    run = in_json("tier inventory", plain)
+    assert (run.exit_code, states(run.document)) == (4, {"unverified": 5, "unreadable": 1})
+    assert "expected no other keys, for the plugin reads none, found 'more'" in run.messages("tier-bad-manifest")
+
+
+def test_layouts_that_are_not_read_are_named(plain: Path) -> None:
+    directory = only(plain, "mixed-*/0")
+    for suffix in ("log", "indexes"):
+        only(directory, f"00000000000000000583-*.{suffix}").unlink()
+    (directory / "00000000000000001662-AAAAAAAAAAAAAAAAAAAAAQ.timeindex").write_bytes(b"")
+    run = in_json("tier inventory", plain)
+    assert (run.exit_code, run.codes["tier-unsupported-layout"]) == (3, 2)
+    assert "before October 2023" in run.messages("tier-unsupported-layout")
+    assert "segment.format=iceberg" in run.messages("tier-unsupported-layout")
+
+
+def test_a_damaged_metadata_log_ends_what_is_known(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    shutil.copytree(TIERED / "logs" / "__remote_log_metadata-0", logs / "__remote_log_metadata-0")
+    path = logs / "__remote_log_metadata-0" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[1000] ^= 1
+    path.write_bytes(data)
+    run = in_json("tier inventory", TIERED / "remote", "--metadata-log", logs)
+    assert (run.exit_code, run.codes["damaged-metadata-log"]) == (4, 1)
+    assert "expected its checksum" in run.messages("damaged-metadata-log")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere",), "nowhere: does not exist"),
+        (("README.md",), "README.md: is no directory"),
+        (("fixtures/kafka27-mixed",), "no copy of a segment lies below it"),
+        (
+            ("fixtures/tiered-local/remote", "--metadata-log", "fixtures/kafka27-mixed"),
+            "no partition of __remote_log_metadata lies there",
+        ),
+    ],
+)
+def test_what_is_no_store(arguments: tuple[str, ...], message: str) -> None:
+    run = snaprebuild("tier", "inventory", *arguments)
+    assert run.exit_code == 2
+    assert message in run.stderr
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("name", ["aiven-layout/encrypted-zstd/store", "tiered-local/remote"])
+def test_an_object_store_says_the_same(object_store: ObjectStore, name: str) -> None:
+    location = object_store.upload(FIXTURES / name, f"s3://{object_store.bucket()}/some where/tier")
+    here, there = in_json("tier inventory", FIXTURES / name), in_json("tier inventory", location)
+    assert (there.exit_code, there.document["store"]) == (here.exit_code, location)
+    assert there.document["partitions"] == here.document["partitions"]
