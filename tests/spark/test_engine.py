@@ -42,7 +42,7 @@ from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import LEFT_OUT, WOULD_WRITE, RebuildResult
 from snaprebuild.operations.schedule import ReadTask, Work
 from snaprebuild.operations.source import open_source
-from snaprebuild.spark import job
+from snaprebuild.spark import job, packing
 from snaprebuild.spark.job import SparkEngine
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
@@ -344,20 +344,20 @@ def test_reading_is_balanced(spark: SparkSession, event_log: Path, tmp_path: Pat
     logs = make_log_dir(tmp_path / "logs")
     write_partition(logs / "t-0", {at: batch(at, payload_bytes=size) for at, size in enumerate(sizes)})
     packed: list[tuple[Sequence[int], list[int]]] = []
-    pack = job.pack
+    pack = packing.pack
 
     def recorded(items: Sequence[int], tasks: int) -> list[int]:
         placed = pack(items, tasks)
         packed.append((items, placed))
         return placed
 
-    monkeypatch.setattr(job, "pack", recorded)
+    monkeypatch.setattr(packing, "pack", recorded)
     monkeypatch.setattr(job, "TASK_BYTES_MIN", 1)
     work = Counts(logs / "t-0")
     with new_tasks(spark, event_log) as ended:
         SparkEngine(spark)([work])
     assert work.count == len(sizes)
-    ((items, placed),) = packed
+    (items, placed), _ = packed
     assert sum(items) >= sum(sizes)
     counts = np.bincount(placed)
     # The stage that reads: of its tasks each gets the items that were packed for the partition of its number.
