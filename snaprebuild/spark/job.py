@@ -37,11 +37,14 @@ log = logging.getLogger(__name__)
 TASKS_PER_CORE = 4
 """So that a core that is done early takes over from one that is late."""
 
+RANGES_PER_TASK = 2
+"""At least, where segments can be split: what the fullest task has is then at most half as much again as the mean."""
+
 ROWS_PER_BATCH = 32
 """Rows of summaries that cross to Python at once, of 1.3 MB at most."""
 
-WAVE_SEGMENTS_MAX = 200_000
-"""Segments whose tasks and listings go through the driver at once: some 100 MB."""
+WAVE_SEGMENTS_MAX = 50_000
+"""Segments whose tasks go through the driver at once: some 100 MB (scripts/scale_model.py)."""
 
 RESULT_SCHEMA = pa.schema([("partition", pa.int32()), ("done", pa.binary()), ("wanted", pa.binary())])
 """Of each partition either what it came to, or the tasks that it asks for beside those that were read."""
@@ -169,7 +172,8 @@ class SparkEngine:
         size_bytes = sum(task.identity.size_bytes for tasks in wanted.values() for task in tasks)
         cores = self.session.sparkContext.defaultParallelism
         target_bytes = min(max(math.ceil(size_bytes / (TASKS_PER_CORE * cores)), TASK_BYTES_MIN), TASK_BYTES_MAX)
-        rows = [row for number, tasks in wanted.items() for task in tasks for row in ranges_of(number, task, target_bytes)]
+        range_bytes = -(-target_bytes // RANGES_PER_TASK)
+        rows = [row for number, tasks in wanted.items() for task in tasks for row in ranges_of(number, task, range_bytes)]
         tasks = max(1, min(len(rows), max(math.ceil(size_bytes / target_bytes), cores)))
         table = read_rows.table_of(rows, _packed_slots([row.size_bytes for row in rows], tasks))
         return (
