@@ -367,7 +367,8 @@ class _RebuildWork(BoundaryWork):
     def _written_earlier(self, rebuilt: RebuiltSnapshot) -> BoundaryResult | None:
         """Asked of a file that is there: what an earlier attempt at the same partition has written is written; None where it has not."""
         earlier_ns = self._context.earlier_ns
-        if earlier_ns is None or self._context.dry_run or rebuilt.found is not None:
+        stood_there = self._request.out is None and rebuilt.found is not None
+        if earlier_ns is None or self._context.dry_run or stood_there:
             return None
         data = write_entries(rebuilt.entries)
         with contextlib.suppress(ReadFailedError):

@@ -38,8 +38,11 @@ log = logging.getLogger(__name__)
 TASKS_PER_CORE = 4
 """So that a core that is done early takes over from one that is late."""
 
-WAVE_SEGMENTS_MAX = 200_000
-"""Segments whose tasks and listings go through the driver at once: some 100 MB."""
+RANGES_PER_TASK = 2
+"""At least, where segments can be split: what the fullest task has is then at most half as much again as the mean."""
+
+WAVE_SEGMENTS_MAX = 50_000
+"""Segments whose tasks go through the driver at once: some 100 MB (scripts/scale_model.py)."""
 
 CALL_SCHEMA = pa.schema([("slot", pa.int64()), ("number", pa.int64()), ("call", pa.binary())])
 ANSWER_SCHEMA = pa.schema([("number", pa.int64()), ("answer", pa.binary())])
@@ -172,7 +175,8 @@ class SparkEngine:
         size_bytes = sum(task.identity.size_bytes for tasks in wanted.values() for task in tasks)
         cores = self.session.sparkContext.defaultParallelism
         target_bytes = min(max(math.ceil(size_bytes / (TASKS_PER_CORE * cores)), TASK_BYTES_MIN), TASK_BYTES_MAX)
-        rows = [row for number, tasks in wanted.items() for task in tasks for row in ranges_of(number, task, target_bytes)]
+        range_bytes = -(-target_bytes // RANGES_PER_TASK)
+        rows = [row for number, tasks in wanted.items() for task in tasks for row in ranges_of(number, task, range_bytes)]
         tasks = max(1, min(len(rows), max(math.ceil(size_bytes / target_bytes), cores)))
         table = read_rows.table_of(rows, packed_slots([row.size_bytes for row in rows], tasks))
         return (

@@ -184,17 +184,20 @@ def test_any_packing_of_a_verification(seed: int) -> None:
     assert found == expected
 
 
-@pytest.mark.parametrize("is_in_place", [True, False], ids=["in place", "out"])
-def test_a_task_that_runs_again(tmp_path: Path, is_in_place: bool) -> None:
+@pytest.mark.parametrize(
+    ("is_in_place", "boundaries"), [(True, "missing"), (False, "missing"), (False, "all")], ids=["in place", "out", "out, all"]
+)
+def test_a_task_that_runs_again(tmp_path: Path, is_in_place: bool, boundaries: str) -> None:
     """Its second attempt finds what the first one wrote: it is told, and in the receipt, as if there had been one attempt."""
     outcomes = []
     for engine in (None, WithoutSpark(7, attempts=2)):
         root = tmp_path / ("plain" if engine is None else "again")
         logs = shutil.copytree(FIXTURES / "kafka27-mixed" / "logs", root / "logs")
         for snapshot in logs.rglob("*.snapshot"):
-            snapshot.unlink()
+            if boundaries == "missing":
+                snapshot.unlink()
         out = None if is_in_place else str(root / "out")
-        plan = make_plan(Request((str(logs),), out=out, as_of_ms=NOW_MS))
+        plan = make_plan(Request((str(logs),), out=out, boundaries=boundaries, as_of_ms=NOW_MS))
         result = rebuild(plan, jobs=1, engine=engine, receipt=Receipt(str(root / "receipt"), plan))
         steps = [json.loads(line) for line in (root / "receipt").read_text().splitlines()]
         files = sorted((each["partition"], each["offset"], each["sha256"]) for each in steps if each.get("step") == "write")
