@@ -43,6 +43,7 @@ __all__ = [
     "as_of_ms",
     "check_paths",
     "clock_of",
+    "locations_of",
     "offsets_range",
     "open_selected",
     "quoted",
@@ -385,6 +386,17 @@ def check_paths(paths: list[str] | None, **options: str | None) -> None:
             raise UsageError(f"{option}: the path is empty")
         if path is not None and name != "out" and os.path.isdir(path):
             raise UsageError(f"{option}: expected a file, found the directory {path}")
+
+
+def locations_of(paths: list[str]) -> list[str]:
+    """Files as they were typed, and objects by their location.
+
+    Raises:
+        UsageError: ``s3://`` names no object.
+    """
+    from snaprebuild.storage.store import absolute, is_object
+
+    return [absolute(path) if is_object(path) else path for path in paths]
 
 
 def open_selected(paths: list[str] | None, server_properties: str | None, selection: Selection, s3: S3Options) -> Source:
