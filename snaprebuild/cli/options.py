@@ -208,6 +208,9 @@ class S3Options:
             help="Profile of the shared AWS configuration, with its role where it names one. Default: the SDK's usual chain.",
         ),
     ] = None
+    s3_anonymous: Annotated[
+        bool, typer.Option("--s3-anonymous", help="Sign no request: for public buckets, without any credentials. Default: no.")
+    ] = False
     s3_requester_pays: Annotated[
         bool, typer.Option("--s3-requester-pays", help="Pay for requests and transfer of a bucket that asks for it. Default: no.")
     ] = False
@@ -216,7 +219,8 @@ class S3Options:
         typer.Option(
             "--s3-sse-c-key-file",
             metavar="FILE",
-            help="Key of objects encrypted with a customer's key (SSE-C): 32 bytes, raw or in base64. Default: none.",
+            help="Key of objects encrypted with a customer's key (SSE-C): 32 bytes, raw or in base64. Default: what "
+            "$SNAPREBUILD_S3_SSE_C_KEY holds in base64, else none.",
         ),
     ] = None
     max_requests: Annotated[
@@ -242,18 +246,21 @@ class S3Options:
         """How object stores are reached in this run.
 
         Raises:
-            UsageError: the URL is none, or holds what would be told in documents: a user, a password, a query.
+            UsageError: the URL is none, or holds what would be told in documents: a user, a password, a query; or nobody would pay.
         """
         import secrets
 
         from snaprebuild.storage.store import S3Settings
 
         check_paths(None, s3_sse_c_key_file=self.s3_sse_c_key_file)
+        if self.s3_anonymous and self.s3_requester_pays:
+            raise UsageError("--s3-anonymous: nobody is there to pay, as --s3-requester-pays asks for")
         key_file = self.s3_sse_c_key_file
         return S3Settings(
             endpoint_url=None if self.s3_endpoint_url is None else _endpoint(self.s3_endpoint_url),
             path_style=self.s3_path_style,
             profile=self.s3_profile,
+            anonymous=self.s3_anonymous,
             requester_pays=self.s3_requester_pays,
             sse_c_key_file=None if key_file is None else os.path.abspath(key_file),
             max_requests=self.max_requests,

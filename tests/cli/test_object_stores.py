@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -460,6 +461,27 @@ def test_a_scan_reads_several_snapshots_at_once(counted: FaultyStore, monkeypatc
     here = scan(open_source([str(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0")]))
     (found,), (expected,) = result.partitions, here.partitions
     assert (found.boundaries, found.counts) == (expected.boundaries, expected.counts)
+
+
+def test_options_of_access(counted: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the command line says is what is sent, also by the processes and plans that it makes; no key stands in any of it."""
+    key = base64.b64encode(bytes(range(32))).decode()
+    monkeypatch.setenv("SNAPREBUILD_S3_SSE_C_KEY", key)
+    place = ("s3://b/logs", "--s3-endpoint-url", counted.endpoint, PATH_STYLE)
+    run = snaprebuild("scan", *place, "--s3-anonymous", "-vv")
+    assert run.exit_code in (0, 1), run.stderr
+    assert not [headers for _, _, headers in counted.seen if "authorization" in headers]
+    assert {headers.get("x-amz-server-side-encryption-customer-key") for _, _, headers in counted.seen} == {key, None}
+    assert key not in run.stdout + run.stderr
+    counted.seen.clear()
+    saved = tmp_path / "plan"
+    run = snaprebuild("plan", *place, "--s3-requester-pays", "--save", saved, "--out", "s3://b/out", *AS_OF, "-vv")
+    assert run.exit_code in (0, 1), run.stderr
+    assert {headers.get("x-amz-request-payer") for _, _, headers in counted.seen} == {"requester"}
+    assert key not in run.stdout + run.stderr + saved.read_text()
+    run = snaprebuild("scan", *place, "--s3-anonymous", "--s3-requester-pays")
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert "nobody is there to pay" in run.stderr
 
 
 @pytest.mark.s3
