@@ -18,6 +18,7 @@ from snaprebuild.operations.boundary_work import BoundaryWork
 from snaprebuild.operations.crosscheck import ListedDifferences, segment_findings
 from snaprebuild.operations.feed import Arrivals, feed
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.from_effects import FromEffects
 from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.operations.rebuild_result import EQUAL, LEFT_OUT, WRITTEN, BoundaryResult, PartitionResult, RebuildResult
 from snaprebuild.operations.receipt import Receipt, ReceiptSink, RemoteReceipt
@@ -284,7 +285,7 @@ class _RebuildWork(BoundaryWork):
         # Written side by side, told in order.
         result.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))
         result.replay_index, result.replay_reason = self.replay.start_index, self.replay.start_reason
-        result.bytes_read = self.bytes_read
+        result.bytes_read, result.from_effects = self.bytes_read, self.kept
         result.seconds = time.perf_counter() - self._started
 
     def job(self) -> RebuildJob:
@@ -391,7 +392,7 @@ class _RebuildWork(BoundaryWork):
 # ---------------------------------------------------------------------------------------------------------------- elsewhere
 
 
-_RESULTS = ("boundaries", "findings", "bytes_read", "replay_index", "replay_reason", "seconds")
+_RESULTS = ("boundaries", "findings", "bytes_read", "from_effects", "replay_index", "replay_reason", "seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,6 +406,7 @@ class RemoteRebuild:
     boundaries: list[BoundaryResult]
     findings: list[Finding]
     bytes_read: int
+    from_effects: FromEffects
     replay_index: int
     replay_reason: str
     seconds: float

@@ -9,6 +9,7 @@ from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences
 from snaprebuild.operations.feed import Arrivals, feed
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.from_effects import NONE_KEPT, FromEffects
 from snaprebuild.operations.log_facts import known_log_end
 from snaprebuild.operations.partition_work import PartitionWork, Progress, run_partitions
 from snaprebuild.operations.replay_partition import (
@@ -54,6 +55,7 @@ class PartitionVerdict:
         missing: boundaries without a snapshot.
         findings: about this partition.
         bytes_read: of its segments.
+        from_effects: what was not read, because an earlier run has kept what it gave.
     """
 
     source: PartitionSource
@@ -61,6 +63,7 @@ class PartitionVerdict:
     missing: list[int] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     bytes_read: int = 0
+    from_effects: FromEffects = NONE_KEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,7 @@ class _VerifyWork(PartitionWork):
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         self._verdict.bytes_read += summary.bytes_read
+        self._verdict.from_effects = self._verdict.from_effects.with_segment(summary)
         for state in self._replay.take(index, summary):
             self._boundary(state)
         self._log_end = max(summary.next_offset, summary.base_offset)
@@ -181,7 +185,8 @@ class _VerifyWork(PartitionWork):
 
     def adopt(self, done: RemoteVerdict) -> None:
         verdict = self._verdict
-        verdict.snapshots, verdict.missing, verdict.bytes_read = done.snapshots, done.missing, done.bytes_read
+        verdict.snapshots, verdict.missing = done.snapshots, done.missing
+        verdict.bytes_read, verdict.from_effects = done.bytes_read, done.from_effects
         verdict.findings += done.findings
         for snapshot in verdict.snapshots:
             self._listed.add(self._place, snapshot.offset, snapshot.comparison)
@@ -272,6 +277,7 @@ class RemoteVerdict:
     missing: list[int]
     findings: list[Finding]
     bytes_read: int
+    from_effects: FromEffects
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,4 +303,4 @@ class VerifyJob:
         missing = feed(work, arrivals)
         if missing:
             return None, missing
-        return RemoteVerdict(verdict.snapshots, verdict.missing, verdict.findings, verdict.bytes_read), []
+        return RemoteVerdict(verdict.snapshots, verdict.missing, verdict.findings, verdict.bytes_read, verdict.from_effects), []

@@ -10,7 +10,7 @@ import logging
 import math
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
@@ -25,8 +25,11 @@ from snaprebuild.operations.schedule import ReadTask, Work, read_range, read_seg
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.counts import Counts, Progress, counted
+from snaprebuild.spark.effect_files import Effects, Keeper
+from snaprebuild.spark.kept_effects import Keeping
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, pack, slots
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
+from snaprebuild.spark.results import taken
 from snaprebuild.spark.summary_rows import Row
 from snaprebuild.storage.object_bytes import RANGE_BYTES
 
@@ -36,9 +39,6 @@ log = logging.getLogger(__name__)
 
 TASKS_PER_CORE = 4
 """So that a core that is done early takes over from one that is late."""
-
-ROWS_PER_BATCH = 32
-"""Rows of summaries that cross to Python at once, of 1.3 MB at most."""
 
 WAVE_SEGMENTS_MAX = 200_000
 """Segments whose tasks and listings go through the driver at once: some 100 MB."""
@@ -62,10 +62,12 @@ class SparkEngine:
     Attributes:
         session: which must be able to import this package in its Python workers.
         progress: told what was done so far, and the bytes since it was told last; by a thread of its own.
+        effects: where what closed segments gave is kept, so that another run need not read them; None for nowhere.
     """
 
     session: SparkSession
     progress: Progress | None = None
+    effects: Effects | None = None
 
     def __call__(self, works: Sequence[Work]) -> None:
         """Carries out all works. A failure of one does not stop the others."""
@@ -82,10 +84,6 @@ class SparkEngine:
             segments += len(tasks)
         if wave:
             self._carry_out(wave)
-
-    def telling(self, progress: Progress | None) -> SparkEngine:
-        """The same, with somebody who is told."""
-        return replace(self, progress=progress)
 
     def each(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
         """As ``operations.each.Each``: what the function does is done by tasks.
@@ -147,13 +145,19 @@ class SparkEngine:
     def _rounds(self, works: list[Work], wanted: dict[int, list[ReadTask]]) -> Iterator[tuple[int, Any]]:
         """Number and outcome of each work, as they come."""
         read: list[DataFrame] = []
-        settings = _Settings(self.session, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_PER_BATCH)})
+        settings = _Settings(self.session, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(summary_rows.ROWS_PER_BATCH)})
         limits = _Limits()
+        keeping = None if self.effects is None else Keeping(self.session, self.effects)
         with settings, counted(self.session.sparkContext, self.progress) as counts:
             try:
                 while wanted:
-                    limits.take(wanted)
-                    read.append(self._read(wanted, counts).persist())
+                    tasks = TASKS_PER_CORE * self.session.sparkContext.defaultParallelism
+                    unread, kept = (wanted, []) if keeping is None else keeping.split(wanted, tasks)
+                    limits.take(unread)
+                    if unread:
+                        read.append(self._read(unread, counts, None if keeping is None else keeping.keeper).persist())
+                    if keeping is not None and kept:
+                        read.append(keeping.frame(kept, tasks, read=_read_row, counts=counts).persist())
                     again: dict[int, list[ReadTask]] = {}
                     for row in self._put_together(works, sorted(wanted), read, counts):
                         if row.done is None:
@@ -164,8 +168,10 @@ class SparkEngine:
             finally:
                 for frame in read:
                     frame.unpersist()
+                if keeping is not None:
+                    keeping.tell()
 
-    def _read(self, wanted: dict[int, list[ReadTask]], counts: Counts) -> DataFrame:
+    def _read(self, wanted: dict[int, list[ReadTask]], counts: Counts, makes_keeper: Callable[[], Keeper] | None) -> DataFrame:
         size_bytes = sum(task.identity.size_bytes for tasks in wanted.values() for task in tasks)
         cores = self.session.sparkContext.defaultParallelism
         target_bytes = min(max(math.ceil(size_bytes / (TASKS_PER_CORE * cores)), TASK_BYTES_MIN), TASK_BYTES_MAX)
@@ -175,21 +181,17 @@ class SparkEngine:
         return (
             data_frame(self.session, table)
             .repartition(tasks, "slot")
-            .mapInArrow(partial(_read_segments, counts=counts), ddl(summary_rows.SCHEMA))
+            .mapInArrow(partial(_read_segments, counts=counts, makes_keeper=makes_keeper), ddl(summary_rows.SCHEMA))
         )
 
-    def _put_together(self, works: list[Work], numbers: list[int], read: list[DataFrame], counts: Counts) -> list[Any]:
+    def _put_together(self, works: list[Work], numbers: list[int], read: list[DataFrame], counts: Counts) -> Iterator[Any]:
         jobs = [row for number in numbers for row in summary_rows.rows_of_job(number, pickle.dumps(works[number].job()))]
         rows = data_frame(self.session, pa.Table.from_batches([summary_rows.table_of(jobs)]))
         for frame in read:
             rows = rows.unionByName(frame)
         count = min(len(numbers), TASKS_PER_CORE * self.session.sparkContext.defaultParallelism)
-        return (
-            rows.repartition(count, "partition")
-            .sortWithinPartitions(*summary_rows.KEYS)
-            .mapInArrow(partial(_carry_out, counts=counts), ddl(RESULT_SCHEMA))
-            .collect()
-        )
+        together = rows.repartition(count, "partition").sortWithinPartitions(*summary_rows.KEYS)
+        return taken(together.mapInArrow(partial(_carry_out, counts=counts), ddl(RESULT_SCHEMA)), numbers)
 
 
 def _packed_slots(sizes: list[int], tasks: int) -> list[int]:
@@ -253,24 +255,30 @@ class _Settings:
                 self._session.conf.set(key, value)
 
 
-def _read_segments(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
-    """In a task: reads each segment that a row names."""
+def _read_segments(
+    batches: Iterable[pa.RecordBatch], counts: Counts, makes_keeper: Callable[[], Keeper] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """In a task: reads each segment that a row names, and keeps what that gave where it is asked for."""
+    keeper = None if makes_keeper is None else makes_keeper()
     for batch in batches:
         for row in read_rows.rows_of(batch):
-            rows = list(_read_row(row))
+            rows = _read_row(row)
+            if keeper is not None:
+                keeper.add(row.task, rows)
             counts.add(segments=int(row.number == 0), size_bytes=row.size_bytes)
-            for start in range(0, len(rows), ROWS_PER_BATCH):
-                yield summary_rows.table_of(rows[start : start + ROWS_PER_BATCH])
+            yield from summary_rows.tables_of(rows)
+    if keeper is not None:
+        keeper.close()
 
 
-def _read_row(row: ReadRow) -> Iterator[Row]:
+def _read_row(row: ReadRow) -> list[Row]:
     try:
         if row.ranges == 1:
-            yield from summary_rows.rows_of_pieces(row.partition, read_segment(row.task))
-        elif (part := read_range(row.task, row.number, row.ranges)) is not None:
-            yield from summary_rows.rows_of_range(row.partition, row.number, part)
+            return list(summary_rows.rows_of_pieces(row.partition, read_segment(row.task)))
+        part = read_range(row.task, row.number, row.ranges)
+        return [] if part is None else list(summary_rows.rows_of_range(row.partition, row.number, part))
     except Exception as error:  # of this segment alone
-        yield from summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, told(error))
+        return list(summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, told(error)))
 
 
 def _call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -31,6 +31,7 @@ from snaprebuild.replay.segment_summary import SegmentSummary
 __all__ = [
     "KEYS",
     "PART_PRODUCERS",
+    "ROWS_PER_BATCH",
     "SCHEMA",
     "Row",
     "outcomes",
@@ -39,10 +40,14 @@ __all__ = [
     "rows_of_pieces",
     "rows_of_range",
     "table_of",
+    "tables_of",
 ]
 
 PART_PRODUCERS = 16_384
 """Producers of a row: some 1.3 MB."""
+
+ROWS_PER_BATCH = 32
+"""Rows that cross to Python at once."""
 
 _ARROW = {"i8": pa.int64(), "i4": pa.int32(), "i2": pa.int16(), "u1": pa.int8(), "?": pa.bool_()}
 
@@ -114,7 +119,7 @@ def rows_of_range(partition: int, number: int, part: RangeSummary) -> Iterator[R
     facts = part.contents.facts
     numbers = {name: getattr(facts, name) for name in _FACTS} | {name: getattr(part, name) for name in _RANGE}
     numbers |= {"first_offset": facts.base_offset, "begins_with_magic_2": facts.begins_with_magic_2}
-    numbers |= {"commits_left_out": part.contents.commits_left_out, "bytes_read": part.bytes_read}
+    numbers |= {"commits_left_out": part.contents.commits_left_out, "bytes_read": part.bytes_read, "bytes_kept": part.bytes_kept}
     yield from _rows_of(keys, numbers | _tail_row(part.tail) | _bad_crc_row(facts.bad_crc), part.contents.effect)
 
 
@@ -139,6 +144,12 @@ def _rows_of(keys: Row, facts: Row, effect: SegmentEffect) -> Iterator[Row]:
 def table_of(rows: list[Row]) -> pa.RecordBatch:
     """Rows as a batch of ``SCHEMA``."""
     return pa.RecordBatch.from_arrays([_column(field, [row.get(field.name) for row in rows]) for field in SCHEMA], schema=SCHEMA)
+
+
+def tables_of(rows: list[Row]) -> Iterator[pa.RecordBatch]:
+    """The same in batches that are not large."""
+    for start in range(0, len(rows), ROWS_PER_BATCH):
+        yield table_of(rows[start : start + ROWS_PER_BATCH])
 
 
 def _column(field: pa.Field, values: list[Any]) -> pa.Array:
@@ -209,9 +220,8 @@ def _range(base_offset: int, first: Row, more: list[Row]) -> RangeSummary:
         **{name: first[name] for name in _FACTS},
     )
     contents = BatchContents(facts, _effect(first, more), first["commits_left_out"])
-    return RangeSummary(
-        base_offset, contents=contents, tail=_tail(first), bytes_read=first["bytes_read"], **{name: first[name] for name in _RANGE}
-    )
+    numbers = {name: first[name] for name in (*_RANGE, "bytes_read", "bytes_kept")}
+    return RangeSummary(base_offset, contents=contents, tail=_tail(first), **numbers)
 
 
 def _effect(first: Row, more: list[Row]) -> SegmentEffect:

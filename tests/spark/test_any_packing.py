@@ -27,7 +27,7 @@ from snaprebuild.operations.schedule import Engine
 from snaprebuild.operations.source import open_source
 from snaprebuild.operations.verify import verify
 from snaprebuild.operations.verify_receipt import verify_receipt
-from snaprebuild.spark import job, summary_rows
+from snaprebuild.spark import summary_rows
 
 NOW_MS = 1_795_270_000_000
 
@@ -61,7 +61,7 @@ def write_aged_log(seed: int, directory: Path) -> Case:
 def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that every segment with some producers takes several rows, and several batches of them."""
     monkeypatch.setattr(summary_rows, "PART_PRODUCERS", 2)
-    monkeypatch.setattr(job, "ROWS_PER_BATCH", 3)
+    monkeypatch.setattr(summary_rows, "ROWS_PER_BATCH", 3)
 
 
 @pytest.mark.usefixtures("small_rows")

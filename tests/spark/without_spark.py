@@ -82,7 +82,7 @@ class WithoutSpark:
         for places in dealt([row.size_bytes for row in rows], self.random):
             table = read_rows.table_of([rows[at] for at in places], [0] * len(places))
             found += job._read_segments(batches_of(table, self.random), NO_COUNTS)
-        assert all(len(each) <= job.ROWS_PER_BATCH for each in found)
+        assert all(len(each) <= summary_rows.ROWS_PER_BATCH for each in found)
         return found
 
     def _carried_out(self, rows: Iterable[pa.RecordBatch]) -> Iterator[dict[str, object]]:
