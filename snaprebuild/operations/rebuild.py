@@ -20,6 +20,7 @@ from snaprebuild.operations.chunks import Chunk, DivisibleJob, Failure, Unreache
 from snaprebuild.operations.crosscheck import ListedDifferences, segment_findings
 from snaprebuild.operations.feed import Arrivals, feed
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.from_effects import FromEffects
 from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.operations.rebuild_result import EQUAL, LEFT_OUT, WRITTEN, BoundaryResult, PartitionResult, RebuildResult
 from snaprebuild.operations.receipt import Receipt, ReceiptSink, RemoteReceipt
@@ -289,7 +290,7 @@ class _RebuildWork(BoundaryWork):
     def _close(self, reason: str | None) -> None:
         result = self._result
         result.replay_index, result.replay_reason = self.replay.start_index, self.replay.start_reason
-        result.bytes_read = self.bytes_read
+        result.bytes_read, result.from_effects = self.bytes_read, self.kept
         result.seconds = time.perf_counter() - self._started
         self._settle(reason)
 
@@ -412,7 +413,7 @@ def _leave_out(result: PartitionResult, reason: str | None) -> None:
 # ---------------------------------------------------------------------------------------------------------------- elsewhere
 
 
-_RESULTS = ("boundaries", "findings", "bytes_read", "replay_index", "replay_reason", "seconds")
+_RESULTS = ("boundaries", "findings", "bytes_read", "from_effects", "replay_index", "replay_reason", "seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,6 +427,7 @@ class RemoteRebuild:
     boundaries: list[BoundaryResult]
     findings: list[Finding]
     bytes_read: int
+    from_effects: FromEffects
     replay_index: int
     replay_reason: str
     seconds: float
@@ -498,6 +500,7 @@ class RebuildJob(DivisibleJob):
                 result.boundaries += done.boundaries
                 result.findings += done.findings
                 result.bytes_read += done.bytes_read
+                result.from_effects += done.from_effects
                 result.seconds += done.seconds
                 receipt.steps += done.receipt.steps
                 reason = reason or ended

@@ -12,6 +12,7 @@ from snaprebuild.operations.chunks import Chunk, DivisibleJob, Failure, Unreache
 from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences
 from snaprebuild.operations.feed import Arrivals, feed
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.from_effects import NONE_KEPT, FromEffects
 from snaprebuild.operations.log_facts import known_log_end
 from snaprebuild.operations.partition_work import PartitionWork, Progress, run_partitions
 from snaprebuild.operations.replay_partition import (
@@ -60,6 +61,7 @@ class PartitionVerdict:
         missing: boundaries without a snapshot.
         findings: about this partition.
         bytes_read: of its segments.
+        from_effects: what was not read, because an earlier run has kept what it gave.
     """
 
     source: PartitionSource
@@ -67,6 +69,7 @@ class PartitionVerdict:
     missing: list[int] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     bytes_read: int = 0
+    from_effects: FromEffects = NONE_KEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +174,7 @@ class _VerifyWork(PartitionWork):
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         self._verdict.bytes_read += summary.bytes_read
+        self._verdict.from_effects = self._verdict.from_effects.with_segment(summary)
         for state in self._replay.take(index, summary):
             self._boundary(state)
         self._log_end = max(summary.next_offset, summary.base_offset)
@@ -199,7 +203,8 @@ class _VerifyWork(PartitionWork):
 
     def adopt(self, done: RemoteVerdict) -> None:
         verdict = self._verdict
-        verdict.snapshots, verdict.missing, verdict.bytes_read = done.snapshots, done.missing, done.bytes_read
+        verdict.snapshots, verdict.missing = done.snapshots, done.missing
+        verdict.bytes_read, verdict.from_effects = done.bytes_read, done.from_effects
         verdict.findings += done.findings
         for snapshot in verdict.snapshots:
             self._listed.add(self._place, snapshot.offset, snapshot.comparison)
@@ -294,6 +299,7 @@ class RemoteVerdict:
     missing: list[int]
     findings: list[Finding]
     bytes_read: int
+    from_effects: FromEffects
 
 
 class _VerifyChunk(_VerifyWork):
@@ -318,6 +324,7 @@ class _MergedChunks(_VerifyWork):
         verdict.snapshots += done.snapshots
         verdict.missing += done.missing
         verdict.bytes_read += done.bytes_read
+        verdict.from_effects += done.from_effects
         for finding in done.findings:  # each chunk tells by itself from where on the log proves nothing
             if finding.code != UNSOUND or not self._is_unsound_told():
                 verdict.findings.append(finding)
@@ -406,4 +413,4 @@ _AnyWork = TypeVar("_AnyWork", bound=_VerifyWork)
 
 
 def _remote(verdict: PartitionVerdict) -> RemoteVerdict:
-    return RemoteVerdict(verdict.snapshots, verdict.missing, verdict.findings, verdict.bytes_read)
+    return RemoteVerdict(verdict.snapshots, verdict.missing, verdict.findings, verdict.bytes_read, verdict.from_effects)

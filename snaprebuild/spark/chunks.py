@@ -8,7 +8,7 @@ that replay as rows like any others. The driver knows sizes, bounds, and results
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -26,6 +26,7 @@ from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.packing import packed_slots
 from snaprebuild.spark.replay_tasks import MERGED_FIRST, RESULT_SCHEMA, Division
+from snaprebuild.spark.results import taken
 from snaprebuild.spark.summary_rows import JOB_PIECE, WHOLE
 
 __all__ = ["CHUNK_BYTES", "END", "Cut", "Piece", "may_be_cut", "may_go_back", "measured", "put_together"]
@@ -123,7 +124,7 @@ def measured(read: DataFrame) -> dict[tuple[int, int], int]:
 
 def put_together(
     session: SparkSession, jobs: Mapping[int, Job], read: DataFrame, cut: Cut, most: int, counts: Counts
-) -> Sequence[Any]:
+) -> Iterator[Any]:
     """Carries out the jobs, with the rows of all segments that were read for them, and maybe for others.
 
     Args:
@@ -155,7 +156,7 @@ def put_together(
         merged = results.unionByName(first, allowMissingColumns=True).repartition(min(len(jobs), most), "partition")
         ordered = merged.sortWithinPartitions("partition", "base_offset")
         results = ordered.mapInArrow(partial(replay_tasks.merge_chunks, counts=counts), ddl(RESULT_SCHEMA))
-    return results.collect()
+    return taken(results, sorted(jobs))
 
 
 def _divided(session: SparkSession, cut: Cut) -> DataFrame:

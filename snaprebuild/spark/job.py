@@ -12,7 +12,7 @@ import math
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, TypeVar
 
@@ -26,6 +26,8 @@ from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.chunks import CHUNK_BYTES, Cut, may_be_cut, may_go_back, measured, put_together
 from snaprebuild.spark.counts import Counts, Progress, counted
+from snaprebuild.spark.effect_files import Effects, Keeper
+from snaprebuild.spark.kept_effects import Keeping
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, packed_slots
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.summary_rows import Row
@@ -60,11 +62,13 @@ class SparkEngine:
         session: which must be able to import this package in its Python workers.
         progress: told what was done so far, and the bytes since it was told last; by a thread of its own.
         chunk_bytes: a partition whose rows of summaries take more is replayed in chunks of so much, where that can be.
+        effects: where what closed segments gave is kept, so that another run need not read them; None for nowhere.
     """
 
     session: SparkSession
     progress: Progress | None = None
     chunk_bytes: int = CHUNK_BYTES
+    effects: Effects | None = None
 
     def __call__(self, works: Sequence[Work]) -> None:
         """Carries out all works. A failure of one does not stop the others."""
@@ -81,10 +85,6 @@ class SparkEngine:
             segments += len(tasks)
         if wave:
             self._carry_out(wave)
-
-    def telling(self, progress: Progress | None) -> SparkEngine:
-        """The same, with somebody who is told."""
-        return replace(self, progress=progress)
 
     def each(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
         """As ``operations.each.Each``: what the function does is done by tasks.
@@ -145,22 +145,27 @@ class SparkEngine:
 
     def _rounds(self, works: list[Work], wanted: dict[int, list[ReadTask]]) -> Iterator[tuple[int, Any]]:
         """Number and outcome of each work, as they come."""
-        kept: list[DataFrame] = []
+        held: list[DataFrame] = []
         settings = _Settings(self.session, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(summary_rows.ROWS_PER_BATCH)})
         limits = _Limits()
         most = TASKS_PER_CORE * self.session.sparkContext.defaultParallelism
+        keeping = None if self.effects is None else Keeping(self.session, self.effects)
         with settings, counted(self.session.sparkContext, self.progress) as counts:
             try:
                 while wanted:
-                    limits.take(wanted)
+                    unread, kept = (wanted, []) if keeping is None else keeping.split(wanted, most)
+                    limits.take(unread)
                     jobs = {number: works[number].job() for number in sorted(wanted)}
                     is_large = any(may_be_cut(job, wanted[number], self.chunk_bytes) for number, job in jobs.items())
-                    read = self._read(wanted, counts)
+                    frames = [self._read(unread, counts, None if keeping is None else keeping.keeper)] if unread else []
+                    if keeping is not None and kept:
+                        frames.append(keeping.frame(kept, most, read=_read_row, counts=counts))
+                    read = reduce(DataFrame.unionByName, frames)
                     if is_large or any(map(may_go_back, jobs.values())):
-                        kept.append(read.persist())
+                        held.append(read.persist())
                     sizes = measured(read) if is_large else _listed(wanted)
                     cut = Cut.of(jobs, wanted, sizes, self.chunk_bytes if is_large else sys.maxsize, most)
-                    rows = reduce(DataFrame.unionByName, kept or [read])
+                    rows = reduce(DataFrame.unionByName, held or [read])
                     wanted = {}
                     for row in put_together(self.session, jobs, rows, cut, most, counts):
                         if row.done is None:
@@ -168,10 +173,12 @@ class SparkEngine:
                         else:
                             yield row.partition, pickle.loads(row.done)  # noqa: S301
             finally:
-                for frame in kept:
+                for frame in held:
                     frame.unpersist()
+                if keeping is not None:
+                    keeping.tell()
 
-    def _read(self, wanted: dict[int, list[ReadTask]], counts: Counts) -> DataFrame:
+    def _read(self, wanted: dict[int, list[ReadTask]], counts: Counts, makes_keeper: Callable[[], Keeper] | None) -> DataFrame:
         size_bytes = sum(task.identity.size_bytes for tasks in wanted.values() for task in tasks)
         cores = self.session.sparkContext.defaultParallelism
         target_bytes = min(max(math.ceil(size_bytes / (TASKS_PER_CORE * cores)), TASK_BYTES_MIN), TASK_BYTES_MAX)
@@ -182,7 +189,7 @@ class SparkEngine:
         return (
             data_frame(self.session, table)
             .repartition(tasks, "slot")
-            .mapInArrow(partial(_read_segments, counts=counts), ddl(summary_rows.SCHEMA))
+            .mapInArrow(partial(_read_segments, counts=counts, makes_keeper=makes_keeper), ddl(summary_rows.SCHEMA))
         )
 
 
@@ -246,22 +253,30 @@ class _Settings:
                 self._session.conf.set(key, value)
 
 
-def _read_segments(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
-    """In a task: reads each segment that a row names."""
+def _read_segments(
+    batches: Iterable[pa.RecordBatch], counts: Counts, makes_keeper: Callable[[], Keeper] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """In a task: reads each segment that a row names, and keeps what that gave where it is asked for."""
+    keeper = None if makes_keeper is None else makes_keeper()
     for batch in batches:
         for row in read_rows.rows_of(batch):
-            yield from summary_rows.batches_of(_read_row(row))
+            rows = _read_row(row)
+            if keeper is not None:
+                keeper.add(row.task, rows)
             counts.add(segments=int(row.number == 0), size_bytes=row.size_bytes)
+            yield from summary_rows.batches_of(rows)
+    if keeper is not None:
+        keeper.close()
 
 
-def _read_row(row: ReadRow) -> Iterator[Row]:
+def _read_row(row: ReadRow) -> list[Row]:
     try:
         if row.ranges == 1:
-            yield from summary_rows.rows_of_pieces(row.partition, read_segment(row.task))
-        elif (part := read_range(row.task, row.number, row.ranges)) is not None:
-            yield from summary_rows.rows_of_range(row.partition, row.number, part)
+            return list(summary_rows.rows_of_pieces(row.partition, read_segment(row.task)))
+        part = read_range(row.task, row.number, row.ranges)
+        return [] if part is None else list(summary_rows.rows_of_range(row.partition, row.number, part))
     except Exception as error:  # of this segment alone
-        yield from summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, told(error))
+        return list(summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, told(error)))
 
 
 def _call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

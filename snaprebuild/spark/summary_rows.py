@@ -147,7 +147,7 @@ def rows_of_range(partition: int, number: int, part: RangeSummary) -> Iterator[R
     facts = part.contents.facts
     numbers = {name: getattr(facts, name) for name in _FACTS} | {name: getattr(part, name) for name in _RANGE}
     numbers |= {"first_offset": facts.base_offset, "begins_with_magic_2": facts.begins_with_magic_2}
-    numbers |= {"commits_left_out": part.contents.commits_left_out, "bytes_read": part.bytes_read}
+    numbers |= {"commits_left_out": part.contents.commits_left_out, "bytes_read": part.bytes_read, "bytes_kept": part.bytes_kept}
     yield from _rows_of(keys, numbers | _tail_row(part.tail) | _bad_crc_row(facts.bad_crc), part.contents.effect)
 
 
@@ -256,9 +256,8 @@ def _range(base_offset: int, first: Row, more: list[Row]) -> RangeSummary:
         **{name: first[name] for name in _FACTS},
     )
     contents = BatchContents(facts, _effect(first, more), first["commits_left_out"])
-    return RangeSummary(
-        base_offset, contents=contents, tail=_tail(first), bytes_read=first["bytes_read"], **{name: first[name] for name in _RANGE}
-    )
+    numbers = {name: first[name] for name in (*_RANGE, "bytes_read", "bytes_kept")}
+    return RangeSummary(base_offset, contents=contents, tail=_tail(first), **numbers)
 
 
 def _effect(first: Row, more: list[Row]) -> SegmentEffect:

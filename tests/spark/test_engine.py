@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +43,7 @@ from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import LEFT_OUT, WOULD_WRITE, RebuildResult
 from snaprebuild.operations.schedule import ReadTask, Work
 from snaprebuild.operations.source import open_source
-from snaprebuild.spark import job, packing
+from snaprebuild.spark import job, packing, results
 from snaprebuild.spark.job import SparkEngine
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
@@ -284,6 +285,8 @@ class CountJob:
             (place / "runs").touch()
             while not (place / "go").exists():
                 time.sleep(0.05)
+        if self.fault is not None and self.fault.startswith("marks "):
+            tempfile.mkstemp(dir=self.fault.removeprefix("marks "))
         if self.fault == "raises":
             raise ZeroDivisionError(self.fault)
         outcomes = [arrivals.take(task.base_offset) for task in self.wanted]
@@ -319,6 +322,19 @@ def test_waves(spark: SparkSession, counted: Callable[[int], Path], monkeypatch:
     works = [Counts(counted(count)) for count in (2, 5, 1, 2, 1)]
     SparkEngine(spark)(works)
     assert [(work.count, work.error) for work in works] == [(2, None), (5, None), (1, None), (2, None), (1, None)]
+
+
+def test_results_come_some_at_a_time(
+    spark: SparkSession, counted: Callable[[int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each job is carried out once all the same."""
+    monkeypatch.setattr(results, "PARTITIONS_AT_ONCE", 2)
+    (tmp_path / "marks").mkdir()
+    works = [Counts(counted(count), f"marks {tmp_path / 'marks'}") for count in (2, 5, 1, 2, 1)]
+    SparkEngine(spark)(works)
+    assert [(work.count, work.error) for work in works] == [(2, None), (5, None), (1, None), (2, None), (1, None)]
+    assert len(list((tmp_path / "marks").iterdir())) == len(works)
+    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
 
 
 def test_settings_of_the_session_are_left_as_they_were(spark: SparkSession, counted: Callable[[int], Path]) -> None:
