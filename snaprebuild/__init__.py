@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from snaprebuild.hooks import EnsuredSnapshot, Origin, ensure_snapshot
     from snaprebuild.operations.replay_partition import ReplayFrom
     from snaprebuild.replay.classes import SnapshotClass
+    from snaprebuild.storage.store import S3Settings
 
 __version__ = "0.1.0"
 
@@ -34,6 +35,7 @@ __all__ = [
     "ReadFailedError",
     "RefusedError",
     "ReplayFrom",
+    "S3Settings",
     "SnaprebuildError",
     "SnapshotClass",
     "SnapshotRefusedError",
@@ -48,6 +50,7 @@ _MODULES = {
     "EnsuredSnapshot": "snaprebuild.hooks",
     "Origin": "snaprebuild.hooks",
     "ReplayFrom": "snaprebuild.operations.replay_partition",
+    "S3Settings": "snaprebuild.storage.store",
     "SnapshotClass": "snaprebuild.replay.classes",
     "ensure_snapshot": "snaprebuild.hooks",
 }

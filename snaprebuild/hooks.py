@@ -29,8 +29,8 @@ from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import SnapshotStatus, impossible_entries
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.storage.local_store import LOCAL
-from snaprebuild.storage.regular_file import read_small_file
+from snaprebuild.storage.log_dir import store_of
+from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute
 
 __all__ = ["EnsuredSnapshot", "Origin", "ensure_snapshot"]
 
@@ -87,11 +87,12 @@ def ensure_snapshot(
     deadline: float | None = None,
     out: str | os.PathLike[str] | None = None,
     jobs: int = 1,
+    s3: S3Settings | None = None,
 ) -> EnsuredSnapshot:
     """Gives the snapshot at the next base offset of a segment, proven by the log, or refuses.
 
     Args:
-        partition_dir: the partition's directory, ``<topic>-<partition>``. Nothing is written into it.
+        partition_dir: the partition's directory, ``<topic>-<partition>``, or ``s3://BUCKET/PREFIX`` as text. Nothing is written into it.
         next_base_offset: base offset of the segment behind the one to upload, or the log end offset.
         after: an earlier result for this partition, which the replay goes on from: whoever asks for one boundary after the other has each
             segment read once, and gets what a whole replay gives. Passed over where it lies not below, or where the log is no longer the
@@ -104,28 +105,31 @@ def ensure_snapshot(
         allow_unsound: take one that is UNSOUND, too.
         byte_budget: refuse before more bytes of segments than this would be read; None for no limit. Small files are not counted.
         deadline: refuse once ``time.monotonic()`` is past this, asked before each block of 8 MiB; None for none.
-        out: directory that the file is written to as well, whole or not at all; it lies in no log directory. None writes nothing.
+        out: directory, or ``s3://BUCKET/PREFIX`` as text, that the file is written to as well, whole or not at all; it lies in no log
+            directory. None writes nothing.
         jobs: processes that read segments; 1 reads in this one.
+        s3: how object stores are reached; None for what the environment and the SDK say.
 
     Returns:
         The snapshot.
 
     Raises:
         SnapshotRefusedError: no snapshot that may be relied on, a limit, or another file under its name in ``out``.
-        UsageError: an argument makes no sense: no such directory, no boundary of the log, a negative limit.
+        UsageError: an argument makes no sense: no such directory or prefix, no boundary of the log, a negative limit.
         ReadFailedError: a file cannot be read.
         WriteFailedError, OutcomeUnknownError: the file in ``out`` cannot be written.
     """
     request = _Request(
-        os.path.abspath(partition_dir),
+        absolute(os.fspath(partition_dir)),
         next_base_offset,
         Clock(int(time.time() * 1000) if as_of_ms is None else as_of_ms, expiration_ms),
         _replay_from(replay_from),
         check_crc,
         byte_budget,
         deadline,
-        None if out is None else os.path.abspath(out),
+        None if out is None else absolute(os.fspath(out)),
         None if after is None else after.point,
+        USUAL_S3 if s3 is None else s3,
     )
     if expiration_ms < 1 or jobs < 1 or (byte_budget is not None and byte_budget < 0):
         raise UsageError("expected an expiration and jobs of 1 or more, and a budget of 0 or more")
@@ -141,7 +145,7 @@ def ensure_snapshot(
     except (RefusedError, FormatError) as error:
         message, path = (error.message, error.path) if isinstance(error, RefusedError) else (str(error), request.directory)
         raise SnapshotRefusedError(message, path=path, bytes_read=0 if work is None else work.bytes_read) from error
-    return ensured if request.out is None else _written(ensured, request.out)
+    return ensured if request.out is None else _written(ensured, request.out, store_of(request.out, request.s3))
 
 
 def _replay_from(value: ReplayFrom | str) -> ReplayFrom:
@@ -165,11 +169,12 @@ class _Request:
     deadline: float | None
     out: str | None
     after: ReplayPoint | None
+    s3: S3Settings
 
 
 def _opened(request: _Request) -> _EnsureWork:
     """The partition, and where its replay begins and ends."""
-    source = open_source([request.directory])
+    source = open_source([request.directory], settings=request.s3)
     if not source.partitions or source.partitions[0].directory.path != request.directory:
         why = "; ".join(finding.message for finding in source.findings) or "is no partition directory"
         raise SnapshotRefusedError(why, path=request.directory)
@@ -177,7 +182,7 @@ def _opened(request: _Request) -> _EnsureWork:
     directory = partition.directory
     check_segments_are_files(directory)
     if request.out is not None:
-        check_output(request.out, [request.out], [partition])
+        check_output(request.out, [request.out], [partition], store_of(request.out, request.s3))
     bases = [segment.base_offset for segment in directory.segments]
     is_log_end = request.offset not in bases[1:]
     if not bases or request.offset < 1 or (is_log_end and request.offset <= bases[-1]):
@@ -277,18 +282,22 @@ class _EnsureWork(BoundaryWork):
 
     def _on_disk(self, state: BoundaryState) -> EnsuredSnapshot | str | None:
         """The file on disk, if it is proven right; else why it is not taken, or None where there is none."""
-        path = self.source.directory.file_path(snapshot_file_name(state.offset))
+        directory = self.source.directory
+        path = directory.file_path(snapshot_file_name(state.offset))
+        listed = dict(directory.snapshots).get(state.offset)
+        if listed is not None and listed.identity.size_bytes > SNAPSHOT_BYTES_MAX:
+            return f"has {listed.identity.size_bytes} bytes, more than the limit of {SNAPSHOT_BYTES_MAX}"
         try:
-            data = read_small_file(path, bytes_max=SNAPSHOT_BYTES_MAX)
+            data = directory.store.read_small(path, SNAPSHOT_BYTES_MAX)
             if data is None:
                 return None
             entries = read_entries(data, file=path)
         except FormatError as error:
             return str(error)
         except ReadFailedError as error:
-            if error.errno is not None:
+            if error.errno is not None or not directory.store.is_local:
                 raise
-            return error.message  # no regular file, or one of no sensible size
+            return error.message  # no regular file
         comparison = self.cross.judge(state, entries)
         judgement = state.judgement
         if comparison.status is SnapshotStatus.EQUAL_AFTER_EXPIRY:
@@ -298,15 +307,20 @@ class _EnsureWork(BoundaryWork):
         return self._ensured(data, path, Origin.ON_DISK, judgement, len(entries))
 
 
-def _written(ensured: EnsuredSnapshot, out: str) -> EnsuredSnapshot:
+def _written(ensured: EnsuredSnapshot, out: str, store: Store) -> EnsuredSnapshot:
     """Writes the file to another directory; one with the same bytes may be there."""
     name = snapshot_file_name(ensured.offset)
     path, temporary = os.path.join(out, name), snapshot_temporary_file_name(ensured.offset)
-    if not create_in_turn(lambda: LOCAL.create(out, name, ensured.data, owner=None, temporary_name=temporary)):
+    try:
+        store.prepare_writes(out)
+    except RefusedError as error:
+        raise SnapshotRefusedError(error.message, path=error.path, bytes_read=ensured.bytes_read) from error
+    if not create_in_turn(lambda: store.create(out, name, ensured.data, owner=None, temporary_name=temporary)):
         try:
-            is_same = read_small_file(path, bytes_max=len(ensured.data)) == ensured.data
+            with store.open_bytes(path) as found:
+                is_same = found.size_bytes == len(ensured.data) and store.read_small(path, len(ensured.data)) == ensured.data
         except ReadFailedError as error:
-            if error.errno is not None:
+            if error.errno is not None or not store.is_local:
                 raise
             is_same = False
         if not is_same:

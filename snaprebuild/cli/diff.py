@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.options import INT64_MAX, OutputFormat, OutputOption, Report, Verbose, WholeNumber, as_of_ms, check_paths
+from snaprebuild.cli.options import (
+    INT64_MAX,
+    OutputFormat,
+    OutputOption,
+    Report,
+    S3Options,
+    Verbose,
+    WholeNumber,
+    as_of_ms,
+    check_paths,
+    locations_of,
+    takes_s3,
+)
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +31,9 @@ __all__ = ["diff"]
 ENTRIES_SHOWN_MAX = 10
 
 
+@takes_s3
 def diff(
+    s3: S3Options,
     files: Annotated[list[str] | None, typer.Argument(metavar="A B", hidden=True)] = None,
     as_of: Annotated[
         str | None,
@@ -46,9 +60,9 @@ def diff(
 ) -> None:
     """Reads only: in which producers two snapshots differ, and what B would cost where A is right.
 
-    A and B are snapshot files of any name. Their entries are compared as a map, for their order means nothing. With --as-of or
-    --expiration-ms what a broker drops when it loads them at that moment is left out; else every entry counts. Exit code 0 when they
-    are equal, 1 when they differ, 4 when one is damaged.
+    A and B are snapshot files of any name, also as s3://BUCKET/KEY. Their entries are compared as a map, for their order means
+    nothing. With --as-of or --expiration-ms what a broker drops when it loads them at that moment is left out; else every entry
+    counts. Exit code 0 when they are equal, 1 when they differ, 4 when one is damaged.
     """
     from snaprebuild.cli.result import begin, leave
     from snaprebuild.operations.diff import diff_snapshots
@@ -57,7 +71,8 @@ def diff(
     if files is None or len(files) != 2:
         raise UsageError(f"diff: expected two snapshots, A and B; found {len(files or ())}")
     check_paths(files)
-    result = diff_snapshots(files[0], files[1], _clock_of(as_of, expiration_ms))
+    path_a, path_b = locations_of(files)
+    result = diff_snapshots(path_a, path_b, _clock_of(as_of, expiration_ms), s3.settings())
     leave(
         lambda: _document(result),
         result.findings,

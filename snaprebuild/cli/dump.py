@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from formats.dumped_kind import DumpedKind
-from snaprebuild.cli.options import INT64_MAX, Verbose, check_paths, offsets_range
-from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.cli.options import INT64_MAX, S3Options, Verbose, check_paths, locations_of, offsets_range, takes_s3
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.operations.dump_items import DumpRequest
     from snaprebuild.operations.findings import Finding
+    from snaprebuild.storage.store import S3Settings
 
 __all__ = ["dump"]
 
@@ -29,7 +30,9 @@ class DumpOutput(StrEnum):
     JSON = "json"
 
 
+@takes_s3
 def dump(
+    s3: S3Options,
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", hidden=True)] = None,
     kind: Annotated[
         DumpedKind | None,
@@ -64,8 +67,9 @@ def dump(
 ) -> None:
     """Reads only: shows what stands in files of a log directory, and whether it is whole.
 
-    FILE is a segment, an index, a snapshot, a checkpoint or another file of a broker or a remote tier. The lines are those of
-    kafka-dump-log; an index is compared with the log beside it. Exit code 4 where a file is damaged, 1 where an index points elsewhere.
+    FILE is a segment, an index, a snapshot, a checkpoint or another file of a broker or a remote tier, also as s3://BUCKET/KEY. The
+    lines are those of kafka-dump-log; an index is compared with the log beside it. Exit code 4 where a file is damaged, 1 where an
+    index points elsewhere.
     """
     from snaprebuild.cli.result import begin, leave_streamed
     from snaprebuild.operations.dump_items import DumpRequest
@@ -74,6 +78,7 @@ def dump(
     if not files:
         raise UsageError("dump: no FILE is named")
     check_paths(files)
+    locations, settings = locations_of(files), s3.settings()
     offset_from, offset_to = offsets_range(offsets)
     request = DumpRequest(
         kind,
@@ -84,25 +89,31 @@ def dump(
     )
     findings: list[Finding] = []
     leave_streamed(
-        lambda: _write(files, request, findings, as_json=output is DumpOutput.JSON),
+        lambda: _write(locations, request, settings, findings, as_json=output is DumpOutput.JSON),
         findings,
         everything=verbose > 0,
     )
 
 
-def _write(files: list[str], request: DumpRequest, findings: list[Finding], *, as_json: bool) -> None:
+def _write(files: list[str], request: DumpRequest, settings: S3Settings, findings: list[Finding], *, as_json: bool) -> None:
     from snaprebuild.cli.dump_output import JsonLines, TextLines
     from snaprebuild.operations.dump import dump_file
     from snaprebuild.operations.dump_items import Dump
-    from snaprebuild.operations.findings import finding_of_error
+    from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 
-    # What is no file of Kafka is a usage error, before anything is printed.
+    # Where nothing at all is a file of Kafka, that is a usage error, before anything is printed.
     opened: list[Dump | Finding] = []
+    unknown: list[UsageError] = []
     for path in files:
         try:
-            opened.append(dump_file(path, request))
-        except ReadFailedError as error:
+            opened.append(dump_file(path, request, settings))
+        except UsageError as error:
+            unknown.append(error)
+            opened.append(Finding("unknown-kind", Severity.FINDING, path, f"{error.message}: not dumped"))
+        except (ReadFailedError, RefusedError) as error:
             opened.append(finding_of_error(error, path))
+    if len(unknown) == len(files):
+        raise unknown[0]
     lines = JsonLines() if as_json else TextLines(payload=request.payload)
     write = sys.stdout.write
     for each in opened:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,9 +16,12 @@ from snaprebuild.errors import UsageError
 if TYPE_CHECKING:
     from snaprebuild.operations.each import Each
     from snaprebuild.operations.schedule import Engine
+    from snaprebuild.operations.source import PartitionSource
+    from snaprebuild.spark.effect_files import Effects
     from snaprebuild.spark.job import SparkEngine
+    from snaprebuild.storage.store import S3Settings
 
-__all__ = ["EngineName", "EngineOption", "Master", "engine_of"]
+__all__ = ["EffectsOption", "EngineName", "EngineOption", "Master", "engine_of"]
 
 
 class EngineName(StrEnum):
@@ -46,6 +50,16 @@ Master = Annotated[
     ),
 ]
 
+EffectsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--effects",
+        metavar="DIR",
+        help="With --engine spark: keep in DIR, also s3://BUCKET/PREFIX, what closed segments gave, and read only those of which "
+        "nothing is kept there. Risk: damage that came later is not seen. Default: every segment is read.",
+    ),
+]
+
 AUTO_BYTES_MIN = 4 << 30
 """Below this the start of a Spark job is most of it."""
 
@@ -57,18 +71,24 @@ def _is_spark_wanted(name: EngineName, master: str | None, size_bytes: int) -> b
 
 
 @contextlib.contextmanager
+def _is_installed() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        package = (error.name or "pyspark").partition(".")[0]
+        raise UsageError(f"--engine spark needs {package}: pip install 'snaprebuild[spark]'") from error
+
+
+@contextlib.contextmanager
 def spark_engine(master: str | None) -> Iterator[SparkEngine]:
     """A session of Spark.
 
     Raises:
         UsageError: Spark is not installed, or does not start.
     """
-    try:
+    with _is_installed():
         from snaprebuild.spark.job import SparkEngine
         from snaprebuild.spark.session import opened_session
-    except ImportError as error:
-        package = (error.name or "pyspark").partition(".")[0]
-        raise UsageError(f"--engine spark needs {package}: pip install 'snaprebuild[spark]'") from error
     with opened_session(master) as session:
         yield SparkEngine(session)
 
@@ -76,9 +96,10 @@ def spark_engine(master: str | None) -> Iterator[SparkEngine]:
 class EngineChoice:
     """The engine of a verb, which starts where it is needed first and ends with the verb."""
 
-    def __init__(self, name: EngineName, master: str | None, stack: contextlib.ExitStack) -> None:
-        self._name, self._master, self._stack = name, master, stack
+    def __init__(self, name: EngineName, master: str | None, effects: str | None, stack: contextlib.ExitStack) -> None:
+        self._name, self._master, self._effects, self._stack = name, master, effects, stack
         self._spark: SparkEngine | None = None
+        self._kept: Effects | None = None
 
     def planning(self) -> Each | None:
         """Who looks at partitions; None for this process. How much there is to read is not known yet, so that ``auto`` is here."""
@@ -91,7 +112,27 @@ class EngineChoice:
             size_bytes: to be read.
             progress: told what was done, and the bytes since it was told last.
         """
-        return self._started().telling(progress) if _is_spark_wanted(self._name, self._master, size_bytes) else None
+        if not _is_spark_wanted(self._name, self._master, size_bytes):
+            return None
+        return replace(self._started(), progress=progress, effects=self._kept)
+
+    def keep_effects(self, partitions: Iterable[PartitionSource], settings: S3Settings) -> None:
+        """Makes sure that ``--effects`` may be written to, before anything is read.
+
+        Args:
+            partitions: that are read.
+            settings: how object stores are reached.
+
+        Raises:
+            UsageError: it leads to no directory.
+            RefusedError: it leads into a directory of a broker, or the store would replace what is there.
+            StorageError: an object store tells nothing.
+        """
+        if self._effects is not None:
+            with _is_installed():
+                from snaprebuild.spark.effect_files import Effects
+            self._kept = Effects.at(self._effects, settings)
+            self._kept.prepare(partitions)
 
     def _started(self) -> SparkEngine:
         if self._spark is None:
@@ -100,7 +141,15 @@ class EngineChoice:
 
 
 @contextlib.contextmanager
-def engine_of(name: EngineName, master: str | None) -> Iterator[EngineChoice]:
-    """What ``--engine`` and ``--master`` choose."""
+def engine_of(name: EngineName, master: str | None, effects: str | None = None) -> Iterator[EngineChoice]:
+    """What ``--engine``, ``--master`` and ``--effects`` choose.
+
+    Raises:
+        UsageError: effects are kept by Spark only.
+    """
+    if effects == "":
+        raise UsageError("--effects: the path is empty")
+    if effects is not None and name is not EngineName.SPARK:
+        raise UsageError("--effects goes with --engine spark: worker processes of this machine keep nothing")
     with contextlib.ExitStack() as stack:
-        yield EngineChoice(name, master, stack)
+        yield EngineChoice(name, master, effects, stack)

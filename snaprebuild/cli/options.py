@@ -43,6 +43,7 @@ __all__ = [
     "as_of_ms",
     "check_paths",
     "clock_of",
+    "locations_of",
     "offsets_range",
     "open_selected",
     "quoted",
@@ -207,6 +208,9 @@ class S3Options:
             help="Profile of the shared AWS configuration, with its role where it names one. Default: the SDK's usual chain.",
         ),
     ] = None
+    s3_anonymous: Annotated[
+        bool, typer.Option("--s3-anonymous", help="Sign no request: for public buckets, without any credentials. Default: no.")
+    ] = False
     s3_requester_pays: Annotated[
         bool, typer.Option("--s3-requester-pays", help="Pay for requests and transfer of a bucket that asks for it. Default: no.")
     ] = False
@@ -215,7 +219,8 @@ class S3Options:
         typer.Option(
             "--s3-sse-c-key-file",
             metavar="FILE",
-            help="Key of objects encrypted with a customer's key (SSE-C): 32 bytes, raw or in base64. Default: none.",
+            help="Key of objects encrypted with a customer's key (SSE-C): 32 bytes, raw or in base64. Default: what "
+            "$SNAPREBUILD_S3_SSE_C_KEY holds in base64, else none.",
         ),
     ] = None
     max_requests: Annotated[
@@ -241,18 +246,21 @@ class S3Options:
         """How object stores are reached in this run.
 
         Raises:
-            UsageError: the URL is none, or holds what would be told in documents: a user, a password, a query.
+            UsageError: the URL is none, or holds what would be told in documents: a user, a password, a query; or nobody would pay.
         """
         import secrets
 
         from snaprebuild.storage.store import S3Settings
 
         check_paths(None, s3_sse_c_key_file=self.s3_sse_c_key_file)
+        if self.s3_anonymous and self.s3_requester_pays:
+            raise UsageError("--s3-anonymous: nobody is there to pay, as --s3-requester-pays asks for")
         key_file = self.s3_sse_c_key_file
         return S3Settings(
             endpoint_url=None if self.s3_endpoint_url is None else _endpoint(self.s3_endpoint_url),
             path_style=self.s3_path_style,
             profile=self.s3_profile,
+            anonymous=self.s3_anonymous,
             requester_pays=self.s3_requester_pays,
             sse_c_key_file=None if key_file is None else os.path.abspath(key_file),
             max_requests=self.max_requests,
@@ -385,6 +393,17 @@ def check_paths(paths: list[str] | None, **options: str | None) -> None:
             raise UsageError(f"{option}: the path is empty")
         if path is not None and name != "out" and os.path.isdir(path):
             raise UsageError(f"{option}: expected a file, found the directory {path}")
+
+
+def locations_of(paths: list[str]) -> list[str]:
+    """Files as they were typed, and objects by their location.
+
+    Raises:
+        UsageError: ``s3://`` names no object.
+    """
+    from snaprebuild.storage.store import absolute, is_object
+
+    return [absolute(path) if is_object(path) else path for path in paths]
 
 
 def open_selected(paths: list[str] | None, server_properties: str | None, selection: Selection, s3: S3Options) -> Source:

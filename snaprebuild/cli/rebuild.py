@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snaprebuild.cli.engine import EngineName, EngineOption, Master, engine_of
+from snaprebuild.cli.engine import EffectsOption, EngineName, EngineOption, Master, engine_of
 from snaprebuild.cli.options import (
     AsOf,
     ExpirationMs,
@@ -261,6 +261,7 @@ def rebuild(
     jobs: Jobs = None,
     engine: EngineOption = EngineName.PROCESS,
     master: Master = None,
+    effects: EffectsOption = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
     verbose: Verbose = 0,
@@ -283,11 +284,12 @@ def rebuild(
     begin(verbose, {"--report": report, "--receipt": receipt}, plan=plan)
     if plan is not None and (asked, s3) != (Asked(), S3Options()):
         raise UsageError(
-            "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs, --engine, --master and options of "
-            "the output go with it"
+            "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs, --engine, --master, --effects and "
+            "options of the output go with it"
         )
-    with engine_of(engine, master) as chosen:
+    with engine_of(engine, master, effects) as chosen:
         made = make_plan(asked.request(s3), each=chosen.planning()) if plan is None else load_plan(plan)
+        chosen.keep_effects((partition.source for partition in made.partitions), made.request.s3)
         kept = None if dry_run else Receipt(default_receipt_path(made.request.out) if receipt is None else receipt, made)
         try:
             with bytes_progress("replaying", made.bytes_least) as progress:
@@ -298,7 +300,7 @@ def rebuild(
                 tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")
             raise
     leave(
-        lambda: rebuild_document(result),
+        lambda: rebuild_document(result, effects),
         result.findings,
         as_json=output is OutputFormat.JSON,
         show=lambda: print_rebuild(result),

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, time_text, verdict_document
 from snaprebuild.operations.findings import counted
-from snaprebuild.storage.store import is_object
+from snaprebuild.operations.from_effects import NONE_KEPT
+from snaprebuild.storage.store import absolute, is_object
 
 if TYPE_CHECKING:
+    from snaprebuild.operations.from_effects import FromEffects
     from snaprebuild.operations.plan import PartitionPlan, Plan
     from snaprebuild.operations.rebuild_result import BoundaryResult, PartitionResult, RebuildResult
     from snaprebuild.replay.difference import Comparison
 
-__all__ = ["comparison_json", "plan_document", "print_plan", "print_rebuild", "rebuild_document"]
+__all__ = ["comparison_json", "effects_json", "plan_document", "print_plan", "print_rebuild", "rebuild_document"]
 
 
 def plan_document(plan: Plan) -> dict[str, object]:
@@ -107,8 +110,8 @@ def _print_live_brokers(plan: Plan) -> None:
                 print_text(f"a live broker holds {shown(finding.path)}: stop it first, or write elsewhere with --out")
 
 
-def rebuild_document(result: RebuildResult) -> dict[str, object]:
-    """The JSON document of a rebuild."""
+def rebuild_document(result: RebuildResult, effects: str | None) -> dict[str, object]:
+    """The JSON document of a rebuild, with the directory of kept effects as it was given."""
     plan = result.plan
     body = {
         "request": plan.request.as_json(),
@@ -116,6 +119,7 @@ def rebuild_document(result: RebuildResult) -> dict[str, object]:
         "expiration_ms": plan.clock.expiration_ms,
         "dry_run": result.is_dry_run,
         "receipt": result.receipt,
+        "effects": effects_json(effects, (partition.from_effects for partition in result.partitions)),
         "takes_effect": "when a broker next loads the log, at its start",
         "partitions": [_partition_result(partition) for partition in result.partitions],
         "differences_not_listed": result.differences_not_listed,
@@ -136,6 +140,7 @@ def _partition_result(result: PartitionResult) -> dict[str, object]:
         "replay_from_offset": directory.segments[result.replay_index].base_offset if result.boundaries else None,
         "replay_reason": result.replay_reason,
         "bytes_read": result.bytes_read,
+        "from_effects": result.from_effects.as_json(),
         "seconds": round(result.seconds, 4),
         "boundaries": [_boundary_result(boundary) for boundary in result.boundaries],
         "left_out": [{"offset": offset, "reason": reason} for offset, reason in result.plan.left_out],
@@ -154,6 +159,11 @@ def _boundary_result(boundary: BoundaryResult) -> dict[str, object]:
         "set_aside": boundary.set_aside,
         "comparison": None if boundary.comparison is None else comparison_json(boundary.comparison),
     }
+
+
+def effects_json(path: str | None, found: Iterable[FromEffects]) -> dict[str, object] | None:
+    """The directory of kept effects, and what came from there; None without one."""
+    return None if path is None else {"path": absolute(path), **sum(found, NONE_KEPT).as_json()}
 
 
 def comparison_json(comparison: Comparison) -> dict[str, object]:

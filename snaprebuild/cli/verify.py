@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from snaprebuild.cli.engine import EngineName, EngineOption, Master, engine_of
+from snaprebuild.cli.engine import EffectsOption, EngineName, EngineOption, Master, engine_of
 from snaprebuild.cli.options import (
     AsOf,
     ExpirationMs,
@@ -54,6 +54,7 @@ def verify(
     jobs: Jobs = None,
     engine: EngineOption = EngineName.PROCESS,
     master: Master = None,
+    effects: EffectsOption = None,
     receipt: Annotated[
         str | None,
         typer.Option(
@@ -89,12 +90,13 @@ def verify(
     clock = clock_of(source, as_of, expiration_ms)
     started = time.perf_counter()
     size_bytes = source.size_bytes
-    with engine_of(engine, master) as chosen, bytes_progress("verifying", size_bytes) as progress:
+    with engine_of(engine, master, effects) as chosen, bytes_progress("verifying", size_bytes) as progress:
+        chosen.keep_effects(source.partitions, s3.settings())
         reader, check_crc = chosen.reading(size_bytes, progress), crc is Crc.CHECK
         result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)
     seconds = time.perf_counter() - started
     leave(
-        lambda: _document(result, seconds),
+        lambda: _document(result, seconds, effects),
         result.findings,
         as_json=output is OutputFormat.JSON,
         show=lambda: _print(result, details=details),
@@ -120,13 +122,15 @@ def _tell_receipt(path: str, *, details: bool, as_json: bool, report: str | None
     )
 
 
-def _document(result: VerifyResult, seconds: float) -> dict[str, object]:
+def _document(result: VerifyResult, seconds: float, effects: str | None) -> dict[str, object]:
+    from snaprebuild.cli.rebuild_output import effects_json
     from snaprebuild.cli.result import verdict_document
 
     body = {
         "as_of_ms": result.clock.as_of_ms,
         "expiration_ms": result.clock.expiration_ms,
         "seconds": round(seconds, 4),
+        "effects": effects_json(effects, (verdict.from_effects for verdict in result.partitions)),
         "partitions": [_partition(verdict) for verdict in result.partitions],
         "differences_not_listed": result.differences_not_listed,
         "totals": dict(Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)),
@@ -151,6 +155,7 @@ def _partition(verdict: PartitionVerdict) -> dict[str, object]:
         "topic_partition": verdict.source.topic_partition,
         "inputs": [[segment.log.name, *segment.log.identity.row] for segment in directory.segments],
         "bytes_read": verdict.bytes_read,
+        "from_effects": verdict.from_effects.as_json(),
         "snapshots": snapshots,
         "missing": verdict.missing,
     }

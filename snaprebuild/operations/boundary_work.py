@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from snaprebuild.operations.crosscheck import CrossCheck
+from snaprebuild.operations.from_effects import NONE_KEPT
 from snaprebuild.operations.replay_partition import BoundaryState, PartitionReplay
 from snaprebuild.operations.schedule import ReadTask, Work
 from snaprebuild.operations.segment_tasks import read_tasks
@@ -20,6 +21,7 @@ class BoundaryWork(Work):
         replay: asks for segments, as the evidence wants more of them.
         cross: compares what is on disk with what the replay gives.
         bytes_read: of segments, so far.
+        kept: what was not read, because an earlier run has kept what it gave.
     """
 
     def __init__(self, source: PartitionSource, replay: PartitionReplay, *, check_crc: bool, deadline: float | None = None) -> None:
@@ -36,6 +38,7 @@ class BoundaryWork(Work):
         self.replay = replay
         self.cross = CrossCheck(source, replay.clock)
         self.bytes_read = 0
+        self.kept = NONE_KEPT
         self._check_crc = check_crc
         self._deadline = deadline
         self._order: list[int] | None = None
@@ -54,6 +57,7 @@ class BoundaryWork(Work):
         index = self._order[self._taken]
         self._taken += 1
         self.bytes_read += summary.bytes_read
+        self.kept = self.kept.with_segment(summary)
         self.taken(index, summary)
         for state in self.replay.take(index, summary):
             self.boundary(state)

@@ -10,7 +10,7 @@ from enum import Enum
 import numpy as np
 
 from formats import limits
-from formats.errors import FormatError
+from formats.errors import FormatError, LimitExceededError
 from formats.file_names import FileKind, parse_file_name
 from formats.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError
@@ -18,7 +18,8 @@ from snaprebuild.operations.findings import Finding, Severity, counted, finding_
 from snaprebuild.operations.replay_partition import Clock
 from snaprebuild.replay.difference import ENTRY_FIELDS, cost_of_change, cost_of_extra, cost_of_missing
 from snaprebuild.replay.window import expired_mask
-from snaprebuild.storage.regular_file import read_small_file
+from snaprebuild.storage.log_dir import store_of
+from snaprebuild.storage.store import USUAL_S3, S3Settings, Store
 
 __all__ = ["DiffKind", "DiffStatus", "EntryDiff", "SnapshotDiff", "SnapshotSide", "diff_snapshots"]
 
@@ -108,17 +109,21 @@ class SnapshotDiff:
     findings: tuple[Finding, ...]
 
 
-def diff_snapshots(path_a: str, path_b: str, clock: Clock | None = None) -> SnapshotDiff:
+def diff_snapshots(path_a: str, path_b: str, clock: Clock | None = None, settings: S3Settings = USUAL_S3) -> SnapshotDiff:
     """Compares two snapshots.
 
     Args:
-        path_a: a snapshot.
+        path_a: a snapshot: of a file, or the location of an object.
         path_b: another one.
         clock: a moment of expiry; None to compare every entry.
+        settings: how object stores are reached.
+
+    Raises:
+        RefusedError: a limit of the run is used up.
     """
     findings: list[Finding] = []
-    side_a, data_a, entries_a = _read(path_a, clock, findings)
-    side_b, data_b, entries_b = _read(path_b, clock, findings)
+    side_a, data_a, entries_a = _read(path_a, clock, settings, findings)
+    side_b, data_b, entries_b = _read(path_b, clock, settings, findings)
     none = dict.fromkeys(DiffKind, 0)
     if entries_a is None or entries_b is None:
         return SnapshotDiff(DiffStatus.UNREADABLE, clock, side_a, side_b, none, (), tuple(findings))
@@ -137,16 +142,15 @@ def diff_snapshots(path_a: str, path_b: str, clock: Clock | None = None) -> Snap
     return SnapshotDiff(DiffStatus.DIFFERENT, clock, side_a, side_b, counts, tuple(differing.first()), tuple(findings))
 
 
-def _read(path: str, clock: Clock | None, findings: list[Finding]) -> tuple[SnapshotSide, bytes, np.ndarray | None]:
+def _read(
+    path: str, clock: Clock | None, settings: S3Settings, findings: list[Finding]
+) -> tuple[SnapshotSide, bytes, np.ndarray | None]:
     """A side with its bytes and its entries by producer id; None for the entries where it cannot be compared."""
     name = parse_file_name(os.path.basename(path))
     offset = name.offset if name is not None and name.kind is FileKind.PRODUCER_SNAPSHOT else None
     data = b""
     try:
-        read = read_small_file(path, limits.SNAPSHOT_BYTES_MAX)
-        if read is None:
-            raise ReadFailedError("there is no such file", path=path)
-        data = read
+        data = _bytes_of(path, store_of(path, settings))
         entries = read_entries(data, file=path)
     except ReadFailedError as error:
         findings.append(finding_of_error(error, path))
@@ -164,6 +168,17 @@ def _read(path: str, clock: Clock | None, findings: list[Finding]) -> tuple[Snap
         findings.append(Finding("impossible-entries", Severity.DAMAGED, path, message))
         return side, data, None
     return side, data, entries
+
+
+def _bytes_of(path: str, store: Store) -> bytes:
+    with store.open_bytes(path) as source:
+        size = source.size_bytes
+    if size > limits.SNAPSHOT_BYTES_MAX:  # no broker could load it
+        raise LimitExceededError("snapshot", file=path, expected=f"at most {limits.SNAPSHOT_BYTES_MAX} bytes", found=size)
+    data = store.read_small(path, limits.SNAPSHOT_BYTES_MAX)
+    if data is None:
+        raise ReadFailedError("was removed meanwhile", path=path)
+    return data
 
 
 class _Differing:

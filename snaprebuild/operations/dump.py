@@ -37,38 +37,44 @@ from snaprebuild.operations.index_check import (
     log_beside,
 )
 from snaprebuild.replay.difference import impossible_entries
-from snaprebuild.storage.regular_file import read_small_file
-from snaprebuild.storage.segment_file import SegmentFile
+from snaprebuild.storage.log_dir import store_of
+from snaprebuild.storage.store import USUAL_S3, OpenBytes, S3Settings
 
 __all__ = ["dump_file"]
 
 
-def dump_file(path: str, request: DumpRequest) -> Dump:
+def dump_file(path: str, request: DumpRequest, settings: S3Settings = USUAL_S3) -> Dump:
     """Opens a file. Its items are read while they are iterated; every fault of the file becomes a finding.
+
+    Args:
+        path: of a file, or the location of an object.
+        request: what is wanted of it.
+        settings: how object stores are reached.
 
     Raises:
         UsageError: nothing tells what the file is.
         ReadFailedError: it cannot be opened.
+        RefusedError: a limit of the run is used up.
     """
     by_name = kind_of_name(os.path.basename(path))
-    with SegmentFile(path) as source:
-        size = source.size_bytes
-        head = bytearray(min(HEAD_BYTES, size))
-        source.read_into(0, memoryview(head))
-    kind, told_by = _kind_of(path, request, by_name, bytes(head), size)
-    dump = Dump(path, kind, told_by, by_name.offset, by_name.epoch, size)
+    store = store_of(path, settings)
+    with store.open_bytes(path) as source:
+        kind, told_by = _kind_of(source, request, by_name)
+        dump = Dump(path, kind, told_by, by_name.offset, by_name.epoch, source.size_bytes, store, source.identity)
     dump.items = _guarded(dump, _READERS[kind](dump, request))
     return dump
 
 
-def _kind_of(path: str, request: DumpRequest, by_name: KindOfName, head: bytes, size: int) -> tuple[DumpedKind, str]:
+def _kind_of(source: OpenBytes, request: DumpRequest, by_name: KindOfName) -> tuple[DumpedKind, str]:
     if request.kind is not None:
         return request.kind, "option"
     if by_name.kind is not None:
         return by_name.kind, "name"
-    by_content = kind_of_content(head, size)
+    head = bytearray(min(HEAD_BYTES, source.size_bytes))
+    source.read_into(0, memoryview(head))
+    by_content = kind_of_content(bytes(head), source.size_bytes)
     if by_content is None:
-        raise UsageError(f"{path}: neither its name nor its first bytes tell what it is; --as names the kind")
+        raise UsageError("neither its name nor its first bytes tell what it is; --as names the kind", path=source.name)
     return by_content, "content"
 
 
@@ -119,7 +125,7 @@ def _first_sequence(last_sequence: int, offset_delta: int) -> int:
 def _bytes_of(dump: Dump, bytes_max: int) -> bytes:
     if dump.size_bytes > bytes_max:
         raise LimitExceededError("file", expected=f"at most {bytes_max} bytes", found=dump.size_bytes)
-    data = read_small_file(dump.path, bytes_max)
+    data = dump.store.read_small(dump.path, bytes_max)
     if data is None:
         raise ReadFailedError("was removed meanwhile", path=dump.path)
     return data
@@ -226,12 +232,12 @@ def _offsets_of(dump: Dump, index: Index[Any]) -> np.ndarray:
     return index.column("relative_offset") + (dump.offset or 0)
 
 
-def _checked(dump: Dump, check: Callable[[SegmentFile], IndexCheck]) -> IndexCheck | None:
+def _checked(dump: Dump, check: Callable[[OpenBytes], IndexCheck]) -> IndexCheck | None:
     """The entries beside the log; None where there is none, or the name does not tell the base offset."""
-    log_path = log_beside(dump.path, dump.kind)
+    log_path = log_beside(dump.path, dump.kind, dump.store)
     if log_path is None or dump.offset is None:
         return None
-    with SegmentFile(log_path) as log:
+    with dump.store.open_bytes(log_path) as log:
         done = check(log)
     if done.unchecked_reason is not None:
         error = BadValueError(f"not every entry could be compared with {log_path}", found=done.unchecked_reason)

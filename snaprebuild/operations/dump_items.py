@@ -11,6 +11,8 @@ from formats.batch_headers import Tail
 from formats.dumped_kind import DumpedKind
 from formats.errors import FormatError
 from snaprebuild.operations.findings import Finding, Severity, counted
+from snaprebuild.storage.local_store import LOCAL
+from snaprebuild.storage.store import FileIdentity, OpenBytes, Store
 
 __all__ = ["INT32_MAX", "ROWS_MAX", "Dump", "DumpRequest", "DumpedFinding", "ItemForm", "Items"]
 
@@ -116,6 +118,7 @@ class Dump:
         offset: from the name, or None.
         epoch: from the name of a KRaft checkpoint, or None.
         size_bytes: when it was opened; of a log, once its items are read, when that began.
+        store: that holds it; ``identity``: what it was when it was opened.
         items: the content.
         item_count: items that were handed out.
         tail: how the batches of a log end, or None.
@@ -129,12 +132,22 @@ class Dump:
     offset: int | None
     epoch: int | None
     size_bytes: int
+    store: Store = LOCAL
+    identity: FileIdentity | None = None
     items: Iterator[Items] = field(default_factory=lambda: iter(()))
     item_count: int = 0
     tail: Tail | None = None
     preallocated_bytes: int | None = None
     findings: list[Finding] = field(default_factory=list)
     _told: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def opened(self) -> OpenBytes:
+        """The file, to be read once more; an object must be the one that it was.
+
+        Raises:
+            ReadFailedError: it cannot be opened.
+        """
+        return self.store.open_bytes(self.path, self.identity)
 
     def tell(self, code: str, severity: Severity, error: FormatError, offset: int | None = None, *, count: int = 1) -> None:
         """Adds a finding; of a second one with this code only the count is kept."""

@@ -28,7 +28,7 @@ from formats.record_batch import (
 from formats.records import LogRecord, read_records
 from snaprebuild.operations.dump_items import INT32_MAX, ROWS_MAX, Dump, DumpRequest, ItemForm, Items
 from snaprebuild.operations.findings import Severity
-from snaprebuild.storage.segment_file import SegmentFile
+from snaprebuild.storage.store import OpenBytes
 
 __all__ = ["log_items"]
 
@@ -36,13 +36,14 @@ __all__ = ["log_items"]
 def log_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
     """The batches of the file, each before those of its records that are wanted."""
     order = _Order(dump)
-    with SegmentFile(dump.path) as source:
+    # Records are read from another handle: an object is fetched ahead of who goes forward, and of nobody who goes back.
+    with dump.opened() as source, dump.opened() as again:
         dump.size_bytes = source.size_bytes  # a broker may have appended
         reader = HeaderReader(source, check_crc=True, read_markers=False)
         for block in reader:
             order.add(block)
             _tell_bad_checksums(dump, block)
-            yield from _block_items(dump, request, source, block)
+            yield from _block_items(dump, request, again, block)
         dump.tail = reader.tail
     assert dump.tail is not None
     _tell_tail(dump, dump.tail)
@@ -104,7 +105,7 @@ def _tell_tail(dump: Dump, tail: Tail) -> None:
         dump.tell("damaged-segment", Severity.DAMAGED, tail.error)
 
 
-def _block_items(dump: Dump, request: DumpRequest, source: SegmentFile, block: HeaderBlock) -> Iterator[Items]:
+def _block_items(dump: Dump, request: DumpRequest, source: OpenBytes, block: HeaderBlock) -> Iterator[Items]:
     base = block.column("base_offset")
     last = base + block.column("last_offset_delta")
     shown = np.flatnonzero((last >= request.offset_from) & (base <= request.offset_to))
@@ -114,7 +115,7 @@ def _block_items(dump: Dump, request: DumpRequest, source: SegmentFile, block: H
         yield from _batch_items(dump, request, source, block, shown[start:stop])
 
 
-def _batch_items(dump: Dump, request: DumpRequest, source: SegmentFile, block: HeaderBlock, rows: np.ndarray) -> Iterator[Items]:
+def _batch_items(dump: Dump, request: DumpRequest, source: OpenBytes, block: HeaderBlock, rows: np.ndarray) -> Iterator[Items]:
     """Some batches of a block, which are of one form, each before its records."""
     is_legacy = int(block.column("magic")[rows[0]]) < 2
     form, names = (ItemForm.LEGACY_BATCH, _LEGACY_FIELDS) if is_legacy else (ItemForm.BATCH, _BATCH_FIELDS)
@@ -181,7 +182,7 @@ _SAME_FIELDS = (
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime", "NoTimestampType", "NoTimestampType")
 
 
-def _record_items(dump: Dump, request: DumpRequest, source: SegmentFile, header: BatchHeader, position: int) -> Iterator[Items]:
+def _record_items(dump: Dump, request: DumpRequest, source: OpenBytes, header: BatchHeader, position: int) -> Iterator[Items]:
     """The records of one batch, which is read again."""
     records: list[LogRecord] = []
     try:

@@ -10,7 +10,7 @@ from snaprebuild.errors import SnaprebuildError
 from snaprebuild.operations.schedule import Pieces, ReadTask, Work, read_segment, told
 from snaprebuild.replay.segment_ranges import RangeSummary, WhyWhole, join_ranges
 
-__all__ = ["Arrivals", "Outcome", "Ranges", "feed"]
+__all__ = ["Arrivals", "Outcome", "Ranges", "feed", "joined"]
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def feed(work: Work, arrivals: Arrivals) -> list[ReadTask]:
                 if outcome is None:
                     return [task, *(each for each in tasks[place + 1 :] if arrivals.take(each.base_offset) is None)]
                 if isinstance(outcome, list):
-                    outcome = _joined(outcome, task)
+                    outcome = joined(outcome, task)
                 if isinstance(outcome, Exception):
                     work.fail(outcome)
                     return []
@@ -75,8 +75,8 @@ def feed(work: Work, arrivals: Arrivals) -> list[ReadTask]:
     return []
 
 
-def _joined(ranges: Ranges, task: ReadTask) -> Pieces:
-    """Of the segment that the ranges are of; it is read here where they do not make one.
+def joined(ranges: Ranges, task: ReadTask) -> Pieces:
+    """What the ranges of a segment make together; it is read here where they do not make one.
 
     Raises:
         SnaprebuildError: as ``read_segment``.

@@ -11,7 +11,7 @@ import numpy as np
 from formats.batch_headers import HeaderBlock, HeaderReader, TailKind
 from formats.control_record import ControlRecordType
 from formats.dumped_kind import DumpedKind
-from snaprebuild.storage.segment_file import SegmentFile
+from snaprebuild.storage.store import OpenBytes, Store
 
 __all__ = ["IndexCheck", "check_offset_index", "check_time_index", "check_transaction_index", "log_beside"]
 
@@ -22,12 +22,14 @@ _ENDINGS = {
 }
 
 
-def log_beside(index_path: str, kind: DumpedKind) -> str | None:
+def log_beside(index_path: str, kind: DumpedKind, store: Store) -> str | None:
     """The log of an index: the same name with the ending ``.log`` and the same marks; None where there is none."""
     directory, name = os.path.split(index_path)
     bare, ending, marks = name.rpartition(_ENDINGS[kind])
-    path = os.path.join(directory, f"{bare}.log{marks}")
-    return path if ending and os.path.isfile(path) else None
+    log_name = f"{bare}.log{marks}"
+    path = os.path.join(directory, log_name)
+    is_there = os.path.isfile(path) if store.is_local else bool(ending and store.present(directory, [log_name]))
+    return path if ending and is_there else None
 
 
 @dataclass(slots=True)
@@ -58,7 +60,7 @@ class IndexCheck:
 class _Walk:
     """The blocks of a log up to its end, or to the first batch that does not lie behind the one before it."""
 
-    def __init__(self, log: SegmentFile, columns: tuple[str, ...], *, read_markers: bool = False) -> None:
+    def __init__(self, log: OpenBytes, columns: tuple[str, ...], *, read_markers: bool = False) -> None:
         wanted = ("base_offset", "last_offset_delta", *columns)
         self._reader = HeaderReader(log, columns=wanted, read_markers=read_markers)
         self.fault: str | None = None
@@ -90,7 +92,7 @@ class _Walk:
             self.fault = f"damage at byte {self.end_position} of the log"
 
 
-def check_offset_index(log: SegmentFile, offset: np.ndarray, position: np.ndarray) -> IndexCheck:
+def check_offset_index(log: OpenBytes, offset: np.ndarray, position: np.ndarray) -> IndexCheck:
     """Whether a batch begins at the position of each entry, and one at or behind it ends with its offset.
 
     The batch at the position itself need not end with it: an older broker that appends several batches at once, as a follower does,
@@ -121,7 +123,7 @@ def check_offset_index(log: SegmentFile, offset: np.ndarray, position: np.ndarra
     return check
 
 
-def check_time_index(log: SegmentFile, offset: np.ndarray, timestamp: np.ndarray) -> IndexCheck:
+def check_time_index(log: OpenBytes, offset: np.ndarray, timestamp: np.ndarray) -> IndexCheck:
     """Whether the batch that holds the offset of each entry has its timestamp as its greatest.
 
     Args:
@@ -146,7 +148,7 @@ def check_time_index(log: SegmentFile, offset: np.ndarray, timestamp: np.ndarray
     return check
 
 
-def check_transaction_index(log: SegmentFile, last_offset: np.ndarray, producer_id: np.ndarray) -> IndexCheck:
+def check_transaction_index(log: OpenBytes, last_offset: np.ndarray, producer_id: np.ndarray) -> IndexCheck:
     """Whether an abort marker of the producer stands at the last offset of each entry.
 
     Args:

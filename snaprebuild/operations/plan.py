@@ -261,7 +261,9 @@ def _nothing(partition: PartitionSource, target: str, fault: str | None, log_end
     return PartitionPlan(partition, target, (), (), log_end, 0, 0, "nothing to do", 0, 0, 0, None, fault)
 
 
-def check_output(out: str, targets: Iterable[str], partitions: Iterable[PartitionSource], store: Store = LOCAL) -> None:
+def check_output(
+    out: str, targets: Iterable[str], partitions: Iterable[PartitionSource], store: Store = LOCAL, *, option: str = "--out"
+) -> None:
     """A directory that a broker does not know keeps it from starting, so nothing foreign is put where one may run.
 
     In an object store no broker runs; but what lies there may be a copy that is put back one day.
@@ -271,6 +273,7 @@ def check_output(out: str, targets: Iterable[str], partitions: Iterable[Partitio
         targets: the one for each partition.
         partitions: that are read.
         store: that holds the targets.
+        option: that asked for it.
 
     Raises:
         UsageError: ``out`` is no directory.
@@ -281,14 +284,14 @@ def check_output(out: str, targets: Iterable[str], partitions: Iterable[Partitio
     while store.is_local and not os.path.lexists(above):
         above = os.path.dirname(above)
     if store.is_local and not os.path.isdir(above):
-        raise UsageError("--out leads there, and it is no directory", path=above)
+        raise UsageError(f"{option} leads there, and it is no directory", path=above)
     own = {_real(partition.directory.path) for partition in partitions}
     known: dict[str, bool] = {}
     wanted = sorted({_real(target) for target in targets})
     for target, holds_segments in zip(wanted, here_for([store])(store.holds_segments, wanted), strict=True):
         inside = _directory_around(target, own) or (target if holds_segments else _broker_directory_above(target, store, known))
         if inside is not None:
-            raise RefusedError(f"--out leads into {inside}, where a broker would trip over it", path=out)
+            raise RefusedError(f"{option} leads into {inside}, where a broker would trip over it", path=out)
 
 
 def _real(location: str) -> str:

@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -16,14 +16,17 @@ from formats.file_names import parse_file_name
 from formats.producer_snapshot import write_entries
 from snaprebuild.errors import AlreadyExistsError, ReadFailedError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.operations.boundary_work import BoundaryWork
+from snaprebuild.operations.chunks import Chunk, DivisibleJob, Failure, Unreached, failure_of
 from snaprebuild.operations.crosscheck import ListedDifferences, segment_findings
 from snaprebuild.operations.feed import Arrivals, feed
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.from_effects import FromEffects
 from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.operations.rebuild_result import EQUAL, LEFT_OUT, WRITTEN, BoundaryResult, PartitionResult, RebuildResult
 from snaprebuild.operations.receipt import Receipt, ReceiptSink, RemoteReceipt
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom
 from snaprebuild.operations.schedule import Engine, ReadTask, run
+from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, remove_other_name
 from snaprebuild.operations.write_in_place import InPlaceWriter
 from snaprebuild.operations.write_out import OutWriter
@@ -97,7 +100,8 @@ def rebuild(
                 for offset in second_names:
                     remove_other_name(result, offset)
             if result.plan.boundaries:
-                works.append(_RebuildWork(result, place, context, lock))
+                replay = _replay_of(result.plan, plan.request, plan.clock)
+                works.append(_RebuildWork(result, place, context, lock, replay))
         try:
             run(works, jobs) if engine is None else engine(works)
         finally:
@@ -222,14 +226,18 @@ def _writer_of(result: PartitionResult, context: _Context, lock: HeldLock | None
     return OutWriter(result, context.clock, context.receipt, dry_run=context.dry_run)
 
 
+def _replay_of(plan: PartitionPlan, request: Request, clock: Clock) -> PartitionReplay:
+    mode, first, log_end = ReplayFrom(request.replay_from), plan.boundaries[0].offset, plan.log_end_offset or 0
+    return PartitionReplay(plan.source.directory, mode, clock, plan.window_index, plan.stop_index, first, log_end)
+
+
 class _RebuildWork(BoundaryWork):
     """One partition: its replay, its cross-checks, its files."""
 
-    def __init__(self, result: PartitionResult, place: int, context: _Context, lock: HeldLock | None) -> None:
+    def __init__(
+        self, result: PartitionResult, place: int, context: _Context, lock: HeldLock | None, replay: PartitionReplay
+    ) -> None:
         plan, request = result.plan, context.request
-        mode, log_end = ReplayFrom(request.replay_from), plan.log_end_offset or 0
-        first = plan.boundaries[0].offset
-        replay = PartitionReplay(plan.source.directory, mode, context.clock, plan.window_index, plan.stop_index, first, log_end)
         super().__init__(plan.source, replay, check_crc=request.check_crc)
         self._result = result
         self._context = context
@@ -281,18 +289,14 @@ class _RebuildWork(BoundaryWork):
 
     def _close(self, reason: str | None) -> None:
         result = self._result
-        done = {boundary.offset for boundary in result.boundaries}
-        for wanted in self._wanted.values():
-            if wanted.offset not in done:
-                why = reason or "the replay did not come to this boundary: the log changed while it was read"
-                result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, LEFT_OUT, None, (why,)))
-                result.say("boundary-left-out", Severity.FINDING, why, wanted.offset)
-        result.boundaries.sort(key=lambda boundary: boundary.offset)
-        # Written side by side, told in order.
-        result.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))
         result.replay_index, result.replay_reason = self.replay.start_index, self.replay.start_reason
-        result.bytes_read = self.bytes_read
+        result.bytes_read, result.from_effects = self.bytes_read, self.kept
         result.seconds = time.perf_counter() - self._started
+        self._settle(reason)
+
+    def _settle(self, reason: str | None) -> None:
+        """What is told of the partition as a whole; ``reason`` says why the replay ended before its time, None where it did not."""
+        _leave_out(self._result, reason)
 
     def job(self) -> RebuildJob:
         path, context = self._result.plan.source.directory.path, self._context
@@ -364,7 +368,8 @@ class _RebuildWork(BoundaryWork):
     def _written_earlier(self, rebuilt: RebuiltSnapshot) -> BoundaryResult | None:
         """Asked of a file that is there: what an earlier attempt at the same partition has written is written; None where it has not."""
         earlier_ns = self._context.earlier_ns
-        if earlier_ns is None or self._context.dry_run or rebuilt.found is not None:
+        stood_there = self._request.out is None and rebuilt.found is not None
+        if earlier_ns is None or self._context.dry_run or stood_there:
             return None
         data = write_entries(rebuilt.entries)
         with contextlib.suppress(ReadFailedError):
@@ -392,10 +397,23 @@ class _RebuildWork(BoundaryWork):
         return RebuiltSnapshot(wanted, self._result.plan.target, self._store, entries, judgement, comparison)
 
 
+def _leave_out(result: PartitionResult, reason: str | None) -> None:
+    """Tells of the boundaries that the replay did not come to; and everything that was told before in its order."""
+    done = {boundary.offset for boundary in result.boundaries}
+    for wanted in result.plan.boundaries:
+        if wanted.offset not in done:
+            why = reason or "the replay did not come to this boundary: the log changed while it was read"
+            result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, LEFT_OUT, None, (why,)))
+            result.say("boundary-left-out", Severity.FINDING, why, wanted.offset)
+    result.boundaries.sort(key=lambda boundary: boundary.offset)
+    # Written side by side, told in order.
+    result.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))
+
+
 # ---------------------------------------------------------------------------------------------------------------- elsewhere
 
 
-_RESULTS = ("boundaries", "findings", "bytes_read", "replay_index", "replay_reason", "seconds")
+_RESULTS = ("boundaries", "findings", "bytes_read", "from_effects", "replay_index", "replay_reason", "seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,14 +427,28 @@ class RemoteRebuild:
     boundaries: list[BoundaryResult]
     findings: list[Finding]
     bytes_read: int
+    from_effects: FromEffects
     replay_index: int
     replay_reason: str
     seconds: float
     receipt: RemoteReceipt
 
 
+class _RebuildChunk(_RebuildWork):
+    """Some of its segments: what is told of the partition as a whole is told when all chunks are merged."""
+
+    ended: str | None = None
+
+    def _settle(self, reason: str | None) -> None:
+        self.ended = reason
+
+
+_DoneChunk = tuple[RemoteRebuild, str | None]
+"""With the reason why the replay ended in it, None where it did not."""
+
+
 @dataclass(frozen=True, slots=True)
-class RebuildJob:
+class RebuildJob(DivisibleJob):
     """One partition of a plan, to be carried out in another process.
 
     Attributes:
@@ -435,13 +467,56 @@ class RebuildJob:
     told_corrupt: frozenset[tuple[str, int | None]]
     begun_ns: int
 
+    def replay(self) -> PartitionReplay:
+        """As ``DivisibleJob``."""
+        return _replay_of(self.plan, self.request, self.clock)
+
+    def read_tasks(self, indices: Sequence[int]) -> list[ReadTask]:
+        """As ``DivisibleJob``."""
+        return read_tasks(self.plan.source.directory, indices, check_crc=self.request.check_crc)
+
     def carry_out(self, arrivals: Arrivals) -> tuple[RemoteRebuild | None, list[ReadTask]]:
         """As ``schedule.Job``. Whoever sent it holds the lock of the log directory that it writes to."""
         result, receipt = PartitionResult(self.plan), RemoteReceipt()
+        with self._context(receipt) as context:
+            missing = feed(_RebuildWork(result, 0, context, None, self.replay()), arrivals)
+        return (None, missing) if missing else (_remote(result, receipt), [])
+
+    def carry_out_chunk(self, chunk: Chunk, arrivals: Arrivals) -> _DoneChunk:
+        """As ``DivisibleJob``."""
+        result, receipt = PartitionResult(self.plan), RemoteReceipt()
+        with self._context(receipt) as context:
+            work = _RebuildChunk(result, 0, context, None, self.replay().part(chunk.stop, chunk.after))
+            missing = feed(work, arrivals)
+        assert not missing, "a chunk asks for its own segments alone"
+        return _remote(result, receipt), work.ended
+
+    def merged(self, chunks: Iterable[_DoneChunk | Unreached | Failure]) -> RemoteRebuild:
+        """As ``DivisibleJob``."""
+        result, receipt, reason = PartitionResult(self.plan), RemoteReceipt(), None
+        for chunk in chunks:
+            if isinstance(chunk, tuple):
+                done, ended = chunk
+                result.boundaries += done.boundaries
+                result.findings += done.findings
+                result.bytes_read += done.bytes_read
+                result.from_effects += done.from_effects
+                result.seconds += done.seconds
+                receipt.steps += done.receipt.steps
+                reason = reason or ended
+            elif (error := failure_of(chunk, reason)) is not None:
+                result.findings.append(finding_of_error(error, self.plan.source.directory.path))
+                reason = reason or str(error)
+        result.replay_index, result.replay_reason = self.replay().start()
+        _leave_out(result, reason)
+        return _remote(result, receipt)
+
+    @contextlib.contextmanager
+    def _context(self, receipt: RemoteReceipt) -> Iterator[_Context]:
         with ThreadPoolExecutor(WRITERS, thread_name_prefix="writer") as writers:
             told, listed = self.told_corrupt, ListedDifferences()
-            context = _Context(self.request, self.clock, writers, self.dry_run, receipt, None, told, listed, self.begun_ns)
-            missing = feed(_RebuildWork(result, 0, context, None), arrivals)
-        if missing:
-            return None, missing
-        return RemoteRebuild(**{name: getattr(result, name) for name in _RESULTS}, receipt=receipt), []
+            yield _Context(self.request, self.clock, writers, self.dry_run, receipt, None, told, listed, self.begun_ns)
+
+
+def _remote(result: PartitionResult, receipt: RemoteReceipt) -> RemoteRebuild:
+    return RemoteRebuild(**{name: getattr(result, name) for name in _RESULTS}, receipt=receipt)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from snaprebuild.operations.findings import Finding, Severity
+from snaprebuild.operations.from_effects import NONE_KEPT, FromEffects
 from snaprebuild.operations.plan import PartitionPlan, Plan
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison
@@ -50,6 +51,7 @@ class PartitionResult:
         boundaries: one result for each wanted boundary, ascending.
         findings: about this partition.
         bytes_read: of its segments.
+        from_effects: what was not read, because an earlier run has kept what it gave.
         replay_index: segment where replay began in the end, and why.
         seconds: from the first segment taken to the last file written.
     """
@@ -58,6 +60,7 @@ class PartitionResult:
     boundaries: list[BoundaryResult] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     bytes_read: int = 0
+    from_effects: FromEffects = NONE_KEPT
     replay_index: int = 0
     replay_reason: str = ""
     seconds: float = 0.0

@@ -12,7 +12,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache, cached_property
 
@@ -126,6 +126,15 @@ class ReplayPoint:
     _base: SegmentEffect | None
     _record: ReplayRecord
 
+    @property
+    def state(self) -> SegmentEffect:
+        """Everything that was replayed up to here, as one effect: the large part of this value."""
+        return self._prefix.total()
+
+    def with_state(self, state: SegmentEffect) -> ReplayPoint:
+        """The same with another state: of ``IDENTITY`` it is small, and can be sent apart from its own, which is put in again."""
+        return replace(self, _prefix=RunningEffect(state))
+
     def index_in(self, directory: PartitionDir) -> int | None:
         """Index of the segment that begins here; None where the log is not the one that was replayed.
 
@@ -182,10 +191,7 @@ class PartitionReplay:
         if self.resumed is not None:
             self._prefix, self._base = self.resumed._prefix, self.resumed._base
             self._record = deepcopy(self.resumed._record)
-        elif self.mode is ReplayFrom.AUTO and self.start_index == 0:
-            self._holds = self._has_first_snapshot()
-        elif self.start_index > 0:
-            self._holds = True
+        self._holds = not self.hands_out_at_once()
         log.info(
             "%s: replay begins at segment %d of %d: %s",
             self.directory.path,
@@ -218,6 +224,26 @@ class PartitionReplay:
         if self._witness_offset(window) is None:
             return 0, "no surviving snapshot behind the window could prove it"
         return window, "the first segment within the expiration"
+
+    def hands_out_at_once(self) -> bool:
+        """Whether no boundary waits for what lies behind it, as far as names and hints tell; ``more`` asks for nothing then."""
+        if self.resumed is not None:
+            return True
+        return self.start()[0] == 0 and not (self.mode is ReplayFrom.AUTO and self._has_first_snapshot())
+
+    def may_go_back(self) -> bool:
+        """Whether ``more`` may ask for further segments."""
+        return self.resumed is None and self.mode is ReplayFrom.AUTO and self.start()[0] > 0
+
+    def part(self, stop_index: int, after: ReplayPoint | None) -> PartitionReplay:
+        """Another replay, of a part of this one that hands out at once.
+
+        Args:
+            stop_index: segments from here on belong to the next part.
+            after: where it begins; None for the first segment.
+        """
+        mode, wanted = ReplayFrom.LOG_START, self.first_wanted
+        return PartitionReplay(self.directory, mode, self.clock, self.window_index, stop_index, wanted, self.known_end, after)
 
     def _witness_offset(self, start_index: int) -> int | None:
         """The least surviving snapshot at or behind everything that is wanted, which may speak for the window."""

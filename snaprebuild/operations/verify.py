@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
+from snaprebuild.operations.chunks import Chunk, DivisibleJob, Failure, Unreached, failure_of
 from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences
 from snaprebuild.operations.feed import Arrivals, feed
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.from_effects import NONE_KEPT, FromEffects
 from snaprebuild.operations.log_facts import known_log_end
 from snaprebuild.operations.partition_work import PartitionWork, Progress, run_partitions
 from snaprebuild.operations.replay_partition import (
@@ -26,6 +30,9 @@ from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible
 from snaprebuild.replay.segment_summary import SegmentSummary
 
 __all__ = ["PartitionVerdict", "RemoteVerdict", "SnapshotVerdict", "VerifyJob", "VerifyResult", "verify"]
+
+
+UNSOUND = "unsound-boundary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,7 @@ class PartitionVerdict:
         missing: boundaries without a snapshot.
         findings: about this partition.
         bytes_read: of its segments.
+        from_effects: what was not read, because an earlier run has kept what it gave.
     """
 
     source: PartitionSource
@@ -61,6 +69,7 @@ class PartitionVerdict:
     missing: list[int] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     bytes_read: int = 0
+    from_effects: FromEffects = NONE_KEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +123,19 @@ def verify(
     return VerifyResult(clock, tuple(verdicts), (*source.findings, *live_broker_notes(source)))
 
 
+def _replay_of(source: PartitionSource, clock: Clock) -> PartitionReplay:
+    """Empty at the first segment: what a snapshot at the first offset claims is judged by the later ones, it is no truth."""
+    directory = source.directory
+    return PartitionReplay(directory, ReplayFrom.LOG_START, clock, 0, len(directory.segments), 0, known_log_end(directory))
+
+
+def _read_tasks(source: PartitionSource, indices: Sequence[int], selection: Selection, *, check_crc: bool) -> list[ReadTask]:
+    directory = source.directory
+    # A broker that stops cleanly writes its snapshot wherever the log ends, and goes on in the same segment when it starts.
+    cuts = [offset for offset, _ in directory.snapshots if selection.takes_boundary(offset)]
+    return read_tasks(directory, indices, check_crc=check_crc, cuts=cuts)
+
+
 class _VerifyWork(PartitionWork):
     """One partition, replayed as its broker would, with every snapshot beside it."""
 
@@ -127,9 +149,9 @@ class _VerifyWork(PartitionWork):
         *,
         check_crc: bool,
         progress: Progress | None,
+        replay: PartitionReplay | None = None,
     ) -> None:
         super().__init__(verdict.source, verdict.findings, progress)
-        directory = verdict.source.directory
         self._verdict = verdict
         self._place = place
         self._listed = listed
@@ -137,10 +159,7 @@ class _VerifyWork(PartitionWork):
         self._selection = selection
         self._check_crc = check_crc
         self._cross = CrossCheck(verdict.source, clock)
-        # Empty at the first segment: what a snapshot at the first offset claims is judged by the later ones, it is no truth.
-        self._replay = PartitionReplay(
-            directory, ReplayFrom.LOG_START, clock, 0, len(directory.segments), 0, known_log_end(directory)
-        )
+        self._replay = replay or _replay_of(verdict.source, clock)
         # Compaction leaves gaps by design, and such topics are never uploaded.
         ordinary = verdict.source.topic_kind is TopicKind.ORDINARY and not verdict.source.is_compacted
         self._unsound_severity = Severity.FINDING if ordinary else Severity.NOTE
@@ -149,13 +168,13 @@ class _VerifyWork(PartitionWork):
         self._log_end = 0
 
     def all_tasks(self) -> list[ReadTask]:
-        directory = self._verdict.source.directory
-        # A broker that stops cleanly writes its snapshot wherever the log ends, and goes on in the same segment when it starts.
-        cuts = [offset for offset, _ in directory.snapshots if self._selection.takes_boundary(offset)]
-        return read_tasks(directory, self._replay.begin(), check_crc=self._check_crc, cuts=cuts)
+        indices = self._replay.begin()
+        self._next = indices[0] if indices else 0
+        return _read_tasks(self._verdict.source, indices, self._selection, check_crc=self._check_crc)
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         self._verdict.bytes_read += summary.bytes_read
+        self._verdict.from_effects = self._verdict.from_effects.with_segment(summary)
         for state in self._replay.take(index, summary):
             self._boundary(state)
         self._log_end = max(summary.next_offset, summary.base_offset)
@@ -163,25 +182,29 @@ class _VerifyWork(PartitionWork):
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
         super().fail(error)
-        self._others(f"the replay failed: {error}")
+        self._settle(f"the replay failed: {error}")
 
     def finish(self) -> None:
         damage = self._replay.damage
-        if damage is None:
+        if damage is not None:
+            path = self._verdict.source.directory.path
+            message = f"{damage.reason}: nothing above it can be judged"
+            self._verdict.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset))
+        self._settle(None if damage is None else damage.reason)
+
+    def _settle(self, reason: str | None) -> None:
+        """What is told of the partition as a whole; ``reason`` says why the replay ended before its time, None where it did not."""
+        if reason is None:
             self._above_log_end()
-            self._others(f"lies above the log end {self._log_end}")
-            return
-        path = self._verdict.source.directory.path
-        message = f"{damage.reason}: nothing above it can be judged"
-        self._verdict.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset))
-        self._others(damage.reason)
+        self._others(reason or f"lies above the log end {self._log_end}")
 
     def job(self) -> VerifyJob:
         return VerifyJob(self._verdict.source, self._clock, self._selection, self._check_crc)
 
     def adopt(self, done: RemoteVerdict) -> None:
         verdict = self._verdict
-        verdict.snapshots, verdict.missing, verdict.bytes_read = done.snapshots, done.missing, done.bytes_read
+        verdict.snapshots, verdict.missing = done.snapshots, done.missing
+        verdict.bytes_read, verdict.from_effects = done.bytes_read, done.from_effects
         verdict.findings += done.findings
         for snapshot in verdict.snapshots:
             self._listed.add(self._place, snapshot.offset, snapshot.comparison)
@@ -191,12 +214,10 @@ class _VerifyWork(PartitionWork):
         differs = self._cross.transaction_index(state)
         if differs is not None:
             self._verdict.findings.append(differs)
-        told = self._told_unsound or any(finding.severity is Severity.DAMAGED for finding in self._verdict.findings)
-        if state.has_doubts and not told and not state.is_cut:
-            self._told_unsound = True
+        if state.has_doubts and not state.is_cut and not self._is_unsound_told():
             message = f"from here on the log proves nothing: {state.judgement.reasons[0]}"
             self._verdict.findings.append(
-                Finding("unsound-boundary", self._unsound_severity, self._verdict.source.directory.path, message, state.offset)
+                Finding(UNSOUND, self._unsound_severity, self._verdict.source.directory.path, message, state.offset)
             )
         if not self._selection.takes_boundary(state.offset):
             return
@@ -209,6 +230,12 @@ class _VerifyWork(PartitionWork):
             self._verdict.missing.append(state.offset)
         elif comparison is not None:
             self._judge(SnapshotVerdict(state.offset, comparison, state.judgement.snapshot_class))
+
+    def _is_unsound_told(self) -> bool:
+        if not self._told_unsound:
+            findings = self._verdict.findings
+            self._told_unsound = any(finding.code == UNSOUND or finding.severity is Severity.DAMAGED for finding in findings)
+        return self._told_unsound
 
     def _unreadable(self, error: ReadFailedError) -> None:
         """That a snapshot cannot be read proves nothing about it, and the others are judged all the same."""
@@ -272,10 +299,62 @@ class RemoteVerdict:
     missing: list[int]
     findings: list[Finding]
     bytes_read: int
+    from_effects: FromEffects
+
+
+class _VerifyChunk(_VerifyWork):
+    """Some of its segments: what is told of the partition as a whole is told when all chunks are merged."""
+
+    ended: str | None = None
+
+    def _settle(self, reason: str | None) -> None:
+        self.ended = reason
+
+    def done(self) -> _DoneChunk:
+        """What it came to."""
+        return _DoneChunk(_remote(self._verdict), self.ended, frozenset(self._seen), self._log_end)
+
+
+class _MergedChunks(_VerifyWork):
+    """The whole partition, of what its chunks came to."""
+
+    def add(self, chunk: _DoneChunk) -> None:
+        """Adds the next one."""
+        verdict, done = self._verdict, chunk.done
+        verdict.snapshots += done.snapshots
+        verdict.missing += done.missing
+        verdict.bytes_read += done.bytes_read
+        verdict.from_effects += done.from_effects
+        for finding in done.findings:  # each chunk tells by itself from where on the log proves nothing
+            if finding.code != UNSOUND or not self._is_unsound_told():
+                verdict.findings.append(finding)
+        self._seen |= chunk.seen
+        self._log_end = chunk.log_end
+
+    def settle(self, reason: str | None) -> None:
+        """What is told at the end."""
+        self._settle(reason)
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyJob:
+class _DoneChunk:
+    """What became of a chunk.
+
+    Attributes:
+        done: its snapshots.
+        ended: why the replay ended in it, None where it did not.
+        seen: offsets at which the replay handed out a state.
+        log_end: end of its last segment.
+    """
+
+    done: RemoteVerdict
+    ended: str | None
+    seen: frozenset[int]
+    log_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyJob(DivisibleJob):
     """One partition, to be judged in another process.
 
     Attributes:
@@ -290,11 +369,48 @@ class VerifyJob:
     selection: Selection
     check_crc: bool
 
+    def replay(self) -> PartitionReplay:
+        """As ``DivisibleJob``."""
+        return _replay_of(self.source, self.clock)
+
+    def read_tasks(self, indices: Sequence[int]) -> list[ReadTask]:
+        """As ``DivisibleJob``."""
+        return _read_tasks(self.source, indices, self.selection, check_crc=self.check_crc)
+
     def carry_out(self, arrivals: Arrivals) -> tuple[RemoteVerdict | None, list[ReadTask]]:
         """As ``schedule.Job``."""
         verdict = PartitionVerdict(self.source)
-        work = _VerifyWork(verdict, 0, self.clock, self.selection, ListedDifferences(), check_crc=self.check_crc, progress=None)
+        missing = feed(self._work(_VerifyWork, verdict), arrivals)
+        return (None, missing) if missing else (_remote(verdict), [])
+
+    def carry_out_chunk(self, chunk: Chunk, arrivals: Arrivals) -> _DoneChunk:
+        """As ``DivisibleJob``."""
+        work = self._work(_VerifyChunk, PartitionVerdict(self.source), self.replay().part(chunk.stop, chunk.after))
         missing = feed(work, arrivals)
-        if missing:
-            return None, missing
-        return RemoteVerdict(verdict.snapshots, verdict.missing, verdict.findings, verdict.bytes_read), []
+        assert not missing, "a chunk asks for its own segments alone"
+        return work.done()
+
+    def merged(self, chunks: Iterable[_DoneChunk | Unreached | Failure]) -> RemoteVerdict:
+        """As ``DivisibleJob``."""
+        verdict, reason = PartitionVerdict(self.source), None
+        work = self._work(_MergedChunks, verdict)
+        for chunk in chunks:
+            if isinstance(chunk, _DoneChunk):
+                work.add(chunk)
+                reason = reason or chunk.ended
+            elif (error := failure_of(chunk, reason)) is not None:
+                verdict.findings.append(finding_of_error(error, self.source.directory.path))
+                reason = reason or f"the replay failed: {error}"
+        work.settle(reason)
+        return _remote(verdict)
+
+    def _work(self, kind: type[_AnyWork], verdict: PartitionVerdict, replay: PartitionReplay | None = None) -> _AnyWork:
+        listed = ListedDifferences()
+        return kind(verdict, 0, self.clock, self.selection, listed, check_crc=self.check_crc, progress=None, replay=replay)
+
+
+_AnyWork = TypeVar("_AnyWork", bound=_VerifyWork)
+
+
+def _remote(verdict: PartitionVerdict) -> RemoteVerdict:
+    return RemoteVerdict(verdict.snapshots, verdict.missing, verdict.findings, verdict.bytes_read, verdict.from_effects)

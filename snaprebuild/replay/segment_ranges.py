@@ -32,7 +32,7 @@ class RangeSummary:
         source_bytes: size of the segment when it was opened.
         contents: of the batches that were found.
         tail: where they end; see ``HeaderReader.tail``.
-        bytes_read: of the segment.
+        bytes_read: of the segment; ``bytes_kept``: likewise not read (``SegmentSummary``).
     """
 
     base_offset: int
@@ -42,6 +42,7 @@ class RangeSummary:
     contents: BatchContents
     tail: Tail
     bytes_read: int
+    bytes_kept: int = 0
 
 
 class WhyWhole(Enum):
@@ -133,9 +134,15 @@ def join_ranges(parts: Sequence[RangeSummary]) -> SegmentSummary | WhyWhole:
         if not parts or end_bytes != parts[-1].source_bytes:
             raise ValueError(f"expected ranges up to the end of the segment, found none from {end_bytes} on")
     contents = joined_contents(proven)
-    bytes_read = sum(each.bytes_read for each in parts)
+    bytes_read, bytes_kept = (sum(getattr(each, name) for each in parts) for name in ("bytes_read", "bytes_kept"))
     base_offset, size_bytes, tail = part.base_offset, part.source_bytes, part.tail
     whole = SegmentSummary.of(
-        contents, base_offset, start_offset=base_offset, size_bytes=size_bytes, tail=tail, bytes_read=bytes_read
+        contents,
+        base_offset,
+        start_offset=base_offset,
+        size_bytes=size_bytes,
+        tail=tail,
+        bytes_read=bytes_read,
+        bytes_kept=bytes_kept,
     )
     return whole if whole.disorder_offset is None else WhyWhole.DISORDER

@@ -50,6 +50,7 @@ class SegmentSummary:
         bytes_read: of the segment.
         statistics: its batches by kind and by producer, where they were asked for.
         traced: of the producer that was asked for, those of its batches that decide its entry (``ROW_DTYPE``, in log order).
+        bytes_kept: of the segment, which were not read this time, because what they gave was kept by an earlier run.
     """
 
     base_offset: int
@@ -77,6 +78,7 @@ class SegmentSummary:
     bytes_read: int
     traced: np.ndarray
     statistics: SegmentStatistics | None = None
+    bytes_kept: int = 0
 
     @classmethod
     def of(
@@ -88,6 +90,7 @@ class SegmentSummary:
         size_bytes: int,
         tail: Tail,
         bytes_read: int,
+        bytes_kept: int = 0,
         cut_offset: int | None = None,
         cut_batch_offset: int | None = None,
     ) -> SegmentSummary:
@@ -119,6 +122,7 @@ class SegmentSummary:
             bytes_read=bytes_read,
             traced=contents.traced,
             statistics=contents.statistics,
+            bytes_kept=bytes_kept,
         )
 
     @classmethod

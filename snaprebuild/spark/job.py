@@ -1,7 +1,8 @@
 """Works carried out by Spark: tasks that read segments, then tasks that put the summaries of each partition together.
 
-The rows of a partition meet in one task, ordered as the log is; it replays, compares and writes as a run on one machine does, with the same
-code, and keeps no more of it. Where a replay asks for segments further back, another round reads them.
+The rows of a partition meet in one task, or in one for each of its chunks (``chunks``), ordered as the log is; it replays, compares and
+writes as a run on one machine does, with the same code, and keeps no more of it. Where a replay asks for segments further back, another
+round reads them.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 import logging
 import math
 import pickle
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import groupby
+from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -20,12 +21,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
-from snaprebuild.operations.feed import Arrivals, Outcome
 from snaprebuild.operations.schedule import ReadTask, Work, read_range, read_segment, told
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
+from snaprebuild.spark.chunks import CHUNK_BYTES, Cut, may_be_cut, may_go_back, measured, put_together
 from snaprebuild.spark.counts import Counts, Progress, counted
-from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, pack, slots
+from snaprebuild.spark.effect_files import Effects, Keeper
+from snaprebuild.spark.kept_effects import Keeping
+from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, packed_slots
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.summary_rows import Row
 from snaprebuild.storage.object_bytes import RANGE_BYTES
@@ -37,15 +40,11 @@ log = logging.getLogger(__name__)
 TASKS_PER_CORE = 4
 """So that a core that is done early takes over from one that is late."""
 
-ROWS_PER_BATCH = 32
-"""Rows of summaries that cross to Python at once, of 1.3 MB at most."""
+RANGES_PER_TASK = 2
+"""At least, where segments can be split: what the fullest task has is then at most half as much again as the mean."""
 
-WAVE_SEGMENTS_MAX = 200_000
-"""Segments whose tasks and listings go through the driver at once: some 100 MB."""
-
-RESULT_SCHEMA = pa.schema([("partition", pa.int32()), ("done", pa.binary()), ("wanted", pa.binary())])
-"""Of each partition either what it came to, or the tasks that it asks for beside those that were read."""
-
+WAVE_SEGMENTS_MAX = 50_000
+"""Segments whose tasks go through the driver at once: some 100 MB (scripts/scale_model.py)."""
 
 CALL_SCHEMA = pa.schema([("slot", pa.int64()), ("number", pa.int64()), ("call", pa.binary())])
 ANSWER_SCHEMA = pa.schema([("number", pa.int64()), ("answer", pa.binary())])
@@ -62,10 +61,14 @@ class SparkEngine:
     Attributes:
         session: which must be able to import this package in its Python workers.
         progress: told what was done so far, and the bytes since it was told last; by a thread of its own.
+        chunk_bytes: a partition whose rows of summaries take more is replayed in chunks of so much, where that can be.
+        effects: where what closed segments gave is kept, so that another run need not read them; None for nowhere.
     """
 
     session: SparkSession
     progress: Progress | None = None
+    chunk_bytes: int = CHUNK_BYTES
+    effects: Effects | None = None
 
     def __call__(self, works: Sequence[Work]) -> None:
         """Carries out all works. A failure of one does not stop the others."""
@@ -83,10 +86,6 @@ class SparkEngine:
         if wave:
             self._carry_out(wave)
 
-    def telling(self, progress: Progress | None) -> SparkEngine:
-        """The same, with somebody who is told."""
-        return replace(self, progress=progress)
-
     def each(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
         """As ``operations.each.Each``: what the function does is done by tasks.
 
@@ -97,7 +96,7 @@ class SparkEngine:
             return []
         count = min(len(items), TASKS_PER_CORE * self.session.sparkContext.defaultParallelism)
         rows = [pickle.dumps((function, item)) for item in items]
-        placed = _packed_slots([len(row) for row in rows], count)
+        placed = packed_slots([len(row) for row in rows], count)
         table = pa.Table.from_pydict({"slot": placed, "number": range(len(rows)), "call": rows}, schema=CALL_SCHEMA)
         try:
             found = data_frame(self.session, table).repartition(count, "slot").mapInArrow(_call, ddl(ANSWER_SCHEMA)).collect()
@@ -146,56 +145,57 @@ class SparkEngine:
 
     def _rounds(self, works: list[Work], wanted: dict[int, list[ReadTask]]) -> Iterator[tuple[int, Any]]:
         """Number and outcome of each work, as they come."""
-        read: list[DataFrame] = []
-        settings = _Settings(self.session, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_PER_BATCH)})
+        held: list[DataFrame] = []
+        settings = _Settings(self.session, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(summary_rows.ROWS_PER_BATCH)})
         limits = _Limits()
+        most = TASKS_PER_CORE * self.session.sparkContext.defaultParallelism
+        keeping = None if self.effects is None else Keeping(self.session, self.effects)
         with settings, counted(self.session.sparkContext, self.progress) as counts:
             try:
                 while wanted:
-                    limits.take(wanted)
-                    read.append(self._read(wanted, counts).persist())
-                    again: dict[int, list[ReadTask]] = {}
-                    for row in self._put_together(works, sorted(wanted), read, counts):
+                    unread, kept = (wanted, []) if keeping is None else keeping.split(wanted, most)
+                    limits.take(unread)
+                    jobs = {number: works[number].job() for number in sorted(wanted)}
+                    is_large = any(may_be_cut(job, wanted[number], self.chunk_bytes) for number, job in jobs.items())
+                    frames = [self._read(unread, counts, None if keeping is None else keeping.keeper)] if unread else []
+                    if keeping is not None and kept:
+                        frames.append(keeping.frame(kept, most, read=_read_row, counts=counts))
+                    read = reduce(DataFrame.unionByName, frames)
+                    if is_large or any(map(may_go_back, jobs.values())):
+                        held.append(read.persist())
+                    sizes = measured(read) if is_large else _listed(wanted)
+                    cut = Cut.of(jobs, wanted, sizes, self.chunk_bytes if is_large else sys.maxsize, most)
+                    rows = reduce(DataFrame.unionByName, held or [read])
+                    wanted = {}
+                    for row in put_together(self.session, jobs, rows, cut, most, counts):
                         if row.done is None:
-                            again[row.partition] = pickle.loads(row.wanted)  # noqa: S301  made by our own task
+                            wanted[row.partition] = pickle.loads(row.wanted)  # noqa: S301  made by our own task
                         else:
                             yield row.partition, pickle.loads(row.done)  # noqa: S301
-                    wanted = again
             finally:
-                for frame in read:
+                for frame in held:
                     frame.unpersist()
+                if keeping is not None:
+                    keeping.tell()
 
-    def _read(self, wanted: dict[int, list[ReadTask]], counts: Counts) -> DataFrame:
+    def _read(self, wanted: dict[int, list[ReadTask]], counts: Counts, makes_keeper: Callable[[], Keeper] | None) -> DataFrame:
         size_bytes = sum(task.identity.size_bytes for tasks in wanted.values() for task in tasks)
         cores = self.session.sparkContext.defaultParallelism
         target_bytes = min(max(math.ceil(size_bytes / (TASKS_PER_CORE * cores)), TASK_BYTES_MIN), TASK_BYTES_MAX)
-        rows = [row for number, tasks in wanted.items() for task in tasks for row in ranges_of(number, task, target_bytes)]
+        range_bytes = -(-target_bytes // RANGES_PER_TASK)
+        rows = [row for number, tasks in wanted.items() for task in tasks for row in ranges_of(number, task, range_bytes)]
         tasks = max(1, min(len(rows), max(math.ceil(size_bytes / target_bytes), cores)))
-        table = read_rows.table_of(rows, _packed_slots([row.size_bytes for row in rows], tasks))
+        table = read_rows.table_of(rows, packed_slots([row.size_bytes for row in rows], tasks))
         return (
             data_frame(self.session, table)
             .repartition(tasks, "slot")
-            .mapInArrow(partial(_read_segments, counts=counts), ddl(summary_rows.SCHEMA))
-        )
-
-    def _put_together(self, works: list[Work], numbers: list[int], read: list[DataFrame], counts: Counts) -> list[Any]:
-        jobs = [row for number in numbers for row in summary_rows.rows_of_job(number, pickle.dumps(works[number].job()))]
-        rows = data_frame(self.session, pa.Table.from_batches([summary_rows.table_of(jobs)]))
-        for frame in read:
-            rows = rows.unionByName(frame)
-        count = min(len(numbers), TASKS_PER_CORE * self.session.sparkContext.defaultParallelism)
-        return (
-            rows.repartition(count, "partition")
-            .sortWithinPartitions(*summary_rows.KEYS)
-            .mapInArrow(partial(_carry_out, counts=counts), ddl(RESULT_SCHEMA))
-            .collect()
+            .mapInArrow(partial(_read_segments, counts=counts, makes_keeper=makes_keeper), ddl(summary_rows.SCHEMA))
         )
 
 
-def _packed_slots(sizes: list[int], tasks: int) -> list[int]:
-    """The slot of each item, packed by size into so many tasks."""
-    slot_of = slots(tasks)
-    return [slot_of[task] for task in pack(sizes, tasks)]
+def _listed(wanted: dict[int, list[ReadTask]]) -> dict[tuple[int, int], int]:
+    """Sizes of segments, by partition and base offset."""
+    return {(number, task.base_offset): task.identity.size_bytes for number, tasks in wanted.items() for task in tasks}
 
 
 def _reason(error: Exception) -> str:
@@ -253,24 +253,30 @@ class _Settings:
                 self._session.conf.set(key, value)
 
 
-def _read_segments(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
-    """In a task: reads each segment that a row names."""
+def _read_segments(
+    batches: Iterable[pa.RecordBatch], counts: Counts, makes_keeper: Callable[[], Keeper] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """In a task: reads each segment that a row names, and keeps what that gave where it is asked for."""
+    keeper = None if makes_keeper is None else makes_keeper()
     for batch in batches:
         for row in read_rows.rows_of(batch):
-            rows = list(_read_row(row))
+            rows = _read_row(row)
+            if keeper is not None:
+                keeper.add(row.task, rows)
             counts.add(segments=int(row.number == 0), size_bytes=row.size_bytes)
-            for start in range(0, len(rows), ROWS_PER_BATCH):
-                yield summary_rows.table_of(rows[start : start + ROWS_PER_BATCH])
+            yield from summary_rows.batches_of(rows)
+    if keeper is not None:
+        keeper.close()
 
 
-def _read_row(row: ReadRow) -> Iterator[Row]:
+def _read_row(row: ReadRow) -> list[Row]:
     try:
         if row.ranges == 1:
-            yield from summary_rows.rows_of_pieces(row.partition, read_segment(row.task))
-        elif (part := read_range(row.task, row.number, row.ranges)) is not None:
-            yield from summary_rows.rows_of_range(row.partition, row.number, part)
+            return list(summary_rows.rows_of_pieces(row.partition, read_segment(row.task)))
+        part = read_range(row.task, row.number, row.ranges)
+        return [] if part is None else list(summary_rows.rows_of_range(row.partition, row.number, part))
     except Exception as error:  # of this segment alone
-        yield from summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, told(error))
+        return list(summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, told(error)))
 
 
 def _call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -283,28 +289,3 @@ def _call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             except Exception as error:  # raised by the driver, as if it had been called there
                 answer = told(error)
             yield pa.RecordBatch.from_pylist([{"number": row["number"], "answer": pickle.dumps(answer)}], schema=ANSWER_SCHEMA)
-
-
-def _carry_out(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
-    """In a task: carries out the job of each partition with the rows that follow it."""
-    for number, arrived in groupby(summary_rows.outcomes(batches), key=lambda each: each[0]):
-        yield from _carry_out_one(number, arrived)
-        counts.add(partitions=1)
-
-
-def _carry_out_one(number: int, arrived: Iterator[tuple[int, int, bytes | Outcome]]) -> Iterator[pa.RecordBatch]:
-    _, _, job = next(arrived)
-    if not isinstance(job, bytes):
-        return  # it ended in an earlier round
-    try:
-        done, wanted = pickle.loads(job).carry_out(Arrivals(_segments(arrived)))  # noqa: S301  made by our own driver
-        found = (None, pickle.dumps(wanted)) if wanted else (pickle.dumps(done), None)
-    except Exception as error:  # it ends this partition and no other
-        found = pickle.dumps(told(error)), None
-    yield pa.RecordBatch.from_pylist([dict(zip(RESULT_SCHEMA.names, (number, *found), strict=True))], schema=RESULT_SCHEMA)
-
-
-def _segments(arrived: Iterator[tuple[int, int, bytes | Outcome]]) -> Iterator[tuple[int, Outcome]]:
-    for _, base_offset, outcome in arrived:
-        assert not isinstance(outcome, bytes)
-        yield base_offset, outcome

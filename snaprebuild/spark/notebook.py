@@ -11,6 +11,7 @@ from snaprebuild.operations import rebuild as in_process
 from snaprebuild.operations.plan import Request, make_plan
 from snaprebuild.operations.rebuild_result import RebuildResult
 from snaprebuild.operations.receipt import Receipt
+from snaprebuild.spark.effect_files import Effects
 from snaprebuild.spark.job import SparkEngine
 
 __all__ = ["rebuild"]
@@ -31,6 +32,7 @@ def rebuild(
     expiration_ms: int | None = None,
     dry_run: bool = False,
     receipt: str | None = None,
+    effects: str | None = None,
 ) -> RebuildResult:
     """Rebuilds the missing snapshots with the executors of ``session``, as ``snaprebuild rebuild --engine spark`` does.
 
@@ -48,11 +50,12 @@ def rebuild(
         expiration_ms: ``producer.id.expiration.ms``; None for Kafka's default.
         dry_run: write nothing.
         receipt: file on the driver that will list what was written; None leaves none.
+        effects: directory, or ``s3://bucket/prefix``, that keeps what closed segments gave, so that the next run reads only new ones.
 
     Raises:
-        UsageError: nothing to read from, or ``out`` is no directory.
-        RefusedError: ``out`` lies in a broker's directory, or the receipt may not be where it is wanted.
-        WriteFailedError: the receipt cannot be written.
+        UsageError: nothing to read from, or ``out`` or ``effects`` is no directory.
+        RefusedError: one of them lies in a broker's directory, or the receipt may not be where it is wanted.
+        StorageError: the receipt cannot be written, or an object store tells nothing.
     """
     request = Request(
         paths=(source,) if isinstance(source, str) else tuple(source),
@@ -68,4 +71,7 @@ def rebuild(
     )
     plan = make_plan(request)
     kept = None if receipt is None else Receipt(receipt, plan)
-    return in_process.rebuild(plan, engine=SparkEngine(session), dry_run=dry_run, receipt=kept)
+    kept_effects = None if effects is None else Effects.at(effects, request.s3)
+    if kept_effects is not None:
+        kept_effects.prepare(partition.source for partition in plan.partitions)
+    return in_process.rebuild(plan, engine=SparkEngine(session, effects=kept_effects), dry_run=dry_run, receipt=kept)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["TASK_BYTES_MAX", "TASK_BYTES_MIN", "pack", "slots"]
+__all__ = ["TASK_BYTES_MAX", "TASK_BYTES_MIN", "pack", "packed_slots", "slots"]
 
 TASK_BYTES_MIN, TASK_BYTES_MAX = 64 << 20, 4 << 30
 """What a task that reads has to read: enough that its start (some ten milliseconds) does not matter, little enough to be worth a retry."""
@@ -43,6 +43,12 @@ def slots(tasks: int) -> list[int]:
             found.setdefault(place, key)
         start += len(keys)
     return [found[task] for task in range(tasks)]
+
+
+def packed_slots(sizes: Sequence[int], tasks: int) -> list[int]:
+    """The slot of each item, packed by size into so many tasks."""
+    slot_of = slots(tasks)
+    return [slot_of[task] for task in pack(sizes, tasks)]
 
 
 def _spark_hash(keys: np.ndarray) -> np.ndarray:

@@ -2,15 +2,15 @@
 
 One row for each piece of a segment; where a piece has many producers, one for each ``PART_PRODUCERS`` of them, so that no row is large.
 The columns of effects are those of ``replay.segment_effect``, as lists. Rows of one partition are told apart by ``KEYS``, whose order is
-that of the log.
+that of the log. A job stands before the first segment that it is about, with the state before that segment, where there is one.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
-from itertools import groupby
+from dataclasses import dataclass, fields
+from itertools import groupby, islice
 from typing import Any
 
 import numpy as np
@@ -23,16 +23,23 @@ from snaprebuild import errors as own_errors
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.operations.feed import Outcome
 from snaprebuild.replay.batch_contents import NO_ROWS, BatchContents
-from snaprebuild.replay.segment_effect import COLUMNS, NO_CLOSES, SegmentEffect, TransactionCloses
+from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, NO_CLOSES, SegmentEffect, TransactionCloses
 from snaprebuild.replay.segment_facts import SegmentFacts
 from snaprebuild.replay.segment_ranges import RangeSummary
 from snaprebuild.replay.segment_summary import SegmentSummary
 
 __all__ = [
+    "CLOSE_BYTES",
+    "JOB_PIECE",
     "KEYS",
     "PART_PRODUCERS",
+    "PRODUCER_BYTES",
+    "ROWS_PER_BATCH",
     "SCHEMA",
+    "WHOLE",
+    "JobRow",
     "Row",
+    "batches_of",
     "outcomes",
     "rows_of_error",
     "rows_of_job",
@@ -43,6 +50,9 @@ __all__ = [
 
 PART_PRODUCERS = 16_384
 """Producers of a row: some 1.3 MB."""
+
+ROWS_PER_BATCH = 32
+"""Rows that cross to Python, or back, at once."""
 
 _ARROW = {"i8": pa.int64(), "i4": pa.int32(), "i2": pa.int16(), "u1": pa.int8(), "?": pa.bool_()}
 
@@ -58,13 +68,23 @@ _CLOSES = {
     f"close_{field.name}": (field.name, str(getattr(NO_CLOSES, field.name).dtype.str[1:])) for field in fields(TransactionCloses)
 }
 _CLOSES = {column: (name, "?" if dtype == "b1" else dtype) for column, (name, dtype) in _CLOSES.items()}
+PRODUCER_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _EFFECT.values())
+"""Of the effect on one producer; ``CLOSE_BYTES`` of one closed transaction."""
+CLOSE_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _CLOSES.values())
+
 _BAD_CRC = ("bad_crc_position", "bad_crc_offset")
 _RANGE = ("start_bytes", "end_bytes", "source_bytes")
 _FACTS = tuple(field.name for field in fields(SegmentFacts) if field.name not in ("base_offset", "begins_with_magic_2", "bad_crc"))
 """Facts of a range that have the name of one of a summary."""
 
 KEYS = ("partition", "base_offset", "piece", "part")
-"""Numbers of the partition, its segment by base offset (-1: the partition's own row), the piece or range, and the part of its producers."""
+"""Numbers of the partition, its segment by base offset, the piece or range, and the part of its producers."""
+
+WHOLE = -1
+"""Base offset of the job of a whole partition, or of its first chunk."""
+
+JOB_PIECE = -1
+"""Number of the piece in the rows of a job."""
 
 SCHEMA = pa.schema(
     [
@@ -84,15 +104,28 @@ SCHEMA = pa.schema(
         *((column, pa.list_(_ARROW[dtype])) for column, (_, dtype) in (_EFFECT | _CLOSES).items()),
     ]
 )
-"""A row is one of four: the partition itself (``job``), the error that its segment ended with (``error``), or a part of the summary of a
-piece, or of a range (``start_bytes``)."""
+"""A row is one of four: a part of a job with its state (``JOB_PIECE``), the error that its segment ended with (``error``), or a part of the
+summary of a piece, or of a range (``start_bytes``)."""
 
 Row = dict[str, Any]
 
 
-def rows_of_job(partition: int, job: bytes) -> Iterator[Row]:
-    """The row of a partition, before those of its segments."""
-    yield {"partition": partition, "base_offset": -1, "piece": 0, "part": 0, "job": job}
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """What is to be done with the segments that follow.
+
+    Attributes:
+        job: as it was sent.
+        state: what stands before them.
+    """
+
+    job: bytes
+    state: SegmentEffect
+
+
+def rows_of_job(partition: int, job: bytes, base_offset: int = WHOLE, state: SegmentEffect = IDENTITY) -> Iterator[Row]:
+    """The rows of a job, before those of its segments, of which the first one has this base offset."""
+    yield from _rows_of({"partition": partition, "base_offset": base_offset, "piece": JOB_PIECE}, {"job": job}, state)
 
 
 def rows_of_error(partition: int, base_offset: int, number: int, error: SnaprebuildError | FormatError) -> Iterator[Row]:
@@ -114,7 +147,7 @@ def rows_of_range(partition: int, number: int, part: RangeSummary) -> Iterator[R
     facts = part.contents.facts
     numbers = {name: getattr(facts, name) for name in _FACTS} | {name: getattr(part, name) for name in _RANGE}
     numbers |= {"first_offset": facts.base_offset, "begins_with_magic_2": facts.begins_with_magic_2}
-    numbers |= {"commits_left_out": part.contents.commits_left_out, "bytes_read": part.bytes_read}
+    numbers |= {"commits_left_out": part.contents.commits_left_out, "bytes_read": part.bytes_read, "bytes_kept": part.bytes_kept}
     yield from _rows_of(keys, numbers | _tail_row(part.tail) | _bad_crc_row(facts.bad_crc), part.contents.effect)
 
 
@@ -141,6 +174,13 @@ def table_of(rows: list[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([_column(field, [row.get(field.name) for row in rows]) for field in SCHEMA], schema=SCHEMA)
 
 
+def batches_of(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
+    """Rows as batches of ``ROWS_PER_BATCH``, as they come."""
+    rows = iter(rows)
+    while some := list(islice(rows, ROWS_PER_BATCH)):
+        yield table_of(some)
+
+
 def _column(field: pa.Field, values: list[Any]) -> pa.Array:
     if not pa.types.is_list(field.type):
         return pa.array(values, type=field.type)
@@ -154,19 +194,26 @@ def _column(field: pa.Field, values: list[Any]) -> pa.Array:
 # -------------------------------------------------------------------------------------------------------------------- and back
 
 
-def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes | Outcome]]:
-    """Partition number, base offset (-1 for the job), and what stands there, of rows that are ordered by ``KEYS``."""
-    for (partition, base_offset), rows in groupby(_rows(batches), key=lambda row: (row["partition"], row["base_offset"])):
-        yield partition, base_offset, _outcome(base_offset, rows)
+def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, JobRow | Outcome]]:
+    """Partition number, base offset, and what stands there, of rows that are ordered by ``KEYS``."""
+
+    def place(row: Row) -> tuple[int, int, bool]:
+        return row["partition"], row["base_offset"], row["piece"] != JOB_PIECE
+
+    for (partition, base_offset, is_segment), rows in groupby(_rows(batches), key=place):
+        yield partition, base_offset, (_outcome if is_segment else _job)(base_offset, rows)
 
 
-def _outcome(base_offset: int, rows: Iterator[Row]) -> bytes | Outcome:
+def _job(_: int, rows: Iterator[Row]) -> JobRow:
+    first, *more = rows
+    return JobRow(bytes(first["job"]), _effect(first, more))
+
+
+def _outcome(base_offset: int, rows: Iterator[Row]) -> Outcome:
     pieces: list[SegmentSummary] = []
     ranges: list[RangeSummary] = []
     for _, parts in groupby(rows, key=lambda row: row["piece"]):
         first, *more = parts
-        if first["job"] is not None:
-            return bytes(first["job"])
         if first["error"] is not None:
             return _error_of_text(first["error"])
         if first["start_bytes"] is None:
@@ -209,9 +256,8 @@ def _range(base_offset: int, first: Row, more: list[Row]) -> RangeSummary:
         **{name: first[name] for name in _FACTS},
     )
     contents = BatchContents(facts, _effect(first, more), first["commits_left_out"])
-    return RangeSummary(
-        base_offset, contents=contents, tail=_tail(first), bytes_read=first["bytes_read"], **{name: first[name] for name in _RANGE}
-    )
+    numbers = {name: first[name] for name in (*_RANGE, "bytes_read", "bytes_kept")}
+    return RangeSummary(base_offset, contents=contents, tail=_tail(first), **numbers)
 
 
 def _effect(first: Row, more: list[Row]) -> SegmentEffect:

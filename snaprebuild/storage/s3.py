@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import boto3
+from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
@@ -89,6 +90,9 @@ KEY_BYTES = 32
 
 RUN_KEY = "snaprebuild-run"
 """Metadata of each object that a run makes: which one."""
+
+KEY_VARIABLE = "SNAPREBUILD_S3_SSE_C_KEY"
+"""Of the environment: holds such a key in base64, where no file is named."""
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]+)-([0-9]+)/([0-9]+)")
@@ -478,10 +482,8 @@ class S3Store:
 
     def _access(self) -> dict[str, Any]:
         """What goes with every request for an object."""
-        path = self.settings.sse_c_key_file
-        if path is None:
-            return self._payer()
-        return {**self._payer(), "SSECustomerAlgorithm": "AES256", "SSECustomerKey": _customer_key(path)}
+        key = _customer_key(self.settings)
+        return self._payer() if key is None else {**self._payer(), "SSECustomerAlgorithm": "AES256", "SSECustomerKey": key}
 
     def _client(self, attempts: int = ATTEMPTS) -> Any:
         key = (self.settings, self.settings.run, attempts)
@@ -543,6 +545,7 @@ def _connected(settings: S3Settings, attempts: int) -> Any:
         read_timeout=READ_SECONDS,
         max_pool_connections=2 * THREADS,
         s3={"addressing_style": "path" if settings.path_style else "auto"},
+        signature_version=UNSIGNED if settings.anonymous else None,
         user_agent_extra=f"snaprebuild/{__version__}",
     )
     try:
@@ -553,32 +556,45 @@ def _connected(settings: S3Settings, attempts: int) -> Any:
     except (BotoCoreError, ValueError) as error:
         raise UsageError(f"the object store cannot be reached as it is configured ({type(error).__name__})") from None
     endpoint = urlsplit(client.meta.endpoint_url)
-    if settings.sse_c_key_file is not None and endpoint.scheme != "https" and endpoint.hostname not in _LOOPBACK:
-        raise UsageError("--s3-sse-c-key-file: the key would cross the network in the clear; expected an endpoint with https")
+    is_secret = endpoint.scheme == "https" or endpoint.hostname in _LOOPBACK
+    if not is_secret and _customer_key(settings) is not None:
+        place = _key_place(settings)
+        raise UsageError(f"{place}: the key would cross the network in the clear; expected an endpoint with https")
     meter = meter_of(settings.run)
     # Of each attempt, those of the SDK among them.
     client.meta.events.register("before-send.s3", lambda **_: meter.request(settings))
     return client
 
 
-def _customer_key(path: str) -> bytes:
-    """The key in a file; no message repeats a byte of it.
+def _key_place(settings: S3Settings) -> str:
+    return f"${KEY_VARIABLE}" if settings.sse_c_key_file is None else "--s3-sse-c-key-file"
+
+
+def _customer_key(settings: S3Settings) -> bytes | None:
+    """The key in the file or in the variable, None without one; no message repeats a byte of it, and it is kept nowhere.
 
     Raises:
-        UsageError: the file holds no such key.
+        UsageError: what stands there is no such key.
     """
-    try:
-        with open(path, "rb") as file:
-            data = file.read(100)
-    except OSError as error:
-        raise UsageError(f"--s3-sse-c-key-file: cannot be read: {error.strerror}", path=path) from None
-    if len(data) != KEY_BYTES:
+    path = settings.sse_c_key_file
+    if path is None:
+        data = os.environb.get(KEY_VARIABLE.encode(), b"")
+        if not data:
+            return None
+    else:
+        try:
+            with open(path, "rb") as file:
+                data = file.read(100)
+        except OSError as error:
+            raise UsageError(f"--s3-sse-c-key-file: cannot be read: {error.strerror}", path=path) from None
+    if path is None or len(data) != KEY_BYTES:
         try:
             data = base64.b64decode(data.strip(), validate=True)
         except binascii.Error:
             data = b""
     if len(data) != KEY_BYTES:
-        raise UsageError(f"--s3-sse-c-key-file: expected {KEY_BYTES} bytes, raw or in base64", path=path)
+        expected = "in base64" if path is None else "raw or in base64"
+        raise UsageError(f"{_key_place(settings)}: expected {KEY_BYTES} bytes, {expected}", path=path)
     return data
 
 

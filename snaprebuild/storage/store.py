@@ -221,8 +221,10 @@ class S3Settings:
         endpoint_url: None for that of the environment, else Amazon's.
         path_style: ``endpoint/bucket/key`` instead of a host name for each bucket.
         profile: of the shared configuration files; None for the usual choice.
+        anonymous: requests are not signed, and no credentials are looked for.
         requester_pays: the caller pays for requests and transfer.
-        sse_c_key_file: file with the 32 bytes of a customer's key, raw or in base64; None without one.
+        sse_c_key_file: file with the 32 bytes of a customer's key, raw or in base64; None for what the variable
+            ``SNAPREBUILD_S3_SSE_C_KEY`` holds in base64, if it is set in the process that sends the request.
         max_requests: that a run may send, None for any number; likewise ``max_read_bytes``.
         run: which run the two limits are counted for, and which made an object; stores are equal without it.
     """
@@ -230,6 +232,7 @@ class S3Settings:
     endpoint_url: str | None = None
     path_style: bool = False
     profile: str | None = None
+    anonymous: bool = False
     requester_pays: bool = False
     sse_c_key_file: str | None = None
     max_requests: int | None = None

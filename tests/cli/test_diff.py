@@ -185,6 +185,18 @@ def test_a_producer_that_stands_twice(pair: tuple[Path, Path]) -> None:
     assert (run.exit_code, list(run.codes)) == (4, ["impossible-entries"])
 
 
+def test_a_side_that_no_broker_could_load(pair: tuple[Path, Path]) -> None:
+    """Larger than an array of Java: damage, however much is read."""
+    write(pair, ALL, ALL)
+    with pair[1].open("r+b") as file:
+        file.truncate(46 * 50_000_000 + 11)
+    run = in_json("diff", *pair)
+    assert run.exit_code == 4
+    assert run.document["status"] == "unreadable"
+    assert list(run.codes) == ["damaged-file"]
+    assert "2300000011" in run.messages("damaged-file")
+
+
 def test_a_side_that_is_not_there(pair: tuple[Path, Path]) -> None:
     pair[0].write_bytes(EMPTY_SNAPSHOT)
     run = in_json("diff", *pair)

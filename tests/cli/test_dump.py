@@ -161,7 +161,7 @@ def test_content_tells_where_the_name_does_not(source: Path, kind: str, tmp_path
 def test_an_index_needs_a_name_or_the_option(tmp_path: Path) -> None:
     path = tmp_path / "unnamed"
     shutil.copy(LOG.with_suffix(".index"), path)
-    run = snaprebuild("dump", LOG, path)
+    run = snaprebuild("dump", path)
     assert (run.exit_code, run.stdout) == (2, "")
     assert "--as names the kind" in run.stderr
     _, lines = in_lines(path, "--as", "offset-index")
@@ -171,6 +171,22 @@ def test_an_index_needs_a_name_or_the_option(tmp_path: Path) -> None:
     assert [line["position"] for line in entries] == [
         line["position"] for line in of(in_lines(LOG.with_suffix(".index"))[1], "offset_index_entry")
     ]
+
+
+def test_an_unknown_file_keeps_no_other_from_being_dumped(tmp_path: Path) -> None:
+    """The exit code is that of the worst."""
+    path = tmp_path / "notes"
+    path.write_bytes(b"hello")
+    _, alone = in_lines(LOG)
+    run, lines = in_lines(path, LOG)
+    (told,) = of(lines, "finding")
+    assert (told["code"], told["severity"], told["path"]) == ("unknown-kind", "finding", str(path))
+    assert run.exit_code == 1
+    assert of(lines, "batch") == of(alone, "batch")
+    torn = tmp_path / LOG.name
+    torn.write_bytes(LOG.read_bytes()[:-1])
+    assert in_lines(path, torn)[0].exit_code == 4
+    assert in_lines(path, tmp_path / "absent", torn)[0].exit_code == 5
 
 
 def test_a_range_of_offsets_selects_what_is_shown() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ from manifests import FIXTURES, REPOSITORY, partition_fixtures
 from object_store import ObjectStore
 from typer.testing import CliRunner
 
+from snaprebuild import SnapshotRefusedError, UsageError, ensure_snapshot
 from snaprebuild.cli.main import app
 from snaprebuild.operations import schedule
 from snaprebuild.operations.evidence import Clock
@@ -122,6 +124,88 @@ def test_other_verbs(uploaded: dict[str, str]) -> None:
     mixed = FIXTURES / "kafka27-mixed" / "logs"
     places = {str(mixed): "LOGS", uploaded["kafka27-mixed"]: "LOGS"}
     compared(here_in_json("explain", mixed, *options), here_in_json("explain", uploaded["kafka27-mixed"], *options), places)
+
+
+def dumped(*arguments: object) -> Run:
+    done = CliRunner().invoke(app, ["dump", *map(str, arguments), "--output", "json"], catch_exceptions=False)
+    return Run(done.exit_code, done.stdout, done.stderr)
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("name", ["kafka27-mixed", "txn-state", "damaged", "kraft-metadata", "magicup"])
+def test_every_file_is_dumped_as_here(name: str, uploaded: dict[str, str]) -> None:
+    logs = FIXTURES / name / "logs"
+    names = sorted(name for name in files_below(logs) if not name.endswith(".lock"))
+    here = dumped(*(logs / name for name in names), "--deep")
+    there = dumped(*(f"{uploaded[name]}/{each}" for each in names), "--deep")
+    assert there.exit_code == here.exit_code
+    assert there.stdout.replace(uploaded[name], str(logs)) == here.stdout
+    assert len(here.stdout.splitlines()) > len(names)
+
+
+@pytest.mark.s3
+def test_dump_of_what_is_not_there_and_of_what_is_nothing(object_store: ObjectStore, uploaded: dict[str, str]) -> None:
+    place = f"s3://{object_store.bucket()}/odd"
+    object_store.put(f"{place}/unnamed", b"hello")
+    whole = f"{uploaded['kafka27-mixed']}/mixed-0/leader-epoch-checkpoint"
+    run = dumped(f"{place}/unnamed", f"{place}/absent", whole)
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    assert run.exit_code == 5
+    told = {line["path"]: (line["code"], line["severity"]) for line in lines if line["item"] == "finding"}
+    assert told == {f"{place}/unnamed": ("unknown-kind", "finding"), f"{place}/absent": ("storage-failed", "storage")}
+    assert [line["file"] for line in lines if line["item"] == "file"] == [whole]
+    assert any(line["item"] == "leader_epoch" for line in lines)
+    assert dumped(f"{place}/unnamed", whole).exit_code == 1
+    assert snaprebuild("dump", "s3://", whole).exit_code == 2
+    assert dumped(whole, "--max-requests", "1").exit_code == 3
+
+
+@pytest.mark.s3
+def test_diff_of_objects_and_files(object_store: ObjectStore, uploaded: dict[str, str]) -> None:
+    location, path = f"{uploaded['kafka27-mixed']}/mixed-0", FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
+    first, *_, last = sorted(each.name for each in path.glob("*.snapshot"))
+    assert here_in_json("diff", f"{location}/{last}", path / last).document["status"] == "equal_bytes"
+    places = {str(path): "DIR", location: "DIR"}
+    compared(
+        here_in_json("diff", path / first, path / last), here_in_json("diff", f"{location}/{first}", f"{location}/{last}"), places
+    )
+    absent = here_in_json("diff", f"{location}/absent", path / last)
+    assert (absent.exit_code, list(absent.codes)) == (5, ["storage-failed"])
+    object_store.put(broken := f"s3://{object_store.bucket()}/{last}", b"broken")
+    assert here_in_json("diff", broken, path / last).exit_code == 4
+
+
+@pytest.mark.s3
+def test_the_door_for_uploaders(object_store: ObjectStore, uploaded: dict[str, str], tmp_path: Path) -> None:
+    """Every boundary as in a directory; and written to a prefix, once and never over another object."""
+    logs, location = FIXTURES / "kafka27-mixed" / "logs", uploaded["kafka27-mixed"]
+    out = f"s3://{object_store.bucket()}/out"
+    bases = sorted(int(path.stem) for path in (logs / "mixed-0").glob("*.log"))[1:6]
+    settings = S3Settings(max_requests=1000, run="door")
+    for base in bases:
+        options: dict[str, Any] = {"as_of_ms": 1_795_219_200_000, "replay_from": "log-start"}
+        here = ensure_snapshot(logs / "mixed-0", base, **options)
+        there = ensure_snapshot(f"{location}/mixed-0", base, out=out, s3=settings, **options)
+        assert (there.data, there.origin, there.snapshot_class, there.reasons) == (
+            here.data,
+            here.origin,
+            here.snapshot_class,
+            here.reasons,
+        )
+        assert there.path == f"{out}/{snapshot_name(base)}"
+        assert ensure_snapshot(f"{location}/mixed-0", base, out=out, **options).path == there.path
+    assert object_store.files(out) == {
+        snapshot_name(base): ensure_snapshot(logs / "mixed-0", base, **options).data for base in bases
+    }
+    object_store.put(f"{out}/{snapshot_name(bases[0])}", b"another")
+    with pytest.raises(SnapshotRefusedError, match="another file of this name is there"):
+        ensure_snapshot(f"{location}/mixed-0", bases[0], out=out, **options)
+    with pytest.raises(SnapshotRefusedError, match="--max-requests 2 is used up"):
+        ensure_snapshot(f"{location}/mixed-0", bases[0], s3=S3Settings(max_requests=2, run="few"), **options)
+    with pytest.raises(SnapshotRefusedError, match="--out leads into"):
+        ensure_snapshot(f"{location}/mixed-0", bases[0], out=f"{location}/mixed-0", **options)
+    with pytest.raises(UsageError, match="no object lies below it"):
+        ensure_snapshot(f"{location}/absent-0", bases[0], **options)
 
 
 @pytest.mark.s3
@@ -443,6 +527,27 @@ def test_a_scan_reads_several_snapshots_at_once(counted: FaultyStore, monkeypatc
     here = scan(open_source([str(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0")]))
     (found,), (expected,) = result.partitions, here.partitions
     assert (found.boundaries, found.counts) == (expected.boundaries, expected.counts)
+
+
+def test_options_of_access(counted: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the command line says is what is sent, also by the processes and plans that it makes; no key stands in any of it."""
+    key = base64.b64encode(bytes(range(32))).decode()
+    monkeypatch.setenv("SNAPREBUILD_S3_SSE_C_KEY", key)
+    place = ("s3://b/logs", "--s3-endpoint-url", counted.endpoint, PATH_STYLE)
+    run = snaprebuild("scan", *place, "--s3-anonymous", "-vv")
+    assert run.exit_code in (0, 1), run.stderr
+    assert not [headers for _, _, headers in counted.seen if "authorization" in headers]
+    assert {headers.get("x-amz-server-side-encryption-customer-key") for _, _, headers in counted.seen} == {key, None}
+    assert key not in run.stdout + run.stderr
+    counted.seen.clear()
+    saved = tmp_path / "plan"
+    run = snaprebuild("plan", *place, "--s3-requester-pays", "--save", saved, "--out", "s3://b/out", *AS_OF, "-vv")
+    assert run.exit_code in (0, 1), run.stderr
+    assert {headers.get("x-amz-request-payer") for _, _, headers in counted.seen} == {"requester"}
+    assert key not in run.stdout + run.stderr + saved.read_text()
+    run = snaprebuild("scan", *place, "--s3-anonymous", "--s3-requester-pays")
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert "nobody is there to pay" in run.stderr
 
 
 @pytest.mark.s3

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_dirs import cut, flip, make_log_dir
+from log_dirs import EMPTY_SNAPSHOT, cut, flip, make_log_dir, snapshot_bytes, snapshot_name
 from manifests import FIXTURES
 from replays import SEEDS, Case, case_of
 from simulated_broker import EXPIRATION_MS
 from without_spark import WithoutSpark
 
+from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.plan import Request, make_plan
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import RebuildResult
@@ -27,7 +28,7 @@ from snaprebuild.operations.schedule import Engine
 from snaprebuild.operations.source import open_source
 from snaprebuild.operations.verify import verify
 from snaprebuild.operations.verify_receipt import verify_receipt
-from snaprebuild.spark import job, summary_rows
+from snaprebuild.spark import summary_rows
 
 NOW_MS = 1_795_270_000_000
 
@@ -61,15 +62,39 @@ def write_aged_log(seed: int, directory: Path) -> Case:
 def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that every segment with some producers takes several rows, and several batches of them."""
     monkeypatch.setattr(summary_rows, "PART_PRODUCERS", 2)
-    monkeypatch.setattr(job, "ROWS_PER_BATCH", 3)
+    monkeypatch.setattr(summary_rows, "ROWS_PER_BATCH", 3)
+
+
+def spoil(directory: Path, rng: random.Random) -> str:
+    """A bit flipped, an end torn off, or a segment gone; or nothing."""
+    paths = sorted(directory.glob("*.log"))
+    path = rng.choice(paths)
+    size = path.stat().st_size
+    what = rng.choice(("nothing", "nothing", "nothing", "flip", "cut", "gap"))
+    if what == "flip" and size:
+        flip(path, rng.randrange(size))
+    elif what == "cut" and size:
+        cut(path, rng.randrange(size))
+    elif what == "gap" and len(paths) > 2:
+        path.unlink()
+    return what
+
+
+def put_snapshots(directory: Path, case: Case, rng: random.Random) -> None:
+    """Some that are right, some that are wrong, at boundaries and inside segments, below the first one and above the end."""
+    bases = case.bases
+    for offset in rng.sample(range(bases[0], bases[-1] + 40), 6) + rng.sample(bases, min(len(bases), 3)):
+        wrong = (EMPTY_SNAPSHOT, b"no snapshot")
+        right = snapshot_bytes(case.broker.folded(offset, case.deleted).values())
+        (directory / snapshot_name(offset)).write_bytes(rng.choice((right, right, *wrong)))
 
 
 @pytest.mark.usefixtures("small_rows")
 def test_any_packing_of_any_logs(tmp_path: Path) -> None:
-    """Simulated brokers, whose logs are whole, torn or flipped somewhere, in every mode."""
+    """Simulated brokers, whose logs are whole or spoilt somewhere, in every mode, in chunks of any size."""
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=40)
+    @settings(max_examples=60)
     @given(SEEDS)
     def holds(seed: int) -> None:
         rng = random.Random(seed)
@@ -78,15 +103,10 @@ def test_any_packing_of_any_logs(tmp_path: Path) -> None:
         for number in range(rng.randrange(1, 4)):
             directory = logs / f"t-{number}"
             cases.append(write_aged_log(rng.randrange(1 << 60), directory))
-            path = rng.choice(sorted(directory.glob("*.log")))
-            size = path.stat().st_size
-            damage = rng.randrange(8)
-            if damage == 0 and size:
-                flip(path, rng.randrange(size))
-            elif damage == 1 and size:
-                cut(path, rng.randrange(size))
-            reached[f"damage {damage}"] += 1
-        mode = rng.choice(("log-start", "auto", "auto", "window"))
+            if rng.random() < 0.5:
+                put_snapshots(directory, cases[-1], rng)
+            reached[spoil(directory, rng)] += 1
+        mode = rng.choice(("log-start", "log-start", "auto", "auto", "window"))
         request = Request(
             (str(logs),),
             out=str(tmp_path / "out"),
@@ -100,14 +120,29 @@ def test_any_packing_of_any_logs(tmp_path: Path) -> None:
         )
         engine = WithoutSpark(rng.randrange(1 << 60))
         try:
-            assert rebuilt(request, engine) == rebuilt(request, None)
+            expected = rebuilt(request, None)
+            assert rebuilt(request, engine) == expected
+            reached[f"{mode}, in chunks"] += engine.chunks > 0
+            engine = WithoutSpark(rng.randrange(1 << 60))
+            clock = Clock(cases[0].as_of_ms, EXPIRATION_MS)
+            found, judged = (verify(open_source([str(logs)]), clock, jobs=1, engine=each) for each in (engine, None))
+            assert found == judged
         finally:
             shutil.rmtree(logs)
-        reached[mode] += 1
+        reached["verified in chunks"] += engine.chunks > 0
+        reached.update({finding.code for partition in judged.partitions for finding in partition.findings} if engine.chunks else ())
 
     holds()
-    assert reached["damage 0"]
-    assert reached["damage 1"]
+    told = (
+        "bad-checksum",
+        "damaged-segment",
+        "unsound-boundary",
+        "wrong-snapshot",
+        "transaction-index-differs",
+        "snapshot-above-log-end",
+    )
+    for each in ("flip", "cut", "gap", "log-start, in chunks", "auto, in chunks", "verified in chunks", *told):
+        assert reached[each], (each, reached)
 
 
 @pytest.mark.usefixtures("small_rows")
@@ -149,17 +184,20 @@ def test_any_packing_of_a_verification(seed: int) -> None:
     assert found == expected
 
 
-@pytest.mark.parametrize("is_in_place", [True, False], ids=["in place", "out"])
-def test_a_task_that_runs_again(tmp_path: Path, is_in_place: bool) -> None:
+@pytest.mark.parametrize(
+    ("is_in_place", "boundaries"), [(True, "missing"), (False, "missing"), (False, "all")], ids=["in place", "out", "out, all"]
+)
+def test_a_task_that_runs_again(tmp_path: Path, is_in_place: bool, boundaries: str) -> None:
     """Its second attempt finds what the first one wrote: it is told, and in the receipt, as if there had been one attempt."""
     outcomes = []
     for engine in (None, WithoutSpark(7, attempts=2)):
         root = tmp_path / ("plain" if engine is None else "again")
         logs = shutil.copytree(FIXTURES / "kafka27-mixed" / "logs", root / "logs")
         for snapshot in logs.rglob("*.snapshot"):
-            snapshot.unlink()
+            if boundaries == "missing":
+                snapshot.unlink()
         out = None if is_in_place else str(root / "out")
-        plan = make_plan(Request((str(logs),), out=out, as_of_ms=NOW_MS))
+        plan = make_plan(Request((str(logs),), out=out, boundaries=boundaries, as_of_ms=NOW_MS))
         result = rebuild(plan, jobs=1, engine=engine, receipt=Receipt(str(root / "receipt"), plan))
         steps = [json.loads(line) for line in (root / "receipt").read_text().splitlines()]
         files = sorted((each["partition"], each["offset"], each["sha256"]) for each in steps if each.get("step") == "write")

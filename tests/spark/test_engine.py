@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +43,7 @@ from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import LEFT_OUT, WOULD_WRITE, RebuildResult
 from snaprebuild.operations.schedule import ReadTask, Work
 from snaprebuild.operations.source import open_source
-from snaprebuild.spark import job
+from snaprebuild.spark import job, packing, results
 from snaprebuild.spark.job import SparkEngine
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
@@ -284,6 +285,8 @@ class CountJob:
             (place / "runs").touch()
             while not (place / "go").exists():
                 time.sleep(0.05)
+        if self.fault is not None and self.fault.startswith("marks "):
+            tempfile.mkstemp(dir=self.fault.removeprefix("marks "))
         if self.fault == "raises":
             raise ZeroDivisionError(self.fault)
         outcomes = [arrivals.take(task.base_offset) for task in self.wanted]
@@ -321,6 +324,19 @@ def test_waves(spark: SparkSession, counted: Callable[[int], Path], monkeypatch:
     assert [(work.count, work.error) for work in works] == [(2, None), (5, None), (1, None), (2, None), (1, None)]
 
 
+def test_results_come_some_at_a_time(
+    spark: SparkSession, counted: Callable[[int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each job is carried out once all the same."""
+    monkeypatch.setattr(results, "PARTITIONS_AT_ONCE", 2)
+    (tmp_path / "marks").mkdir()
+    works = [Counts(counted(count), f"marks {tmp_path / 'marks'}") for count in (2, 5, 1, 2, 1)]
+    SparkEngine(spark)(works)
+    assert [(work.count, work.error) for work in works] == [(2, None), (5, None), (1, None), (2, None), (1, None)]
+    assert len(list((tmp_path / "marks").iterdir())) == len(works)
+    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
+
+
 def test_settings_of_the_session_are_left_as_they_were(spark: SparkSession, counted: Callable[[int], Path]) -> None:
     key = "spark.sql.execution.arrow.maxRecordsPerBatch"
     for before in ("77", None):
@@ -344,20 +360,20 @@ def test_reading_is_balanced(spark: SparkSession, event_log: Path, tmp_path: Pat
     logs = make_log_dir(tmp_path / "logs")
     write_partition(logs / "t-0", {at: batch(at, payload_bytes=size) for at, size in enumerate(sizes)})
     packed: list[tuple[Sequence[int], list[int]]] = []
-    pack = job.pack
+    pack = packing.pack
 
     def recorded(items: Sequence[int], tasks: int) -> list[int]:
         placed = pack(items, tasks)
         packed.append((items, placed))
         return placed
 
-    monkeypatch.setattr(job, "pack", recorded)
+    monkeypatch.setattr(packing, "pack", recorded)
     monkeypatch.setattr(job, "TASK_BYTES_MIN", 1)
     work = Counts(logs / "t-0")
     with new_tasks(spark, event_log) as ended:
         SparkEngine(spark)([work])
     assert work.count == len(sizes)
-    ((items, placed),) = packed
+    (items, placed), _ = packed
     assert sum(items) >= sum(sizes)
     counts = np.bincount(placed)
     # The stage that reads: of its tasks each gets the items that were packed for the partition of its number.

@@ -25,7 +25,7 @@ from snaprebuild.replay.segment_facts import BAD_CRC_LISTED_MAX
 from snaprebuild.replay.segment_ranges import join_ranges, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces, summarise_segment
 from snaprebuild.spark import read_rows, summary_rows
-from snaprebuild.spark.summary_rows import outcomes, rows_of_error, rows_of_job, rows_of_pieces, rows_of_range, table_of
+from snaprebuild.spark.summary_rows import JobRow, outcomes, rows_of_error, rows_of_job, rows_of_pieces, rows_of_range, table_of
 from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.s3 import S3Store
 from snaprebuild.storage.store import FileIdentity, S3Settings
@@ -81,9 +81,15 @@ def test_summaries_of_any_log(data: st.DataObject, batch_rows: int) -> None:
     content = damaged(log.data, log.positions, flips, data.draw(st.sampled_from((0, 0, 1, 40))) if log.batches else 0)
     is_last = data.draw(st.booleans())
     pieces = summarise_pieces(BytesSegment(content), start, [start + cut for cut in cuts], is_last=is_last)
-    rows = [*rows_of_job(3, b"job"), *rows_of_pieces(3, pieces), *rows_of_error(4, 7, 0, StorageError("no"))]
+    rows = [
+        *rows_of_job(3, b"job", start, pieces[0].effect),
+        *rows_of_pieces(3, pieces),
+        *rows_of_error(4, 7, 0, StorageError("no")),
+    ]
     (_, _, job), (partition, base_offset, found), (_, _, error) = outcomes(through_arrow(rows, batch_rows))
-    assert (job, partition, base_offset) == (b"job", 3, start)
+    assert isinstance(job, JobRow)
+    assert (job.job, partition, base_offset) == (b"job", 3, start)
+    assert all(getattr(job.state, name).tolist() == getattr(pieces[0].effect, name).tolist() for name in COLUMNS)
     assert isinstance(error, StorageError)
     assert isinstance(found, tuple)
     assert len(found) == len(pieces)

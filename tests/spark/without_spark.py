@@ -1,18 +1,23 @@
-"""The two functions that run in Spark's tasks, driven as Spark drives them but without it, by any distribution of the rows."""
+"""The functions that run in Spark's tasks, driven as Spark drives them but without it, by any distribution of the rows."""
 
 from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, cast
 
 import pyarrow as pa
 
-from snaprebuild.operations.schedule import ReadTask, Work
-from snaprebuild.spark import job, read_rows, summary_rows
+from snaprebuild.operations.schedule import Job, ReadTask, Work
+from snaprebuild.spark import job, read_rows, replay_tasks, summary_rows
+from snaprebuild.spark.chunks import END, Cut, Piece
 from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.packing import pack
+from snaprebuild.spark.replay_tasks import MERGED_FIRST
+from snaprebuild.spark.summary_rows import WHOLE, rows_of_job
 
 
 class _NoCounts:
@@ -45,11 +50,12 @@ def dealt(items: Sequence[int], random: random.Random) -> list[list[int]]:
 class WithoutSpark:
     """A ``schedule.Engine``. Everything that Spark leaves open follows from a seed."""
 
-    def __init__(self, seed: int, attempts: int = 1) -> None:
-        """Takes the seed, and how often each task is run before its rows count."""
+    def __init__(self, seed: int, attempts: int = 1, chunk_bytes: int | None = None) -> None:
+        """Takes the seed, how often each task is run before its rows count, and the size of chunks, None for any."""
         self.random = random.Random(seed)
         self.attempts = attempts
-        self.rounds = 0
+        self.chunk_bytes = chunk_bytes
+        self.rounds = self.chunks = 0
         self.read: list[str] = []
 
     def __call__(self, works: Sequence[Work]) -> None:
@@ -63,16 +69,16 @@ class WithoutSpark:
         while wanted:
             self.rounds += 1
             rows += self._read([(number, task) for number, tasks in wanted.items() for task in tasks])
-            for number in wanted:
-                one = [*summary_rows.rows_of_job(number, pickle.dumps(works[number].job()))]
-                rows.append(summary_rows.table_of(one))
-            found = list(self._carried_out(rows))
+            jobs = {number: works[number].job() for number in wanted}
+            found = self._put_together(jobs, wanted, pa.Table.from_batches(rows))
             assert sorted(row["partition"] for row in found) == sorted(wanted), "each once"
-            rows = [each for each in rows if each.column("job").null_count]
             wanted = {row["partition"]: pickle.loads(row["wanted"]) for row in found if row["wanted"] is not None}
             for row in found:
                 if row["done"] is not None:
-                    works[row["partition"]].adopt(pickle.loads(row["done"]))
+                    done = pickle.loads(row["done"])
+                    if isinstance(done, Exception):
+                        raise done
+                    works[row["partition"]].adopt(done)
 
     def _read(self, tasks: list[tuple[int, ReadTask]]) -> list[pa.RecordBatch]:
         found: list[pa.RecordBatch] = []
@@ -82,16 +88,58 @@ class WithoutSpark:
         for places in dealt([row.size_bytes for row in rows], self.random):
             table = read_rows.table_of([rows[at] for at in places], [0] * len(places))
             found += job._read_segments(batches_of(table, self.random), NO_COUNTS)
-        assert all(len(each) <= job.ROWS_PER_BATCH for each in found)
+        assert all(len(each) <= summary_rows.ROWS_PER_BATCH for each in found)
         return found
 
-    def _carried_out(self, rows: Iterable[pa.RecordBatch]) -> Iterator[dict[str, object]]:
-        table = pa.Table.from_batches(rows).sort_by([(key, "ascending") for key in summary_rows.KEYS])
-        numbers = sorted(set(table.column("partition").to_pylist()))
-        for places in dealt([1] * len(numbers), self.random):
-            mine = {numbers[at] for at in places}
-            which = pa.array([number in mine for number in table.column("partition").to_pylist()], type=pa.bool_())
+    def _put_together(self, jobs: dict[int, Job], tasks: dict[int, list[ReadTask]], read: pa.Table) -> list[dict[str, Any]]:
+        """As ``chunks.put_together``."""
+        sizes = {(number, task.base_offset): self.random.randrange(1 << 20) for number, each in tasks.items() for task in each}
+        chunk_bytes, most = self.chunk_bytes or self.random.choice((1, 1 << 20, 1 << 22, 1 << 62)), self.random.randrange(1, 20)
+        cut = Cut.of(jobs, tasks, sizes, chunk_bytes, most if self.chunk_bytes is None else sys.maxsize)
+        self.chunks += len(cut.pieces) - len(jobs)
+        sent = {number: pickle.dumps(each) for number, each in cut.divisions.items()}
+        at_chunks = [
+            row
+            for piece in cut.pieces
+            if piece.high != END
+            for row in rows_of_job(piece.partition, sent[piece.partition], piece.low)
+        ]
+        before = [piece for piece in cut.pieces if piece.high != END]
+        composed = self._mapped(replay_tasks.compose_chunks, before, [read, as_table(at_chunks)], summary_rows.SCHEMA)
+        partitions = [Piece(number, WHOLE, END, 1) for number in sent]
+        at_partitions = [row for number, each in sent.items() for row in rows_of_job(number, each)]
+        begun = self._mapped(replay_tasks.begin_chunks, partitions, [composed, as_table(at_partitions)], summary_rows.SCHEMA)
+        whole = [row for number, each in jobs.items() if number not in sent for row in rows_of_job(number, pickle.dumps(each))]
+        carry_out = partial(replay_tasks.carry_out, counts=NO_COUNTS)
+        results = self._mapped(carry_out, cut.pieces, [read, begun, as_table(whole)], replay_tasks.RESULT_SCHEMA)
+        first = [{"partition": number, "base_offset": MERGED_FIRST, "job": each} for number, each in sent.items()]
+        merge = partial(replay_tasks.merge_chunks, counts=NO_COUNTS)
+        everywhere = [Piece(number, MERGED_FIRST, END, 1) for number in jobs]
+        tables = [results, pa.Table.from_pylist(first, schema=replay_tasks.RESULT_SCHEMA)]
+        found: list[dict[str, Any]] = self._mapped(merge, everywhere, tables, replay_tasks.RESULT_SCHEMA).to_pylist()
+        return found
+
+    def _mapped(
+        self,
+        function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+        pieces: list[Piece],
+        tables: list[pa.Table],
+        schema: pa.Schema,
+    ) -> pa.Table:
+        """Tables with one schema, each piece of them sent to some task, as ``chunks._placed``; what the function makes of them."""
+        table = pa.concat_tables(tables)
+        table = table.sort_by([(key, "ascending") for key in summary_rows.KEYS if key in table.schema.names])
+        places = list(zip(table.column("partition").to_pylist(), table.column("base_offset").to_pylist(), strict=True))
+        found: list[pa.RecordBatch] = []
+        for some in dealt([piece.size_bytes for piece in pieces], self.random):
+            mine = [pieces[at] for at in some]
+            which = [any(each.partition == number and each.low <= at < each.high for each in mine) for number, at in places]
             for _ in range(self.attempts):
-                done = list(job._carry_out(batches_of(table.filter(which), self.random), NO_COUNTS))
-            for found in done:
-                yield from found.to_pylist()
+                done = list(function(batches_of(table.filter(pa.array(which, type=pa.bool_())), self.random)))
+            found += done
+        return pa.Table.from_batches(found, schema=schema)
+
+
+def as_table(rows: list[summary_rows.Row]) -> pa.Table:
+    """Rows as a table."""
+    return pa.Table.from_batches([summary_rows.table_of(rows)])

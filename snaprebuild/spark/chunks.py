@@ -1,0 +1,199 @@
+"""How the summaries of segments come to the tasks that replay them: which partitions are cut into chunks, and which task gets what.
+
+A partition whose rows are few is one piece of work. Of a larger one that can be divided (``operations.chunks``) each chunk is one, once the
+state before it is known: chunks are composed side by side, one task goes over what they come to, and states come from there to the tasks
+that replay as rows like any others. The driver knows sizes, bounds, and results.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from snaprebuild.operations.chunks import DivisibleJob, starts_of_chunks
+from snaprebuild.operations.schedule import Job, ReadTask
+from snaprebuild.spark import replay_tasks, summary_rows
+from snaprebuild.spark.arrow_tables import data_frame, ddl
+from snaprebuild.spark.counts import Counts
+from snaprebuild.spark.packing import packed_slots
+from snaprebuild.spark.replay_tasks import MERGED_FIRST, RESULT_SCHEMA, Division
+from snaprebuild.spark.results import taken
+from snaprebuild.spark.summary_rows import JOB_PIECE, WHOLE
+
+__all__ = ["CHUNK_BYTES", "END", "Cut", "Piece", "may_be_cut", "may_go_back", "measured", "put_together"]
+
+CHUNK_BYTES = 128 << 20
+"""Rows of summaries of a chunk: a state of a million producers takes 86 MB, and each chunk is sent one."""
+
+ROWS_OF_A_BYTE = 2
+"""A batch of a producer takes at least 70 bytes, and as many of its log become at most a row of 86 bytes and a closed transaction."""
+
+SEGMENT_BYTES = 64 << 10
+"""What a boundary costs beside its rows, as bytes of rows."""
+
+END = 2**63 - 1
+"""Behind all base offsets."""
+
+PLACE_SCHEMA = pa.schema([("of", pa.int32()), ("low", pa.int64()), ("high", pa.int64()), ("slot", pa.int64())])
+"""Rows of a partition from a base offset on, to another one, and the slot (``packing.slots``) that they go to."""
+
+SENT_SCHEMA = pa.schema([("partition", pa.int32()), ("job", pa.binary())])
+
+
+class Piece(NamedTuple):
+    """One piece of work: the rows of a partition from a base offset on, up to another one."""
+
+    partition: int
+    low: int
+    high: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What there is to be done in a round.
+
+    Attributes:
+        pieces: whole partitions and chunks, in order.
+        divisions: of the partitions that are cut into chunks.
+    """
+
+    pieces: list[Piece]
+    divisions: dict[int, Division]
+
+    @classmethod
+    def of(
+        cls,
+        jobs: Mapping[int, Job],
+        tasks: Mapping[int, Sequence[ReadTask]],
+        rows_bytes: Mapping[tuple[int, int], int],
+        chunk_bytes: int,
+        most: int,
+    ) -> Cut:
+        """Cuts the partitions whose rows take more than a chunk.
+
+        Args:
+            jobs: by number of their partition.
+            tasks: the segments of each.
+            rows_bytes: what the rows take of the segment of a partition that has this base offset.
+            chunk_bytes: a chunk takes so much or a little more, or else there are fewer.
+            most: chunks of one partition, or one more.
+        """
+        pieces: list[Piece] = []
+        divisions = {}
+        for number, each in tasks.items():
+            job, sizes = jobs[number], [SEGMENT_BYTES + rows_bytes.get((number, task.base_offset), 0) for task in each]
+            starts: tuple[int, ...] = (0,)
+            if isinstance(job, DivisibleJob) and job.replay().hands_out_at_once():
+                starts = starts_of_chunks(sizes, max(chunk_bytes, -(-sum(sizes) // most)))
+            lows = (WHOLE, *(each[start].base_offset for start in starts[1:]))
+            if len(starts) > 1:
+                assert isinstance(job, DivisibleJob)
+                divisions[number] = Division(job, starts, lows)
+            pieces += map(Piece, repeat(number), lows, (*lows[1:], END), np.add.reduceat(sizes, starts).tolist())
+        return cls(pieces, divisions)
+
+
+def may_be_cut(job: Job, tasks: Sequence[ReadTask], chunk_bytes: int) -> bool:
+    """Whether the rows of a partition may be so many that it is cut: to be asked before they are read."""
+    size_bytes = sum(SEGMENT_BYTES + ROWS_OF_A_BYTE * task.identity.size_bytes for task in tasks)
+    return isinstance(job, DivisibleJob) and len(tasks) > 1 and size_bytes > chunk_bytes and job.replay().hands_out_at_once()
+
+
+def may_go_back(job: Job) -> bool:
+    """Whether it may ask for further segments."""
+    return not isinstance(job, DivisibleJob) or job.replay().may_go_back()
+
+
+def measured(read: DataFrame) -> dict[tuple[int, int], int]:
+    """Bytes that the rows of each segment take, by partition and base offset."""
+    columns = {"effect_producer_id": summary_rows.PRODUCER_BYTES, "close_producer_id": summary_rows.CLOSE_BYTES}
+    sizes = [sql.coalesce(sql.sum(sql.size(name)), sql.lit(0)) * width for name, width in columns.items()]
+    rows = read.groupBy("partition", "base_offset").agg((sizes[0] + sizes[1]).alias("size")).collect()
+    return {(row.partition, row.base_offset): row.size for row in rows}
+
+
+def put_together(
+    session: SparkSession, jobs: Mapping[int, Job], read: DataFrame, cut: Cut, most: int, counts: Counts
+) -> Iterator[Any]:
+    """Carries out the jobs, with the rows of all segments that were read for them, and maybe for others.
+
+    Args:
+        session: Spark's.
+        jobs: by number of their partition.
+        read: of ``summary_rows.SCHEMA``.
+        cut: how they are cut.
+        most: tasks of a stage.
+        counts: of what is done.
+
+    Returns:
+        One row of ``RESULT_SCHEMA`` for each job.
+    """
+    whole = [
+        row
+        for number, job in jobs.items()
+        if number not in cut.divisions
+        for row in summary_rows.rows_of_job(number, pickle.dumps(job))
+    ]
+    rows = data_frame(session, pa.Table.from_batches([summary_rows.table_of(whole)])).unionByName(read)
+    divided = _divided(session, cut) if cut.divisions else None
+    if divided is not None:
+        rows = rows.unionByName(_begun(session, divided, read, cut, most))
+    results = _placed(session, rows, cut.pieces, most).mapInArrow(
+        partial(replay_tasks.carry_out, counts=counts), ddl(RESULT_SCHEMA)
+    )
+    if divided is not None:
+        first = divided.select("partition", sql.lit(MERGED_FIRST).cast("bigint").alias("base_offset"), "job")
+        merged = results.unionByName(first, allowMissingColumns=True).repartition(min(len(jobs), most), "partition")
+        ordered = merged.sortWithinPartitions("partition", "base_offset")
+        results = ordered.mapInArrow(partial(replay_tasks.merge_chunks, counts=counts), ddl(RESULT_SCHEMA))
+    return taken(results, sorted(jobs))
+
+
+def _divided(session: SparkSession, cut: Cut) -> DataFrame:
+    """The divisions, of ``SENT_SCHEMA``."""
+    sent = {"partition": list(cut.divisions), "job": [pickle.dumps(each) for each in cut.divisions.values()]}
+    return data_frame(session, pa.Table.from_pydict(sent, schema=SENT_SCHEMA))
+
+
+def _begun(session: SparkSession, divided: DataFrame, read: DataFrame, cut: Cut, most: int) -> DataFrame:
+    """The rows of the job of each chunk, with the state before it."""
+    # Nothing lies behind the last chunk, so that it is composed for nobody.
+    pieces = [piece for piece in cut.pieces if piece.high != END]
+    places = _places(session, pieces, [0] * len(pieces))
+    at_chunks = divided.join(sql.broadcast(places), sql.expr("partition = of")).select("partition", "low", "job")
+    rows = read.unionByName(_job_rows(at_chunks), allowMissingColumns=True)
+    chunks = _placed(session, rows, pieces, most).mapInArrow(replay_tasks.compose_chunks, ddl(summary_rows.SCHEMA))
+    rows = chunks.unionByName(_job_rows(divided.withColumn("low", sql.lit(WHOLE))), allowMissingColumns=True)
+    partitions = [Piece(number, WHOLE, END, len(division.starts)) for number, division in cut.divisions.items()]
+    return _placed(session, rows, partitions, most).mapInArrow(replay_tasks.begin_chunks, ddl(summary_rows.SCHEMA))
+
+
+def _job_rows(sent: DataFrame) -> DataFrame:
+    """The rows of jobs without a state, at their base offset ``low``."""
+    numbers = {"piece": JOB_PIECE, "part": 0}
+    columns = [sql.lit(number).cast("int").alias(name) for name, number in numbers.items()]
+    return sent.select("partition", sql.col("low").cast("bigint").alias("base_offset"), *columns, "job")
+
+
+def _placed(session: SparkSession, rows: DataFrame, pieces: Sequence[Piece], most: int) -> DataFrame:
+    """The rows of these pieces and no others, packed by bytes into tasks, and in their order."""
+    count = min(len(pieces), most)
+    places = _places(session, pieces, packed_slots([piece.size_bytes for piece in pieces], count))
+    found = rows.join(sql.broadcast(places), sql.expr("partition = of AND base_offset >= low AND base_offset < high"))
+    return found.repartition(count, "slot").sortWithinPartitions(*summary_rows.KEYS).select(*summary_rows.SCHEMA.names)
+
+
+def _places(session: SparkSession, pieces: Sequence[Piece], slots: Sequence[int]) -> DataFrame:
+    numbers, lows, highs, _ = zip(*pieces, strict=True)
+    columns = dict(zip(PLACE_SCHEMA.names, (numbers, lows, highs, slots), strict=True))
+    return data_frame(session, pa.Table.from_pydict(columns, schema=PLACE_SCHEMA))

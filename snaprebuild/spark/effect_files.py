@@ -1,0 +1,550 @@
+"""What reading closed segments gave, kept as Parquet files for the runs to come (``--effects``): how they are written and read.
+
+A file is written by the task that read the segments, whole and under a name of its own, and never changed; a task that is killed, or run
+twice, leaves a file less or more. A segment is found by its path and identity: size, modification time, and inode or ETag. No file is
+trusted: each row carries a checksum over all that it says, and a segment of which anything does not fit is read again.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import io
+import os
+import pickle
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from snaprebuild import __version__
+from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
+from snaprebuild.operations.plan import check_output
+from snaprebuild.operations.schedule import ReadTask
+from snaprebuild.spark import read_rows, summary_rows
+from snaprebuild.spark.arrow_tables import ddl
+from snaprebuild.spark.read_rows import ReadRow
+from snaprebuild.spark.summary_rows import Row
+from snaprebuild.storage.log_dir import store_of
+from snaprebuild.storage.object_tree import ObjectLister
+from snaprebuild.storage.store import USUAL_S3, OpenBytes, S3Settings, Store, absolute, is_object
+
+if TYPE_CHECKING:
+    from snaprebuild.operations.source import PartitionSource
+
+__all__ = [
+    "FOUND_SCHEMA",
+    "Effects",
+    "Keeper",
+    "KeptSegment",
+    "Place",
+    "Tell",
+    "chosen",
+    "key_of",
+    "look_up",
+    "may_be_kept",
+    "read_kept",
+    "rows_of_kept",
+    "table_of_kept",
+]
+
+GROUP_BYTES = 16 << 20
+"""Rows of a group of rows in a file, which is read at once: whole segments, until it is so large."""
+
+FILE_BYTES = 64 << 20
+"""Of a file, compressed: a task keeps it in memory until it is written."""
+
+HELD_BYTES = 64 << 20
+"""Groups of rows that a task which reads them holds, and one more."""
+
+FILE_NAME = re.compile(r"effects-[0-9]{8}T[0-9]{6}Z-[0-9a-f]{16}\.parquet")
+
+KEY_BYTES = CHECKSUM_BYTES = 16
+
+_FACTS = pa.schema(
+    [field for field in summary_rows.SCHEMA if field.name not in ("partition", "piece", "job", "error", "bytes_kept")]
+)
+"""Of a row of a summary what does not depend on the run."""
+
+_SEGMENT = pa.schema(
+    [
+        ("path", pa.string()),
+        ("segment_bytes", pa.int64()),
+        ("mtime_ns", pa.int64()),
+        ("inode", pa.int64()),
+        ("etag", pa.string()),
+        ("check_crc", pa.bool_()),
+        ("parts", pa.int32()),
+    ]
+)
+"""Of which segment a row is, as in ``FileIdentity``; whether its checksums were computed; and how many rows its piece or range has."""
+
+SCHEMA = pa.schema([("key", pa.binary()), *_SEGMENT, *_FACTS, ("checksum", pa.binary())])
+"""Of the files: ``key`` is a digest of path and identity, ``checksum`` one of the whole row."""
+
+_FORM = hashlib.blake2b(ddl(SCHEMA).encode(), digest_size=8).hexdigest()
+VERSION = f"snaprebuild.effects/1 of {__version__}, columns {_FORM}".encode()
+"""Another release may read a segment otherwise, so that its files count for nothing."""
+
+_VERSION_KEY = b"snaprebuild"
+
+_WRITTEN = {"compression": "zstd", "write_statistics": False, "write_page_checksum": True}
+
+FOUND_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("name", pa.string()),
+        ("group", pa.int32()),
+        ("start_bytes", pa.int64()),
+        ("end_bytes", pa.int64()),
+        ("parts", pa.int32()),
+        ("fault", pa.string()),
+    ]
+)
+"""A piece of a segment that is wanted, and where it lies; or why a file counts for nothing."""
+
+Tell = Callable[[str], None]
+"""Told what does not fit, in a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """A directory of kept effects, as a value that travels to tasks.
+
+    Attributes:
+        directory: absolute, or ``s3://bucket/prefix``.
+        store: that holds it.
+    """
+
+    directory: str
+    store: Store
+
+    @classmethod
+    def at(cls, path: str, settings: S3Settings = USUAL_S3) -> Effects:
+        """The directory at ``path``. Limits of the run concern the segments, and not what is kept of them.
+
+        Raises:
+            UsageError: it is none, or names no bucket.
+        """
+        if is_object(path):
+            settings = replace(settings, max_requests=None, max_read_bytes=None, run=f"{settings.run} effects")
+        elif os.path.lexists(path) and not os.path.isdir(path):
+            raise UsageError("--effects: expected a directory", path=path)
+        return cls(absolute(path), store_of(path, settings))
+
+    def prepare(self, partitions: Iterable[PartitionSource]) -> None:
+        """Makes sure that files may be written here, before anything is read.
+
+        Args:
+            partitions: that are read.
+
+        Raises:
+            UsageError: something above it is no directory.
+            RefusedError: it lies in a directory of a broker, or the store would replace what is there.
+            StorageError: an object store tells nothing.
+        """
+        check_output(self.directory, [self.directory], partitions, self.store, option="--effects")
+        self.store.prepare_writes(self.directory)
+
+    def names(self) -> list[str]:
+        """Of the files that are there; others are passed over.
+
+        Raises:
+            ReadFailedError: they cannot be listed.
+        """
+        return sorted(name for name in self._listed() if FILE_NAME.fullmatch(name))
+
+    def _listed(self) -> Iterator[str]:
+        if isinstance(self.store, ObjectLister):
+            yield from (name for name, _ in self.store.list_below(self.directory))
+            return
+        try:
+            with os.scandir(self.directory) as listing:
+                yield from (entry.name for entry in listing)
+        except FileNotFoundError:
+            return  # made when there is something to keep
+        except OSError as error:
+            raise ReadFailedError(f"cannot be listed: {error.strerror}", path=self.directory, errno=error.errno) from error
+
+
+def may_be_kept(task: ReadTask) -> bool:
+    """Whether what reading it gives may be kept and used again: it never changes, and hangs on nothing but the segment.
+
+    The last segment of a log is appended to; an object is another one then.
+    """
+    is_plain = not task.cuts and not task.with_statistics and task.traced_producer is None
+    return is_plain and task.identity.size_bytes > 0 and not (task.is_last and task.store.is_local)
+
+
+def key_of(task: ReadTask) -> bytes:
+    """A digest of path and identity."""
+    text = repr((task.path, task.base_offset, *_identity(task)))
+    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=KEY_BYTES).digest()
+
+
+def _identity(task: ReadTask) -> tuple[int, int, int, str | None]:
+    identity = task.identity
+    return identity.size_bytes, identity.mtime_ns, identity.inode, identity.etag
+
+
+# ---------------------------------------------------------------------------------------------------------------- writing
+
+
+class Keeper:
+    """In a task: takes the rows of segments as they are read, and writes files of them. That it cannot fails nothing."""
+
+    def __init__(self, effects: Effects, tell: Tell) -> None:
+        """Takes where they go, and who is told that something could not be kept."""
+        self._effects = effects
+        self._tell = tell
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+        self._file: tuple[pa.BufferOutputStream, pq.ParquetWriter] | None = None
+        self._is_over = False
+
+    def add(self, task: ReadTask, rows: Sequence[Row]) -> None:
+        """Keeps the rows of a segment, or of a range of it, if they may be."""
+        if self._is_over or not may_be_kept(task) or not _is_sound(rows):
+            return
+        batch = _stored(task, rows)
+        self._waiting.append(batch)
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_bytes >= GROUP_BYTES:
+            self._end_group()
+
+    def close(self) -> None:
+        """Writes what is left."""
+        if self._waiting:
+            self._end_group()
+        self._end_file()
+
+    def _end_group(self) -> None:
+        if self._file is None:
+            stream = pa.BufferOutputStream()
+            schema = SCHEMA.with_metadata({_VERSION_KEY: VERSION})
+            self._file = stream, pq.ParquetWriter(stream, schema, **_WRITTEN)
+        stream, writer = self._file
+        table = pa.Table.from_batches(self._waiting)
+        writer.write_table(table, row_group_size=len(table))
+        self._waiting, self._waiting_bytes = [], 0
+        if stream.tell() >= FILE_BYTES:
+            self._end_file()
+
+    def _end_file(self) -> None:
+        if self._file is None:
+            return
+        stream, writer = self._file
+        self._file = None
+        writer.close()
+        data = stream.getvalue().to_pybytes()
+        name = f"effects-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(8)}.parquet"
+        try:
+            self._effects.store.create(self._effects.directory, name, data, owner=None, temporary_name=f".{name}.tmp")
+        except SnaprebuildError as error:
+            self._is_over = True
+            self._tell(f"effects are not kept: {error}")
+
+
+def _is_sound(rows: Sequence[Row]) -> bool:
+    """Whether the segment, or range, was whole: what is damaged is looked at again every time."""
+    first = rows[0] if rows else {}
+    if first.get("tail_kind") != "clean" or first["bad_crc_count"] or first["disorder_offset"] is not None:
+        return False
+    return first.get("start_bytes") is None or first["tail_position_bytes"] == first["end_bytes"]
+
+
+def _stored(task: ReadTask, rows: Sequence[Row]) -> pa.RecordBatch:
+    """The rows of one piece or range, as a batch of ``SCHEMA``."""
+    facts = summary_rows.table_of(list(rows))
+    columns = {field.name: facts.column(field.name) for field in _FACTS}
+    segment = dict(zip(_SEGMENT.names, (task.path, *_identity(task), task.check_crc, len(rows)), strict=True))
+    columns |= {field.name: pa.array([segment[field.name]] * len(rows), type=field.type) for field in _SEGMENT}
+    columns["key"] = pa.array([key_of(task)] * len(rows), type=pa.binary())
+    columns["checksum"] = pa.array(_checksums(columns, len(rows)), type=pa.binary())
+    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _checksums(columns: Mapping[str, pa.Array], count: int) -> list[bytes]:
+    """Of each row, over every value in it, whatever the file or Arrow makes of its layout."""
+    digests = [hashlib.blake2b(digest_size=CHECKSUM_BYTES) for _ in range(count)]
+    for field in SCHEMA:
+        if field.name == "checksum":
+            continue
+        column = columns[field.name]
+        if pa.types.is_list(field.type):
+            offsets, flat = column.offsets.to_numpy(), column.values.to_numpy(zero_copy_only=False)
+            for digest, start, end in zip(digests, offsets, offsets[1:], strict=False):
+                digest.update(int(end - start).to_bytes(8, "little"))
+                digest.update(flat[start:end].tobytes())
+        else:
+            for digest, value in zip(digests, column.to_pylist(), strict=True):
+                digest.update(repr(value).encode(errors="surrogateescape") + b"\n")
+    return [digest.digest() for digest in digests]
+
+
+# ---------------------------------------------------------------------------------------------------------------- what is there
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a piece of a segment is kept: file, group of rows, and of a range where it begins, else None."""
+
+    name: str
+    group: int
+    start_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSegment:
+    """A segment that need not be read.
+
+    Attributes:
+        partition: number of its partition.
+        task: the segment.
+        places: of the whole, or of its ranges in order.
+    """
+
+    partition: int
+    task: ReadTask
+    places: tuple[Place, ...]
+
+
+def look_up(names: Iterable[str], effects: Effects, wanted: pa.Array, *, check_crc: bool) -> Iterator[pa.RecordBatch]:
+    """In a task: what files hold of the segments that are wanted.
+
+    Args:
+        names: of the files.
+        effects: where they lie.
+        wanted: keys.
+        check_crc: only where checksums were computed.
+
+    Yields:
+        Batches of ``FOUND_SCHEMA``.
+    """
+    columns = ["key", "part", "start_bytes", "end_bytes", "check_crc", "parts"]
+    for name in names:
+        try:
+            with _OpenFile(effects, name) as file:
+                for group in range(file.groups):
+                    table = file.read(group, columns)
+                    mask = pc.and_(pc.equal(table["part"], 0), pc.is_in(table["key"], value_set=wanted))
+                    table = table.filter(pc.and_(mask, table["check_crc"]) if check_crc else mask)
+                    rows = [{**row, "name": name, "group": group} for row in table.to_pylist()]
+                    yield pa.RecordBatch.from_pylist(rows, schema=FOUND_SCHEMA)
+        except Exception as error:  # whatever a damaged file makes of its reader
+            fault = f"{os.path.join(effects.directory, name)}: is passed over: {_reason(error)}"
+            yield pa.RecordBatch.from_pylist([{"fault": fault}], schema=FOUND_SCHEMA)
+
+
+def _reason(error: Exception) -> str:
+    text = error.message if isinstance(error, SnaprebuildError) else str(error)
+    return (text.splitlines() or [type(error).__name__])[0][:200]
+
+
+def chosen(found: Iterable[Mapping[str, Any]], size_bytes: int) -> tuple[Place, ...]:
+    """The places that make up a segment of so many bytes; empty where they do not.
+
+    Args:
+        found: rows of ``FOUND_SCHEMA`` with one key; of two that say the same the newer one is taken.
+        size_bytes: of the segment.
+    """
+    ranges: dict[int, list[tuple[int, Place]]] = {}
+    for row in sorted(found, key=lambda each: each["name"], reverse=True):
+        place = Place(row["name"], row["group"], row["start_bytes"])
+        if place.start_bytes is None:
+            return (place,)
+        ranges.setdefault(place.start_bytes, []).append((row["end_bytes"], place))
+    # Ranges of runs that split the segment otherwise go together: each tells of its bytes alone, and the next begins where it ends.
+    ways: dict[int, tuple[Place, ...]] = {0: ()}
+    for start in sorted(ranges):
+        for end, place in ranges[start] if start in ways else ():
+            if end > start and end not in ways:
+                ways[end] = (*ways[start], place)
+    return ways.get(size_bytes, ())
+
+
+# ---------------------------------------------------------------------------------------------------------------- reading
+
+
+def table_of_kept(segments: Sequence[KeptSegment], slots: Sequence[int]) -> pa.Table:
+    """The segments as rows for the tasks that read what is kept of them, each with the slot that it goes to."""
+    table = read_rows.table_of([ReadRow(each.partition, each.task) for each in segments], slots)
+    places = pa.array([pickle.dumps(each.places) for each in segments], type=pa.binary())
+    return table.append_column("places", places)
+
+
+def rows_of_kept(batches: Iterable[pa.RecordBatch]) -> list[KeptSegment]:
+    """And back: all of a task, those of one group of rows together."""
+    found = []
+    for batch in batches:
+        for row, places in zip(read_rows.rows_of(batch.drop_columns(["places"])), batch.column("places").to_pylist(), strict=True):
+            found.append(KeptSegment(row.partition, row.task, pickle.loads(places)))  # noqa: S301  made by our own driver
+    return sorted(found, key=lambda each: (each.places[0].name, each.places[0].group))
+
+
+def read_kept(
+    segments: Iterable[KeptSegment], effects: Effects, tell: Tell
+) -> Iterator[tuple[KeptSegment, list[pa.RecordBatch] | None]]:
+    """In a task: what is kept of segments.
+
+    Yields:
+        Each segment with batches of ``summary_rows.SCHEMA``; None for one that must be read, as ``tell`` is told.
+    """
+    groups = _Groups(effects)
+    for segment in segments:
+        try:
+            _check_unchanged(segment.task)
+            batches = [_summaries(groups, segment, number) for number in range(len(segment.places))]
+        except Exception as error:  # whatever a damaged file makes of its reader
+            where = os.path.join(effects.directory, segment.places[0].name)
+            tell(f"{segment.task.path}: is read again: {where}: {_reason(error)}")
+            yield segment, None
+        else:
+            yield segment, batches
+
+
+def _check_unchanged(task: ReadTask) -> None:
+    """A file may have been replaced since it was listed. Objects are taken by the word of the listing, which costs no request.
+
+    Raises:
+        ValueError: it has been.
+        ReadFailedError: it cannot be opened.
+    """
+    if task.store.is_local:
+        with task.store.open_bytes(task.path) as source:
+            if source.identity != task.identity:
+                raise ValueError("the segment has changed since it was listed")
+
+
+def _summaries(groups: _Groups, segment: KeptSegment, number: int) -> pa.RecordBatch:
+    """The rows of a piece or range, as they were when it was read, but for what depends on the run.
+
+    Raises:
+        ValueError: they are not those of this segment, or not what was written.
+    """
+    task, place = segment.task, segment.places[number]
+    batch = _rows_at(groups.table(place.name, place.group), key_of(task), place.start_bytes)
+    columns = {field.name: batch.column(field.name) for field in SCHEMA}
+    count = len(batch)
+    if columns["checksum"].to_pylist() != _checksums(columns, count):
+        raise ValueError("a row is damaged: its checksum differs")
+    expected = dict(zip(("path", "segment_bytes", "mtime_ns", "inode", "etag"), (task.path, *_identity(task)), strict=True))
+    expected |= {"base_offset": task.base_offset, "parts": count}
+    for name, value in expected.items():
+        if columns[name].to_pylist() != [value] * count:
+            raise ValueError(f"a row is of another segment: {name} differs")
+    if columns["part"].to_pylist() != list(range(count)):
+        raise ValueError("rows are missing")
+    if task.check_crc and not all(columns["check_crc"].to_pylist()):
+        raise ValueError("checksums were not computed")
+    first = {name: columns[name][0].as_py() for name in ("start_bytes", "end_bytes")}
+    size_bytes = task.identity.size_bytes if first["start_bytes"] is None else first["end_bytes"] - first["start_bytes"]
+    of_run: Row = {"partition": segment.partition, "piece": number, "job": None, "error": None, "bytes_read": 0}
+    for field in summary_rows.SCHEMA:
+        if field.name in of_run:
+            columns[field.name] = pa.array([of_run[field.name]] * count, type=field.type)
+        elif field.name == "bytes_kept":
+            columns[field.name] = pa.array([size_bytes] + [None] * (count - 1), type=field.type)
+    return pa.RecordBatch.from_arrays([columns[name] for name in summary_rows.SCHEMA.names], schema=summary_rows.SCHEMA)
+
+
+def _rows_at(table: pa.Table, key: bytes, start_bytes: int | None) -> pa.RecordBatch:
+    """The rows of a piece or range: the first one tells where it begins, the others follow it."""
+    starts = table["start_bytes"]
+    is_here = pc.is_null(starts) if start_bytes is None else pc.fill_null(pc.equal(starts, start_bytes), False)
+    is_first = pc.and_(is_here, pc.and_(pc.equal(table["part"], 0), pc.equal(table["key"], key)))
+    firsts = np.flatnonzero(is_first.to_numpy(zero_copy_only=False))
+    if not len(firsts):
+        raise ValueError("a row that was there is gone")
+    at = int(firsts[0])
+    (batch,) = table.slice(at, max(table["parts"][at].as_py() or 0, 1)).combine_chunks().to_batches()
+    return batch
+
+
+class _Groups:
+    """Groups of rows of files; the last ones are held, because segments that were read together lie together."""
+
+    def __init__(self, effects: Effects) -> None:
+        self._effects = effects
+        self._tables: OrderedDict[tuple[str, int], pa.Table] = OrderedDict()
+
+    def table(self, name: str, group: int) -> pa.Table:
+        """All columns of a group."""
+        if (name, group) not in self._tables:
+            while sum(table.nbytes for table in self._tables.values()) > HELD_BYTES:
+                self._tables.popitem(last=False)
+            with _OpenFile(self._effects, name) as file:
+                self._tables[name, group] = file.read(group, SCHEMA.names)
+        self._tables.move_to_end((name, group))
+        return self._tables[name, group]
+
+
+class _OpenFile:
+    """A file of effects. A context manager.
+
+    Raises:
+        StorageError: it cannot be read.
+        ValueError: it is none of this version.
+        pa.ArrowException: it is damaged.
+    """
+
+    def __init__(self, effects: Effects, name: str) -> None:
+        self._bytes = effects.store.open_bytes(os.path.join(effects.directory, name))
+        try:
+            self._file = pq.ParquetFile(_Stream(self._bytes), pre_buffer=False, page_checksum_verification=True)
+            if (self._file.schema_arrow.metadata or {}).get(_VERSION_KEY) != VERSION:
+                raise ValueError("was written by another version of the program")
+        except BaseException:
+            self._bytes.close()
+            raise
+
+    @property
+    def groups(self) -> int:
+        """How many groups of rows it has."""
+        return int(self._file.num_row_groups)
+
+    def read(self, group: int, columns: Sequence[str]) -> pa.Table:
+        """Some columns of a group."""
+        fields = [SCHEMA.field(name) for name in columns]
+        return self._file.read_row_group(group, columns=list(columns), use_threads=False).select(columns).cast(pa.schema(fields))
+
+    def __enter__(self) -> _OpenFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bytes.close()
+
+
+class _Stream(io.RawIOBase):
+    """Bytes of a store as Arrow wants them."""
+
+    def __init__(self, source: OpenBytes) -> None:
+        self._source = source
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._source.size_bytes}[whence]
+        self._position = start + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        count = self._source.read_into(self._position, view)
+        self._position += count
+        return count

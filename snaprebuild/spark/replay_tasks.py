@@ -1,0 +1,201 @@
+"""What tasks do with the summaries of segments: replay partitions, or chunks of them (``operations.chunks``), and merge the chunks.
+
+They take and give rows of Arrow tables, so that they can be driven without Spark, by any distribution of the rows.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+
+from snaprebuild.errors import SnaprebuildError
+from snaprebuild.operations.chunks import Chunk, DivisibleJob, Unreached, beginnings, composed
+from snaprebuild.operations.feed import Arrivals, Outcome
+from snaprebuild.operations.schedule import told
+from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
+from snaprebuild.spark.counts import Counts
+from snaprebuild.spark.summary_rows import WHOLE, JobRow, Row, batches_of, outcomes, rows_of_error, rows_of_job, rows_of_pieces
+
+__all__ = ["MERGED_FIRST", "RESULT_SCHEMA", "Division", "begin_chunks", "carry_out", "compose_chunks", "merge_chunks"]
+
+RESULT_SCHEMA = pa.schema(
+    [("partition", pa.int32()), ("base_offset", pa.int64()), ("job", pa.binary()), ("done", pa.binary()), ("wanted", pa.binary())]
+)
+"""Of each partition, or chunk from a base offset on, either what it came to, or the tasks that it asks for beside those that were read."""
+
+MERGED_FIRST = WHOLE - 1
+"""Base offset of the row that says, with its job, that the results behind it are those of chunks."""
+
+ERROR_PIECE = 2**31 - 1
+"""Behind all pieces of a segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A partition in chunks.
+
+    Attributes:
+        job: of the whole.
+        starts: index of the first segment of each chunk.
+        base_offsets: ``WHOLE``, and those of the first segments of the further chunks.
+    """
+
+    job: DivisibleJob
+    starts: tuple[int, ...]
+    base_offsets: tuple[int, ...]
+
+    def indices_from(self, base_offset: int) -> range:
+        """Those of the segments of the chunk, which is not the last one."""
+        number = self.base_offsets.index(base_offset)
+        return range(self.starts[number], self.starts[number + 1])
+
+
+@dataclass(frozen=True, slots=True)
+class _ChunkOrder:
+    """A chunk to carry out, without the state before it, of which it knows the size."""
+
+    job: DivisibleJob
+    chunk: Chunk
+    producers: int
+
+    @classmethod
+    def of(cls, job: DivisibleJob, chunk: Chunk) -> tuple[_ChunkOrder, SegmentEffect]:
+        """The order and the state."""
+        if chunk.after is None:
+            return cls(job, chunk, 0), IDENTITY
+        state = chunk.after.state
+        return cls(job, replace(chunk, after=chunk.after.with_state(IDENTITY)), len(state)), state
+
+    def carry_out(self, state: SegmentEffect, arrivals: Arrivals) -> object:
+        if len(state) != self.producers:
+            raise SnaprebuildError(f"{len(state)} of {self.producers} producers of the state before a chunk arrived")
+        after = self.chunk.after
+        return self.job.carry_out_chunk(replace(self.chunk, after=after and after.with_state(state)), arrivals)
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrived:
+    """A job with what came behind it."""
+
+    partition: int
+    base_offset: int
+    row: JobRow
+    arrivals: Arrivals
+
+    def unpickled(self) -> Any:
+        return pickle.loads(self.row.job)  # noqa: S301  made by our own driver, or by a task of ours
+
+
+def _jobs(batches: Iterable[pa.RecordBatch]) -> Iterator[_Arrived]:
+    count = 0
+
+    def job_of(each: tuple[int, int, JobRow | Outcome]) -> tuple[int, int]:
+        nonlocal count
+        count += isinstance(each[2], JobRow)
+        return each[0], count
+
+    for _, rows in groupby(outcomes(batches), key=job_of):
+        if (found := _arrived(rows)) is not None:
+            yield found
+
+
+def _arrived(rows: Iterator[tuple[int, int, JobRow | Outcome]]) -> _Arrived | None:
+    partition, base_offset, first = next(rows)
+    if not isinstance(first, JobRow):
+        return None  # nothing is to be done with the segments: the replay ended before them
+    return _Arrived(partition, base_offset, first, Arrivals(_segments(rows)))
+
+
+def _segments(rows: Iterator[tuple[int, int, JobRow | Outcome]]) -> Iterator[tuple[int, Outcome]]:
+    for _, base_offset, outcome in rows:
+        assert not isinstance(outcome, JobRow)
+        yield base_offset, outcome
+
+
+def carry_out(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
+    """In a task: carries out each job with the segments that follow it."""
+    for each in _jobs(batches):
+        wanted: list[Any] = []
+        try:
+            job = each.unpickled()
+            if isinstance(job, _ChunkOrder):
+                done = job.carry_out(each.row.state, each.arrivals)
+            elif isinstance(job, Unreached):
+                done = job
+            else:
+                done, wanted = job.carry_out(each.arrivals)
+                counts.add(partitions=1)
+            found = (None, pickle.dumps(wanted)) if wanted else (pickle.dumps(done), None)
+        except Exception as error:  # it ends this partition and no other
+            found = pickle.dumps(told(error)), None
+        yield _result(each.partition, each.base_offset, *found)
+
+
+def _result(partition: int, base_offset: int, done: bytes | None, wanted: bytes | None) -> pa.RecordBatch:
+    row = {"partition": partition, "base_offset": base_offset, "done": done, "wanted": wanted}
+    return pa.RecordBatch.from_pylist([row], schema=RESULT_SCHEMA)
+
+
+# ------------------------------------------------------------------------------------------------------------------------ chunks
+
+
+def compose_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task: the segments of each chunk with one effect together, as rows of summaries."""
+    for each in _jobs(batches):
+        yield from batches_of(_composed_rows(each))
+
+
+def _composed_rows(each: _Arrived) -> Iterator[Row]:
+    base_offset = max(each.base_offset, 0)
+    try:
+        division: Division = each.unpickled()
+        for base_offset, pieces in composed(division.job, division.indices_from(each.base_offset), each.arrivals):
+            if isinstance(pieces, tuple):
+                yield from rows_of_pieces(each.partition, pieces)
+            else:
+                yield from rows_of_error(each.partition, base_offset, ERROR_PIECE, pieces)
+    except Exception as error:  # it ends this partition and no other
+        yield from rows_of_error(each.partition, base_offset, ERROR_PIECE, told(error))
+
+
+def begin_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task: goes over the composed chunks of each partition. Gives the rows of a job for each chunk that is to be carried out."""
+    for each in _jobs(batches):
+        yield from batches_of(_beginning_rows(each))
+
+
+def _beginning_rows(each: _Arrived) -> Iterator[Row]:
+    division: Division = each.unpickled()
+    waiting = iter(division.base_offsets)
+    try:
+        for chunk in beginnings(division.job, division.starts, each.arrivals):
+            order, state = (chunk, IDENTITY) if isinstance(chunk, Unreached) else _ChunkOrder.of(division.job, chunk)
+            yield from rows_of_job(each.partition, pickle.dumps(order), next(waiting), state)
+    except Exception as error:  # it ends this partition and no other
+        yield from rows_of_job(each.partition, pickle.dumps(Unreached(told(error))), next(waiting, WHOLE))
+
+
+def merge_chunks(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
+    """In a task: the results of chunks become those of their partitions; others stay what they are."""
+    rows = (row for batch in batches for row in batch.to_pylist())
+    for _, results in groupby(rows, key=lambda row: row["partition"]):
+        yield _merged(results, counts)
+
+
+def _merged(results: Iterator[Row], counts: Counts) -> pa.RecordBatch:
+    first = next(results)
+    if first["job"] is None:
+        return pa.RecordBatch.from_pylist([first], schema=RESULT_SCHEMA)
+    try:
+        division: Division = pickle.loads(first["job"])  # noqa: S301  made by our own driver
+        chunks = (pickle.loads(row["done"]) for row in results)  # noqa: S301  made by our own tasks
+        done = pickle.dumps(division.job.merged(chunks))
+        counts.add(partitions=1)
+    except Exception as error:  # it ends this partition and no other
+        done = pickle.dumps(told(error))
+    return _result(first["partition"], WHOLE, done, None)

@@ -1,0 +1,265 @@
+"""A partition replayed in chunks tells what it tells as a whole, wherever a chunk ends and whatever goes wrong in one."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from log_dirs import EMPTY_SNAPSHOT, batch, make_log_dir, marker, snapshot_name, write_partition
+from manifests import FIXTURES
+from without_spark import NO_COUNTS, WithoutSpark
+
+from formats.transaction_index import AbortedTransaction, write_transaction_index
+from snaprebuild.operations import chunks as operations
+from snaprebuild.operations.chunks import composed, starts_of_chunks
+from snaprebuild.operations.plan import Plan, Request, make_plan
+from snaprebuild.operations.rebuild import RebuildJob, rebuild
+from snaprebuild.operations.rebuild_result import LEFT_OUT, WOULD_WRITE, PartitionResult
+from snaprebuild.operations.schedule import read_segment
+from snaprebuild.operations.source import open_source
+from snaprebuild.operations.verify import PartitionVerdict, verify
+from snaprebuild.spark import chunks, replay_tasks, summary_rows
+from snaprebuild.spark.chunks import END, Cut, Piece
+from snaprebuild.spark.job import SparkEngine
+from snaprebuild.spark.replay_tasks import Division
+from snaprebuild.spark.summary_rows import WHOLE, rows_of_job, table_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOW_MS = 1_795_270_000_000
+TRANSACTIONAL = 0x10
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=30), st.integers(1, 60))
+def test_where_chunks_begin(sizes: list[int], target: int) -> None:
+    starts = starts_of_chunks(sizes, target)
+    assert starts[0] == 0
+    assert sorted(set(starts)) == list(starts)
+    found = [sizes[start:stop] for start, stop in zip(starts, (*starts[1:], len(sizes)), strict=True)]
+    assert [size for chunk in found for size in chunk] == sizes
+    for chunk in found[:-1]:
+        assert sum(chunk) >= target > sum(chunk[:-1])
+
+
+def plan_of(logs: Path, out: Path) -> Plan:
+    return make_plan(Request((str(logs),), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS))
+
+
+def rebuilt(plan: Plan) -> PartitionResult:
+    """Of one partition in chunks of one segment, which must be what it is as a whole."""
+    engine = WithoutSpark(1, chunk_bytes=1)
+    results = [rebuild(plan, jobs=1, engine=each, dry_run=True).partitions for each in (engine, None)]
+    assert engine.chunks == len(plan.partitions[0].source.directory.segments) - 1
+    (found,), (expected,) = results
+    for name in ("boundaries", "findings", "bytes_read", "replay_index", "replay_reason"):
+        assert getattr(found, name) == getattr(expected, name), name
+    return found
+
+
+def judged(logs: Path) -> PartitionVerdict:
+    """The same, verified."""
+    source, clock = open_source([str(logs)]), make_plan(Request((str(logs),), as_of_ms=NOW_MS)).clock
+    found, expected = (verify(source, clock, jobs=1, engine=each) for each in (WithoutSpark(1, chunk_bytes=1), None))
+    assert found == expected
+    return found.partitions[0]
+
+
+def test_a_batch_on_which_kafka_throws(tmp_path: Path) -> None:
+    """The transaction that is open comes from another chunk. Nothing above is made, and all of it is told once."""
+    logs = make_log_dir(tmp_path / "logs")
+    segments = {0: batch(0, producer_id=7, attributes=TRANSACTIONAL), 1: batch(1), 2: batch(2, producer_id=9)}
+    segments |= {3: batch(3, producer_id=7, sequence=1), 4: batch(4), 5: batch(5)}
+    directory = write_partition(logs / "t-0", segments)
+    found = rebuilt(plan_of(logs, tmp_path / "out"))
+    assert {each.offset: each.action for each in found.boundaries} == {
+        1: WOULD_WRITE, 2: WOULD_WRITE, 3: WOULD_WRITE, 4: LEFT_OUT, 5: LEFT_OUT, 6: LEFT_OUT,
+    }  # fmt: skip
+    (damaged,) = [each for each in found.findings if each.code == "damaged-segment"]
+    assert damaged.offset == 3
+    assert "InvalidTxnStateException" in damaged.message
+    for offset in (2, 4, 6, 9):
+        (directory / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
+    verdict = judged(logs)
+    assert [(each.offset, each.comparison.status.value) for each in verdict.snapshots[1:]] == [
+        (offset, "unverifiable") for offset in (4, 6, 9)
+    ]
+    assert [each.code for each in verdict.findings].count("damaged-segment") == 1
+
+
+def test_transactions_that_span_chunks(tmp_path: Path) -> None:
+    """Begun in one, aborted in another while a third one is open: what the index of its segment lists comes from all of them."""
+    logs = make_log_dir(tmp_path / "logs")
+    segments = {
+        0: batch(0, producer_id=7, attributes=TRANSACTIONAL),
+        1: batch(1, producer_id=8, attributes=TRANSACTIONAL),
+        2: batch(2) + marker(3, 7, commit=False),
+        4: batch(4),
+        5: marker(5, 8, commit=False),
+        6: batch(6),
+    }
+    directory = write_partition(logs / "t-0", segments)
+    right = {2: [AbortedTransaction(0, 7, 0, 3, 1)], 5: [AbortedTransaction(0, 8, 1, 5, 6)]}
+    for base, entries in right.items():
+        (directory / f"{base:020d}.txnindex").write_bytes(write_transaction_index(entries))
+    assert not rebuilt(plan_of(logs, tmp_path / "out")).findings
+    (directory / f"{5:020d}.txnindex").write_bytes(write_transaction_index([AbortedTransaction(0, 8, 2, 5, 6)]))
+    (finding,) = rebuilt(plan_of(logs, tmp_path / "out")).findings
+    assert (finding.code, finding.offset) == ("transaction-index-differs", 6)
+    assert [each.code for each in judged(logs).findings] == ["transaction-index-differs"]
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: os.truncate(path, 10)], ids=["gone", "shorter"])
+def test_a_segment_that_cannot_be_read(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    logs = make_log_dir(tmp_path / "logs")
+    directory = write_partition(logs / "t-0", {at: batch(at, producer_id=at) for at in range(6)})
+    plan = plan_of(logs, tmp_path / "out")
+    spoil(directory / f"{3:020d}.log")
+    found = rebuilt(plan)
+    assert [each.action for each in found.boundaries] == [WOULD_WRITE] * 3 + [LEFT_OUT] * 3
+    assert len([each for each in found.findings if each.code != "boundary-left-out"]) == 1
+
+
+def test_a_chunk_that_cannot_be_composed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is replayed all the same; where those behind it would begin nobody knows."""
+    logs = make_log_dir(tmp_path / "logs")
+    write_partition(logs / "t-0", {at: batch(at, producer_id=at) for at in range(6)})
+
+    def fails(job: operations.DivisibleJob, indices: range, arrivals: operations.Arrivals) -> Iterator[object]:
+        if indices.start == 2:
+            raise MemoryError
+        return composed(job, indices, arrivals)
+
+    monkeypatch.setattr(replay_tasks, "composed", fails)
+    (found,) = rebuild(plan_of(logs, tmp_path / "out"), engine=WithoutSpark(1, chunk_bytes=1), dry_run=True).partitions
+    assert [each.action for each in found.boundaries] == [WOULD_WRITE] * 3 + [LEFT_OUT] * 3
+    assert [(each.code, each.message) for each in found.findings if each.offset is None] == [("unforeseen-error", "out of memory")]
+    assert [each.reasons for each in found.boundaries[3:]] == [("out of memory",)] * 3
+
+
+def test_a_chunk_that_cannot_be_carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = make_log_dir(tmp_path / "logs")
+    write_partition(logs / "t-0", {at: batch(at, producer_id=at) for at in range(4)})
+    carry_out = RebuildJob.carry_out_chunk
+
+    def fails(job: RebuildJob, chunk: operations.Chunk, arrivals: operations.Arrivals) -> object:
+        if chunk.start == 2:
+            raise MemoryError
+        return carry_out(job, chunk, arrivals)
+
+    monkeypatch.setattr(RebuildJob, "carry_out_chunk", fails)
+    (found,) = rebuild(plan_of(logs, tmp_path / "out"), engine=WithoutSpark(1, chunk_bytes=1), dry_run=True).partitions
+    assert [each.action for each in found.boundaries] == [WOULD_WRITE, WOULD_WRITE, LEFT_OUT, WOULD_WRITE]
+    assert [each.code for each in found.findings] == ["unforeseen-error", "boundary-left-out"]
+
+
+# ------------------------------------------------------------------------------------------------------------------------ states
+
+
+def begun(tmp_path: Path, producers: int) -> list[pa.RecordBatch]:
+    """The rows of the jobs of two chunks, the second of which begins behind so many producers."""
+    logs = make_log_dir(tmp_path / "logs")
+    write_partition(logs / "t-0", {0: b"".join(batch(at, producer_id=at) for at in range(producers)), producers: batch(producers)})
+    plan = plan_of(logs, tmp_path / "out")
+    job = RebuildJob(plan.partitions[0], plan.request, plan.clock, True, frozenset(), 0)
+    division = Division(job, (0, 1), (WHOLE, producers))
+    (task,) = job.read_tasks([0])
+    rows = [*rows_of_job(0, pickle.dumps(division)), *summary_rows.rows_of_pieces(0, read_segment(task))]
+    total = list(replay_tasks.compose_chunks([table_of(rows)]))
+    return list(replay_tasks.begin_chunks([table_of(list(rows_of_job(0, pickle.dumps(division)))), *total]))
+
+
+def test_a_state_crosses_in_rows_that_are_not_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summary_rows, "PART_PRODUCERS", 16)
+    table = pa.Table.from_batches(begun(tmp_path, 1000))
+    cells = [cell for cell in table.column("job").to_pylist() if cell is not None]
+    assert len(cells) == 2
+    assert max(map(len, cells)) < 10_000
+    sizes = [len(each) for each in table.column("effect_producer_id").to_pylist()]
+    assert sizes == [0, *[16] * 62, 8]
+
+
+def test_a_state_of_which_a_part_is_missing_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summary_rows, "PART_PRODUCERS", 16)
+    rows = pa.Table.from_batches(begun(tmp_path, 100)).filter(pc.field("part") != 3)
+    *_, last = replay_tasks.carry_out(rows.to_batches(), NO_COUNTS)
+    assert str(pickle.loads(last.column("done")[0].as_py())) == "84 of 100 producers of the state before a chunk arrived"
+
+
+# ------------------------------------------------------------------------------------------------------------------------- Spark
+
+
+@pytest.mark.spark
+def test_every_bundled_directory_in_chunks(spark: SparkSession, tmp_path: Path) -> None:
+    found = {}
+    for name, engine in (("own", None), ("spark", SparkEngine(spark, chunk_bytes=1))):
+        out = tmp_path / name
+        request = Request((str(FIXTURES),), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS)
+        result = rebuild(make_plan(request), jobs=1, engine=engine)
+        files = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+        told = [(each.findings, each.bytes_read, each.replay_index, each.replay_reason) for each in result.partitions]
+        boundaries = [[(each.offset, each.action, each.reasons) for each in one.boundaries] for one in result.partitions]
+        found[name] = (files, told, boundaries)
+    assert found["spark"] == found["own"]
+    assert len(found["own"][0]) > 100
+
+
+@pytest.mark.spark
+def test_a_verification_in_chunks(spark: SparkSession) -> None:
+    source = open_source([str(FIXTURES)])
+    clock = make_plan(Request((str(FIXTURES),), as_of_ms=NOW_MS)).clock
+    found, expected = (verify(source, clock, jobs=1, engine=each) for each in (SparkEngine(spark, chunk_bytes=1), None))
+    assert found == expected
+
+
+@pytest.mark.spark
+def test_pieces_go_to_the_tasks_that_they_were_packed_for(spark: SparkSession) -> None:
+    """One that is as large as all others together has a task of its own, and rows of partitions that ended go nowhere."""
+    from pyspark.sql import functions as sql
+
+    pieces = [Piece(0, WHOLE, 50, 70), Piece(0, 50, END, 10), Piece(1, WHOLE, END, 30), Piece(2, WHOLE, END, 30)]
+    rows = [row for number in range(4) for at in (0, 49, 50, 51) for row in rows_of_job(number, b"", at)]
+    frame = chunks.data_frame(spark, pa.Table.from_batches([table_of(rows)]))
+    placed = chunks._placed(spark, frame, pieces, 2).select("partition", "base_offset", sql.spark_partition_id().alias("task"))
+    tasks: dict[int, set[tuple[int, int]]] = {}
+    for row in placed.collect():
+        tasks.setdefault(row.task, set()).add((row.partition, row.base_offset))
+    others = {(number, at) for number in (1, 2) for at in (0, 49, 50, 51)} | {(0, 50), (0, 51)}
+    assert sorted(tasks.values(), key=len) == [{(0, 0), (0, 49)}, others]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("chunk_bytes", "frames"), [(chunks.CHUNK_BYTES, 0), (1, 1)])
+def test_rows_are_kept_only_where_they_are_needed_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int, frames: int
+) -> None:
+    kept: list[object] = []
+    frame_of_spark = type(spark.range(1))
+    persist = frame_of_spark.persist
+    monkeypatch.setattr(frame_of_spark, "persist", lambda frame, *more: kept.append(frame) or persist(frame, *more))
+    plan = plan_of(FIXTURES / "kafka27-mixed", tmp_path)
+    rebuild(plan, engine=SparkEngine(spark, chunk_bytes=chunk_bytes), dry_run=True)
+    assert len(kept) == frames
+    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
+
+
+def test_the_cut_of_a_round(tmp_path: Path) -> None:
+    """By the rows, not by the segments; a job that cannot be divided stays whole, however large it is."""
+    logs = make_log_dir(tmp_path / "logs")
+    write_partition(logs / "t-0", {at: batch(at) for at in range(4)})
+    plan = plan_of(logs, tmp_path / "out")
+    job = RebuildJob(plan.partitions[0], plan.request, plan.clock, True, frozenset(), 0)
+    tasks = job.read_tasks(range(4))
+    rows = {(number, at): size for number in (5, 6) for at, size in enumerate((1, 1 << 30, 1, 1))}
+    cut = Cut.of({5: job, 6: object()}, {5: tasks, 6: tasks}, rows, 1 << 28, 8)  # type: ignore[dict-item]
+    assert [(each.partition, each.low, each.high) for each in cut.pieces] == [(5, WHOLE, 2), (5, 2, END), (6, WHOLE, END)]
+    assert {number: division.starts for number, division in cut.divisions.items()} == {5: (0, 2)}
+    assert sum(each.size_bytes for each in cut.pieces[:2]) == cut.pieces[2].size_bytes

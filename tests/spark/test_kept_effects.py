@@ -1,0 +1,315 @@
+"""Jobs with ``--effects``: a second run reads what is new, and its results are those of a run that reads everything."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from command import Run
+from documents import check
+from log_dirs import batch, flip, make_log_dir, tree, write_partition
+from manifests import FIXTURES, REPOSITORY
+from object_store import ObjectStore
+
+from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.rebuild import rebuild
+from snaprebuild.operations.rebuild_result import RebuildResult
+from snaprebuild.spark import job
+from snaprebuild.spark.effect_files import Effects
+from snaprebuild.spark.job import SparkEngine
+
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+from make_partition import Shape, make_partition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+NOW = "1795270000000"
+ALL = ("--boundaries", "all", "--replay-from", "log-start", "--keep-expired")
+OPTIONS = ("--as-of", NOW, "--output", "json", "--engine", "spark")
+Command = Callable[..., Run]
+
+
+def all_bytes(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def document(run: Run, *places: Path) -> dict[str, Any]:
+    """The document without what differs from run to run, and with one name for each of the places."""
+    check(json.loads(run.stdout))
+    text = run.stdout
+    for place in places:
+        text = text.replace(str(place), "PLACE")
+    found: dict[str, Any] = json.loads(text)
+    for each in (found, *found["partitions"]):
+        for name in ("seconds", "receipt", "effects"):
+            each.pop(name, None)
+    for each in found["partitions"]:
+        each["bytes"] = each.pop("bytes_read") + each.pop("from_effects")["bytes"]
+    return found
+
+
+def told(run: Run) -> tuple[int, int]:
+    """Bytes that were read, and segments that came from kept effects."""
+    partitions = run.document["partitions"]
+    effects = run.document["effects"]
+    assert effects["segments"] == sum(each["from_effects"]["segments"] for each in partitions)
+    assert effects["bytes"] == sum(each["from_effects"]["bytes"] for each in partitions)
+    return sum(each["bytes_read"] for each in partitions), effects["segments"]
+
+
+@pytest.mark.parametrize("replay_from", ["log-start", "auto", "window"])
+def test_a_second_run_over_every_bundled_directory(spark: SparkSession, command: Command, tmp_path: Path, replay_from: str) -> None:
+    line = ("--boundaries", "all", "--replay-from", replay_from, *OPTIONS)
+    plain = command("rebuild", FIXTURES, "--out", tmp_path / "plain", *line)
+    assert json.loads(plain.stdout)["effects"] is None
+    runs = [
+        command("rebuild", FIXTURES, "--out", tmp_path / name, "--effects", tmp_path / "effects", *line) for name in ("one", "two")
+    ]
+    for name, run in zip(("one", "two"), runs, strict=True):
+        assert all_bytes(tmp_path / name) == all_bytes(tmp_path / "plain")
+        assert document(run, tmp_path / name) == document(plain, tmp_path / "plain")
+        assert (run.exit_code, run.stderr.count("read again")) == (plain.exit_code, 0)
+    first, second = map(told, runs)
+    assert first[1] == 0 < second[1]
+    assert runs[1].document["effects"]["path"] == str(tmp_path / "effects")
+    # What is left to read: last segments, and what is damaged.
+    assert second[0] + runs[1].document["effects"]["bytes"] == first[0]
+    for each in runs[1].document["partitions"]:
+        sizes = [size for _, size, *_ in each["inputs"]]
+        most = sum(sizes) if "/damaged/" in each["path"] or "compacted" in each["path"] else sizes[-1] if sizes else 0
+        assert each["bytes_read"] <= most, each["path"]
+
+
+def test_a_verification(spark: SparkSession, command: Command, tmp_path: Path) -> None:
+    """Effects that a rebuild has kept serve it, too, but for segments inside which a snapshot stands."""
+    kept = ("--effects", tmp_path / "effects")
+    command("rebuild", FIXTURES, "--out", tmp_path / "out", *kept, *ALL, *OPTIONS)
+    plain, with_effects = (command("verify", FIXTURES, *more, *OPTIONS) for more in ((), kept))
+    assert document(with_effects) == document(plain)
+    assert (with_effects.exit_code, with_effects.stderr) == (plain.exit_code, plain.stderr)
+    assert told(with_effects)[1] > 50
+
+
+SEGMENTS = {
+    base: b"".join(batch(at, producer_id=at % 7, payload_bytes=50) for at in range(base, base + 10)) for base in range(0, 60, 10)
+}
+SIZE = len(SEGMENTS[0])
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """A partition of six segments of one size, but for the first."""
+    write_partition(make_log_dir(tmp_path / "logs") / "t-0", SEGMENTS)
+    return tmp_path / "logs"
+
+
+@pytest.fixture
+def run(spark: SparkSession, command: Command, logs: Path, tmp_path: Path) -> Callable[..., tuple[int, int]]:
+    """Rebuilds as one without effects does; returns what was read and what was kept."""
+
+    def rebuilt(*options: object, effects: object = tmp_path / "effects") -> tuple[int, int]:
+        out = tmp_path / "out"
+        shutil.rmtree(out, ignore_errors=True)
+        own = rebuild(make_plan(request_of(logs, tmp_path / "own")), jobs=1)
+        found = command("rebuild", logs, "--out", out, "--effects", effects, *options, *ALL, *OPTIONS)
+        assert found.exit_code == 0, found.stderr
+        assert all_bytes(out) == all_bytes(tmp_path / "own")
+        assert len(own.partitions[0].boundaries) == len(list((logs / "t-0").glob("*.log")))
+        shutil.rmtree(tmp_path / "own")
+        return told(found)
+
+    return rebuilt
+
+
+def request_of(logs: Path, out: Path) -> Request:
+    return Request((str(logs),), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=int(NOW))
+
+
+def size_of(path: Path) -> int:
+    return path.stat().st_size
+
+
+def test_only_what_is_new_is_read(run: Callable[..., tuple[int, int]], logs: Path) -> None:
+    paths = [logs / "t-0" / f"{base:020d}.log" for base in SEGMENTS]
+    sizes = [size_of(path) for path in paths]
+    assert run() == (sum(sizes), 0)
+    assert run() == (sizes[5], 5)
+    # A new segment: the one before it is closed now.
+    new = b"".join(batch(at, producer_id=9) for at in range(60, 63))
+    paths[0].with_name(f"{60:020d}.log").write_bytes(new)
+    assert run() == (sizes[5] + len(new), 5)
+    assert run() == (len(new), 6)
+    # One that is touched, and one that is replaced by another of the same size and time.
+    os.utime(paths[1])
+    assert run() == (sizes[1] + len(new), 5)
+    status = paths[2].stat()
+    paths[2].unlink()
+    (logs / "aside").write_bytes(b"")  # so that the inode is another one
+    paths[2].write_bytes(SEGMENTS[20].replace(b"vv", b"vv"))
+    os.utime(paths[2], ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert paths[2].stat().st_ino != status.st_ino
+    assert run() == (sizes[2] + len(new), 5)
+    assert run() == (len(new), 6)
+    # The log is cut at its start: what is gone is not asked for.
+    paths[0].unlink()
+    assert run() == (len(new), 5)
+
+
+def test_checksums_are_asked_for(run: Callable[..., tuple[int, int]], logs: Path) -> None:
+    sizes = [size_of(path) for path in sorted((logs / "t-0").glob("*.log"))]
+    _, kept = run("--crc", "skip")
+    assert kept == 0
+    assert run("--crc", "skip")[1] == 5
+    assert run("--crc", "check") == (sum(sizes), 0)
+    assert run("--crc", "check") == (sizes[5], 5)
+    assert run("--crc", "skip")[1] == 5
+
+
+def test_files_that_are_damaged_or_left_over(
+    run: Callable[..., tuple[int, int]], logs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are told, and what was in them is read and kept again."""
+    sizes = [size_of(path) for path in sorted((logs / "t-0").glob("*.log"))]
+    run()
+    files = sorted((tmp_path / "effects").iterdir())
+    for path in files:  # a writer that was killed
+        path.rename(path.with_name(f".{path.name}.tmp"))
+    with caplog.at_level(logging.WARNING):
+        assert run() == (sum(sizes), 0)
+        assert not caplog.messages
+        assert run() == (sizes[5], 5)
+        for path in (tmp_path / "effects").glob("effects-*"):
+            os.truncate(path, size_of(path) // 2)
+        assert run() == (sum(sizes), 0)
+    assert len(caplog.messages) > 0
+    assert all("is passed over: " in line for line in caplog.messages)
+    caplog.clear()
+    for path in (tmp_path / "effects").glob("effects-*"):
+        path.unlink()
+    run()
+    # In a page of values that only the tasks read, behind the columns of keys.
+    for path in (tmp_path / "effects").glob("effects-*"):
+        flip(path, size_of(path) // 4)
+    with caplog.at_level(logging.WARNING):
+        read, kept = run()
+    assert (read, kept) == (sum(sizes), 0)
+    assert all("is read again" in line or "is passed over" in line for line in caplog.messages)
+    assert len(caplog.messages) > 0
+    assert run() == (sizes[5], 5), "what was read again was kept again, and the newer one counts"
+
+
+def test_a_segment_that_was_read_in_ranges(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ranges are kept; where one of them is gone, the segment is read."""
+    monkeypatch.setattr(job, "TASK_BYTES_MIN", 20_000)
+    logs = tmp_path / "logs"
+    for name in ("t-0", "t-1"):
+        make_partition(logs / name, Shape(batch_bytes=1000, total_bytes=600_000, segment_bytes=200_000, producers=30))
+    request = request_of(logs, tmp_path / "own")
+    own = rebuild(make_plan(request), jobs=1)
+    effects = Effects.at(str(tmp_path / "effects"))
+
+    def run(name: str) -> RebuildResult:
+        plan = make_plan(replace(request, out=str(tmp_path / name)))
+        result = rebuild(plan, engine=SparkEngine(spark, effects=effects))
+        assert all_bytes(tmp_path / name) == all_bytes(tmp_path / "own")
+        for one, other in zip(result.partitions, own.partitions, strict=True):
+            assert one.findings == other.findings
+            assert [each.reasons for each in one.boundaries] == [each.reasons for each in other.boundaries]
+        return result
+
+    run("one")
+    starts = [row["start_bytes"] for name in effects.names() for row in pq.read_table(tmp_path / "effects" / name).to_pylist()]
+    assert len([start for start in starts if start]) >= 4
+    second = run("two")
+    kept = sum(each.from_effects.segments for each in second.partitions)
+    assert kept == sum(len(each.plan.source.directory.segments) - 1 for each in second.partitions if each.boundaries)
+    for name in effects.names()[::2]:
+        (tmp_path / "effects" / name).unlink()
+    third = run("three")
+    assert 0 < sum(each.from_effects.segments for each in third.partitions) < kept
+
+
+def test_two_runs_at_once(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
+    """Both keep the same segments: no harm."""
+    effects = Effects.at(str(tmp_path / "effects"))
+    done: dict[str, RebuildResult] = {}
+
+    def run(name: str) -> None:
+        plan = make_plan(request_of(logs, tmp_path / name))
+        done[name] = rebuild(plan, engine=SparkEngine(spark, effects=effects))
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert done.keys() == {"one", "two"}
+    run("three")
+    assert all_bytes(tmp_path / "one") == all_bytes(tmp_path / "two") == all_bytes(tmp_path / "three")
+    assert done["three"].partitions[0].from_effects.segments == 5
+
+
+@pytest.mark.s3
+def test_in_an_object_store(
+    spark: SparkSession, command: Command, object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Source and effects: objects never change, so that nothing at all is read, whatever the limit."""
+    for name in (name for name in os.environ if name.startswith("AWS_")):
+        monkeypatch.setitem(spark.sparkContext.environment, name, os.environ[name])  # the workers' own
+    bucket = object_store.bucket()
+    source = object_store.upload(FIXTURES / "kafka27-mixed" / "logs", f"s3://{bucket}/a/logs")
+    effects = f"s3://{bucket}/effects/of a"
+    before = object_store.files(source)
+    options = ("--effects", effects, "--s3-path-style", *ALL, *OPTIONS)
+    runs = [command("rebuild", source, "--out", tmp_path / str(name), *options) for name in range(2)]
+    assert not runs[0].exit_code, runs[0].stderr
+    again = command("rebuild", source, "--out", tmp_path / "2", "--max-read-bytes", "200000", *options)
+    assert [run.exit_code for run in (*runs, again)] == [0, 0, 0], again.stderr
+    assert told(runs[0])[1] == 0
+    assert [told(run)[0] for run in (runs[1], again)] == [0, 0]
+    assert runs[1].document["effects"]["bytes"] > 200_000
+    assert all_bytes(tmp_path / "0") == all_bytes(tmp_path / "1") == all_bytes(tmp_path / "2") != {}
+    assert object_store.files(source) == before
+    assert all(name.startswith("effects-") for name in object_store.files(effects))
+    # The same bytes put once more are another object, as far as anybody can tell by its time.
+    object_store.put(f"{source}/mixed-0/{2181:020d}.log", before[f"mixed-0/{2181:020d}.log"][:-1] + b"!")
+    changed = command("rebuild", source, "--out", tmp_path / "3", *options)
+    assert 0 < told(changed)[0] <= 2 * len(before[f"mixed-0/{2181:020d}.log"])
+
+
+def test_where_effects_may_not_go(spark: SparkSession, command: Command, logs: Path, tmp_path: Path) -> None:
+    before = tree(logs)
+    for verb, more in (("rebuild", ("--out", tmp_path / "out")), ("verify", ())):
+        refused = command(verb, logs, *more, "--effects", logs / "t-0" / "effects", *OPTIONS)
+        assert (refused.exit_code, refused.stdout) == (3, "")
+        assert "--effects leads into" in refused.stderr
+        for engine in ((), ("--engine", "auto")):
+            wrong = command(verb, logs, *more, "--effects", tmp_path / "effects", *engine)
+            assert wrong.exit_code == 2
+            assert "--effects goes with --engine spark" in wrong.stderr
+    assert command("rebuild", logs, "--effects", "", *OPTIONS).exit_code == 2
+    (tmp_path / "file").write_bytes(b"")
+    assert command("verify", logs, "--effects", tmp_path / "file", *OPTIONS).exit_code == 2
+    assert tree(logs) == before
+    assert not (tmp_path / "effects").exists()
+
+
+def test_a_notebook(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
+    from snaprebuild.spark import notebook
+
+    for kept in (0, 5):
+        result = notebook.rebuild(spark, str(logs), out=str(tmp_path / "out"), boundaries="all", effects=str(tmp_path / "effects"))
+        assert result.partitions[0].from_effects.segments == kept
