@@ -6,6 +6,7 @@ A declared length never allocates by itself: it is compared with the bytes that 
 __all__ = [
     "BATCH_HEADER_BYTES_MAX",
     "CHUNKS_MAX",
+    "CHUNK_BYTES_MAX",
     "CONTROL_BATCH_BYTES_MAX",
     "DATA_BATCH_BYTES_MAX",
     "HEADER_BLOCK_BYTES",
@@ -75,3 +76,6 @@ MANIFEST_BYTES_MAX = 64 << 20
 
 CHUNKS_MAX = 1 << 21
 """Chunks of a segment in remote storage: of 2 GiB in chunks of 1 KiB."""
+
+CHUNK_BYTES_MAX = 256 << 20
+"""A chunk of a segment in remote storage, which is held whole. The plugin's `chunk.size` is some MiB; it allows 1 GiB."""

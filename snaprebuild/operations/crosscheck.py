@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from formats.errors import FormatError
-from formats.file_names import transaction_index_file_name
 from formats.limits import INDEX_BYTES_MAX
 from formats.transaction_index import AbortedTransaction, read_transaction_index
 from snaprebuild.errors import ReadFailedError
@@ -117,7 +116,7 @@ class CrossCheck:
             return None
         expected = aborted_in(state.closes.without_orphans(), state.prefix.open_first_offset)
         directory = self.source.directory
-        path = directory.file_path(transaction_index_file_name(state.segment.base_offset))
+        path = directory.transaction_index_path(state.segment.base_offset)
         if not expected and not directory.store.is_local and not directory.has_transaction_index(state.segment.base_offset):
             return None  # as it was listed; that spares a request for each segment
         try:

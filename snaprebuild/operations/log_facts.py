@@ -6,7 +6,6 @@ from functools import partial
 
 from formats.batch_headers import HeaderReader, SegmentBytes, TailKind
 from formats.errors import FormatError
-from formats.file_names import offset_index_file_name, time_index_file_name
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.each import here_for
 from snaprebuild.operations.evidence import Clock
@@ -33,7 +32,7 @@ def log_end_offset(directory: PartitionDir, deadline: float | None = None) -> in
     with directory.open_segment(segment, deadline) as source:
         hint = None
         if segment.offset_index is not None:
-            index = directory.file_path(offset_index_file_name(segment.base_offset))
+            index = directory.file_path(segment.offset_index)
             hint = read_positions_hint(index, source.size_bytes, directory.store)
         if hint is not None and len(hint):
             end = _end_from(source, segment.base_offset, int(hint[-1]), check_crc=True)
@@ -76,7 +75,7 @@ def largest_timestamp_hint(partition: PartitionSource, index: int) -> int | None
     if not segment.time_index or _is_recovered_at_start(partition, index):
         return None
     directory = partition.directory
-    return read_last_timestamp_hint(directory.file_path(time_index_file_name(segment.base_offset)), directory.store)
+    return read_last_timestamp_hint(directory.file_path(segment.time_index), directory.store)
 
 
 def _is_recovered_at_start(partition: PartitionSource, index: int) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
-from formats.file_names import offset_index_file_name
 from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.storage.partition_dir import PartitionDir
 
@@ -37,7 +36,7 @@ def read_tasks(
     tasks = []
     for index in indices:
         segment = segments[index]
-        name = offset_index_file_name(segment.base_offset) if segment.offset_index else None
+        name = segment.offset_index
         is_last = index == len(segments) - 1
         first = bisect_right(cuts, segment.base_offset)
         tasks.append(

@@ -14,16 +14,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from formats.aiven_key import AivenObject
-from formats.aiven_manifest import read_aiven_manifest
 from formats.errors import FormatError
-from formats.limits import MANIFEST_BYTES_MAX
-from formats.local_tier_name import LocalTierFile
 from formats.partition_metadata import uuid_to_text
 from formats.remote_log_metadata import RemoteSegment, SegmentState, TopicIdPartition, read_remote_log_record
 from snaprebuild.cluster.remote_log import RemoteLog, RemoteLogs
-from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.errors import UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.operations.log_records import log_records
+from snaprebuild.operations.tier_copies import copy_facts, missing_objects
 from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -41,13 +39,6 @@ __all__ = [
 ]
 
 METADATA_TOPIC = "__remote_log_metadata"
-
-OBJECTS_NEEDED: dict[TierLayout, tuple[str, ...]] = {
-    TierLayout.AIVEN: tuple(AivenObject),
-    TierLayout.LOCAL_TIERED_STORAGE: tuple(kind for kind in LocalTierFile if kind is not LocalTierFile.TRANSACTION_INDEX),
-}
-"""Objects without which a copy cannot be read."""
-
 
 ICEBERG_LACKS = (AivenObject.LOG, AivenObject.INDEXES)
 """Missing where the records went into a table instead."""
@@ -249,7 +240,7 @@ def _looked_at(
 
 def _copy(copy: TierCopy | None, layout: TierLayout, segment: RemoteSegment, log: RemoteLog) -> InventoryCopy:
     """One that the metadata log knows."""
-    missing = tuple(kind for kind in OBJECTS_NEEDED[layout] if copy is None or kind not in copy.objects)
+    missing = missing_objects(layout, copy)
     if segment.state is SegmentState.COPY_SEGMENT_STARTED:
         state = CopyState.PHANTOM if copy is None else CopyState.UNFINISHED
     elif segment.state is SegmentState.DELETE_SEGMENT_STARTED:
@@ -276,9 +267,9 @@ def _by_their_objects(
 ) -> Iterator[InventoryCopy]:
     """Those that only their objects tell of."""
     for copy, facts in zip(
-        copies, at_once(lambda each: _manifest_facts(store, inventory.root, found.layout, each), copies), strict=True
+        copies, at_once(lambda each: copy_facts(store, inventory.root, found.layout, each), copies), strict=True
     ):
-        missing = tuple(kind for kind in OBJECTS_NEEDED[found.layout] if kind not in copy.objects)
+        missing = missing_objects(found.layout, copy)
         if inventory.has_metadata:
             state = CopyState.ORPHAN
         else:
@@ -295,34 +286,6 @@ def _by_their_objects(
             missing,
             facts.fault,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    end_offset: int | None = None
-    leader_epochs: tuple[tuple[int, int], ...] = ()
-    segment_bytes: int | None = None
-    fault: str | None = None
-
-
-def _manifest_facts(store: Store, root: str, layout: TierLayout, copy: TierCopy) -> _Facts:
-    if layout is TierLayout.LOCAL_TIERED_STORAGE:
-        log = copy.objects.get(LocalTierFile.LOG)
-        return _Facts(segment_bytes=None if log is None else log.identity.size_bytes)
-    found = copy.objects.get(AivenObject.MANIFEST)
-    if found is None:
-        return _Facts()
-    location = f"{root}/{found.key}"
-    try:
-        data = store.read_small(location, MANIFEST_BYTES_MAX)
-        manifest = read_aiven_manifest(data or b"", file=location)
-    except (FormatError, ReadFailedError) as error:
-        return _Facts(fault=error.message)
-    told = manifest.segment
-    end, epochs = told.get("endOffset"), told.get("segmentLeaderEpochs")
-    pairs = epochs.items() if isinstance(epochs, dict) else ()
-    known = tuple(sorted((int(epoch), start) for epoch, start in pairs if str(epoch).isdecimal() and isinstance(start, int)))
-    return _Facts(end if isinstance(end, int) else None, known, manifest.chunks.file_size)
 
 
 # ---------------------------------------------------------------------------------------------------------------- what follows

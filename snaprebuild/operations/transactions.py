@@ -16,7 +16,6 @@ import numpy as np
 
 from formats.batch_headers import HeaderReader
 from formats.errors import FormatError
-from formats.file_names import offset_index_file_name
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.operations.partition_work import PartitionWork, Progress, run_partitions
@@ -321,7 +320,7 @@ def _first_batches(directory: PartitionDir, first_offsets: Iterable[int]) -> dic
         if index < 0:
             continue
         segment = directory.segments[index]
-        hint_path = directory.file_path(offset_index_file_name(segment.base_offset)) if segment.offset_index else None
+        hint_path = directory.file_path(segment.offset_index) if segment.offset_index else None
         with directory.open_segment(segment) as source:
             hint = None if hint_path is None else read_positions_hint(hint_path, source.size_bytes, directory.store)
             for block in HeaderReader(source, hint=hint, columns=("base_offset", "max_timestamp", "magic")):

@@ -122,6 +122,11 @@ class PartitionDir:
         segment = self.segments[index] if index < len(self.segments) else None
         return segment is not None and segment.base_offset == base_offset and segment.transaction_index is not None
 
+    def transaction_index_path(self, base_offset: int) -> str:
+        """Path that the ``.txnindex`` of the segment at this base offset has, or would have."""
+        index = bisect.bisect_left(self.segments, base_offset, key=lambda segment: segment.base_offset)
+        return self.file_path(self.segments[index].log.name.removesuffix(_LOG) + _TRANSACTION_INDEX)
+
     def open_segment(self, segment: SegmentFiles, deadline: float | None = None) -> OpenBytes:
         """Opens the bytes of one of its segments (``Store.open_bytes``)."""
         return self.store.open_bytes(self.file_path(segment.log.name), segment.log.identity, deadline)

@@ -1,0 +1,82 @@
+"""What the objects of a copy say of it: its offsets, its sizes, and which of them are missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from formats.aiven_key import AivenObject
+from formats.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manifest
+from formats.errors import FormatError
+from formats.limits import MANIFEST_BYTES_MAX
+from formats.local_tier_name import LocalTierFile
+from snaprebuild.errors import ReadFailedError
+from snaprebuild.storage.store import Store
+from snaprebuild.storage.tier_listing import TierCopy, TierLayout
+
+__all__ = ["CopyFacts", "copy_facts", "missing_objects"]
+
+OBJECTS_NEEDED: dict[TierLayout, tuple[str, ...]] = {
+    TierLayout.AIVEN: tuple(AivenObject),
+    TierLayout.LOCAL_TIERED_STORAGE: tuple(kind for kind in LocalTierFile if kind is not LocalTierFile.TRANSACTION_INDEX),
+}
+"""Objects without which a copy cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFacts:
+    """What is known of a copy without its segment.
+
+    Attributes:
+        end_offset: last offset; None where no object tells it.
+        leader_epochs: (epoch, first offset in the segment), ascending; none where no object tells.
+        segment_bytes: size of the segment; None where nothing tells.
+        snapshot_bytes: of its producer snapshot, as it is stored; None where there is none.
+        index_bytes: of its transaction index, as it is stored; None where there is none.
+        key_id: of the key that it is encrypted for; None where it is not.
+        fault: why its manifest cannot be read, or None.
+    """
+
+    end_offset: int | None = None
+    leader_epochs: tuple[tuple[int, int], ...] = ()
+    segment_bytes: int | None = None
+    snapshot_bytes: int | None = None
+    index_bytes: int | None = None
+    key_id: str | None = None
+    fault: str | None = None
+
+
+def missing_objects(layout: TierLayout, copy: TierCopy | None) -> tuple[str, ...]:
+    """Kinds of objects that a copy needs and does not have."""
+    return tuple(kind for kind in OBJECTS_NEEDED[layout] if copy is None or kind not in copy.objects)
+
+
+def copy_facts(store: Store, root: str, layout: TierLayout, copy: TierCopy) -> CopyFacts:
+    """What the listing tells, or in Aiven's layout the manifest, which is read.
+
+    Raises:
+        RefusedError: a limit of the run is used up.
+    """
+    if layout is TierLayout.LOCAL_TIERED_STORAGE:
+        kinds = (LocalTierFile.LOG, LocalTierFile.PRODUCER_SNAPSHOT, LocalTierFile.TRANSACTION_INDEX)
+        log, snapshot, index = (copy.objects[kind].identity.size_bytes if kind in copy.objects else None for kind in kinds)
+        return CopyFacts(segment_bytes=log, snapshot_bytes=snapshot, index_bytes=index)
+    found = copy.objects.get(AivenObject.MANIFEST)
+    if found is None:
+        return CopyFacts()
+    location = f"{root}/{found.key}"
+    try:
+        manifest = read_aiven_manifest(store.read_small(location, MANIFEST_BYTES_MAX) or b"", file=location)
+    except (FormatError, ReadFailedError) as error:
+        return CopyFacts(fault=error.message)
+    return _of_manifest(manifest)
+
+
+def _of_manifest(manifest: AivenManifest) -> CopyFacts:
+    told = manifest.segment
+    end, epochs = told.get("endOffset"), told.get("segmentLeaderEpochs")
+    pairs = epochs.items() if isinstance(epochs, dict) else ()
+    known = tuple(sorted((int(epoch), start) for epoch, start in pairs if str(epoch).isdecimal() and isinstance(start, int)))
+    places = (manifest.indexes[index] for index in (SegmentIndex.PRODUCER_SNAPSHOT, SegmentIndex.TRANSACTION))
+    snapshot, index = (None if place is None else place.size for place in places)
+    key_id = None if manifest.encryption is None else manifest.encryption.key_id
+    return CopyFacts(end if isinstance(end, int) else None, known, manifest.chunks.file_size, snapshot, index, key_id)

@@ -1,0 +1,275 @@
+"""The files of a segment, read out of its copy in remote storage, as if they lay in a directory: ``<base offset>-<segment id><suffix>``.
+
+LocalTieredStorage has them so. Of a copy in Aiven's layout the segment is put together from its chunks, and each index is a range of the
+``.indexes`` object. Whatever reads segments and snapshots through a `Store` reads remote storage through this one.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from formats.aiven_encryption import DataKey, NoCryptographyError, PrivateKey
+from formats.aiven_key import AivenObject
+from formats.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manifest
+from formats.compression import CODECS, decompress
+from formats.errors import BadLengthError, FormatError
+from formats.limits import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX
+from formats.local_tier_name import LocalTierFile
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.storage.store import FileIdentity, OpenBytes, Status, Store
+
+if TYPE_CHECKING:
+    from snaprebuild.storage.atomic_file import Ownership
+
+__all__ = ["TierStore", "read_private_key"]
+
+INDEX_OF = {
+    LocalTierFile.OFFSET_INDEX: SegmentIndex.OFFSET,
+    LocalTierFile.TIME_INDEX: SegmentIndex.TIMESTAMP,
+    LocalTierFile.TRANSACTION_INDEX: SegmentIndex.TRANSACTION,
+    LocalTierFile.LEADER_EPOCHS: SegmentIndex.LEADER_EPOCH,
+    LocalTierFile.PRODUCER_SNAPSHOT: SegmentIndex.PRODUCER_SNAPSHOT,
+}
+
+
+@functools.lru_cache(maxsize=8)
+def read_private_key(path: str) -> PrivateKey:
+    """The key that data keys were encrypted for.
+
+    Raises:
+        UsageError: the file cannot be read or is no such key, or the package that decrypts is not installed.
+    """
+    try:
+        with open(path, "rb") as file:
+            return PrivateKey.of_pem(file.read(1 << 20))
+    except OSError as error:
+        raise UsageError(f"the private key cannot be read: {error.strerror}", path=path) from error
+    except FormatError as error:
+        raise UsageError(error.message, path=path) from error
+    except NoCryptographyError as error:
+        raise UsageError("encrypted segments need a package: pip install 'snaprebuild[encryption]'", path=path) from error
+
+
+@dataclass(frozen=True, slots=True)
+class TierStore:
+    """Copies in Aiven's layout; see ``store.Store``. It only reads.
+
+    Attributes:
+        base: that holds the objects.
+        private_key_file: PEM, for copies that are encrypted; None without one.
+    """
+
+    base: Store
+    private_key_file: str | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """No names that can be changed, no locks."""
+        return False
+
+    def _manifest(self, location: str) -> tuple[str, LocalTierFile, AivenManifest]:
+        """Stem and kind of a file, and the manifest of its copy.
+
+        Raises:
+            ReadFailedError: there is none.
+            FormatError: it is bad.
+        """
+        stem, dot, suffix = location.rpartition(".")
+        path = f"{stem}.{AivenObject.MANIFEST}"
+        data = self.base.read_small(path, MANIFEST_BYTES_MAX)
+        if data is None:
+            raise ReadFailedError("is not there, so that nothing of the copy can be read", path=path)
+        return stem, LocalTierFile(dot + suffix), read_aiven_manifest(data, file=path)
+
+    def _data_key(self, manifest: AivenManifest, shown: str) -> DataKey | None:
+        if manifest.encryption is None:
+            return None
+        key_id = manifest.encryption.key_id
+        if self.private_key_file is None:
+            raise RefusedError(f"is encrypted for the key {key_id!r}: --private-key names the file of its private half", path=shown)
+        try:
+            private = read_private_key(self.private_key_file)
+            return private.data_key(manifest.encryption.data_key, manifest.encryption.additional)
+        except FormatError as error:
+            raise RefusedError(
+                f"is encrypted for the key {key_id!r}, and {self.private_key_file} is another one", path=shown
+            ) from error
+
+    def read_small(self, location: str, bytes_max: int) -> bytes | None:
+        """See ``Store.read_small``: an index of a copy; None for a transaction index that there is not."""
+        stem, kind, manifest = self._manifest(location)
+        place = manifest.indexes[INDEX_OF[kind]]
+        if place is None:
+            return None
+        if place.size > bytes_max + 64:  # encryption adds 28
+            raise ReadFailedError(f"has {place.size} bytes, more than the limit of {bytes_max}", path=location)
+        if not place.size:
+            return b""
+        path = f"{stem}.{AivenObject.INDEXES}"
+        key, buffer = self._data_key(manifest, location), bytearray(place.size)
+        with self.base.open_bytes(path) as source:
+            count = source.read_into(place.position, memoryview(buffer))
+        if count != place.size:
+            raise ReadFailedError(f"ends at byte {place.position + count}, inside of the {INDEX_OF[kind]} index", path=path)
+        try:
+            return bytes(buffer) if key is None else key.decrypted(bytes(buffer), f"{INDEX_OF[kind]} index")
+        except FormatError as error:
+            raise error.in_file(path) from None
+
+    def open_bytes(self, location: str, identity: FileIdentity | None = None, deadline: float | None = None) -> OpenBytes:
+        """See ``Store.open_bytes``: the segment of a copy. ``identity`` has the size of the segment, the rest is of the object."""
+        _, _, manifest = self._manifest(location)
+        chunks = manifest.chunks
+        stored = chunks.positions[-1]
+        if identity is not None:
+            identity = FileIdentity(stored, identity.mtime_ns, identity.inode, identity.etag)
+        source = self.base.open_bytes(location, identity, deadline)
+        if source.identity.size_bytes != stored:
+            source.close()
+            expected, found = f"{stored} bytes", f"{source.identity.size_bytes}"
+            raise BadLengthError("chunks", file=location, expected=expected, found=found)
+        if manifest.encryption is None and not manifest.is_compressed:
+            return source
+        return _ChunkedBytes(source, manifest, self._data_key(manifest, location), deadline)
+
+    # What is only asked of stores that are listed or written to.
+
+    def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
+        """See ``Store.present``."""
+        return self.base.present(directory, names)
+
+    def names_in(self, directory: str) -> frozenset[str]:
+        """See ``Store.names_in``."""
+        return self.base.names_in(directory)
+
+    def list_below(self, location: str) -> Iterator[tuple[str, Status]]:
+        """See ``Store.list_below``."""
+        return self.base.list_below(location)
+
+    def holds_segments(self, directory: str) -> bool:
+        """See ``Store.holds_segments``."""
+        return False
+
+    def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
+        """See ``Store.read_end``."""
+        data = self.read_small(location, CHUNK_BYTES_MAX)
+        return None if data is None else (len(data), data[-count:])
+
+    def prepare_writes(self, directory: str) -> None:
+        """See ``Store.prepare_writes``.
+
+        Raises:
+            RefusedError: always.
+        """
+        raise RefusedError("files of a copy in remote storage are not written one by one", path=directory)
+
+    def wrote(self, location: str, since_ns: int) -> bool:
+        """See ``Store.wrote``: nothing is."""
+        return False
+
+    def create(
+        self,
+        directory: str,
+        name: str,
+        data: bytes,
+        *,
+        owner: Ownership | None,
+        temporary_name: str,
+        before_name: Callable[[int], None] | None = None,
+    ) -> None:
+        """See ``Store.create``.
+
+        Raises:
+            RefusedError: always.
+        """
+        self.prepare_writes(directory)
+
+
+class _ChunkedBytes:
+    """A segment whose chunks are compressed or encrypted; see ``store.OpenBytes``. One chunk is held at a time."""
+
+    def __init__(self, source: OpenBytes, manifest: AivenManifest, key: DataKey | None, deadline: float | None) -> None:
+        self._source = source
+        self._chunks = manifest.chunks
+        self._positions = manifest.chunks.positions
+        self._is_compressed = manifest.is_compressed
+        self._key = key
+        self._deadline = deadline
+        self._held: tuple[int, bytes] = (-1, b"")
+
+    @property
+    def name(self) -> str:
+        """Location of the object."""
+        return self._source.name
+
+    @property
+    def identity(self) -> FileIdentity:
+        """With the size of the segment."""
+        stored = self._source.identity
+        return FileIdentity(self._chunks.file_size, stored.mtime_ns, stored.inode, stored.etag)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the segment."""
+        return self._chunks.file_size
+
+    def read_into(self, position_bytes: int, buffer: memoryview) -> int:
+        """Fills ``buffer`` from ``position_bytes``; returns the count of bytes, less than asked for only at the end.
+
+        Raises:
+            FormatError: a chunk is not what the manifest says.
+            ReadFailedError, RefusedError: as the store that holds the object.
+        """
+        end = min(position_bytes + len(buffer), self.size_bytes)
+        position = position_bytes
+        while position < end:
+            if self._deadline is not None and time.monotonic() > self._deadline:
+                raise RefusedError("the deadline has passed", path=self.name)
+            number = position // self._chunks.original_size
+            begin, stop = self._chunks.original(number)
+            count = min(stop, end) - position
+            data = self._chunk(number)
+            buffer[position - position_bytes : position - position_bytes + count] = data[
+                position - begin : position - begin + count
+            ]
+            position += count
+        return max(end - position_bytes, 0)
+
+    def _chunk(self, number: int) -> bytes:
+        if self._held[0] == number:
+            return self._held[1]
+        begin, stop = self._chunks.original(number)
+        place, size = self._positions[number], self._chunks.sizes[number]
+        if max(stop - begin, size) > CHUNK_BYTES_MAX:
+            expected = f"at most {CHUNK_BYTES_MAX} bytes"
+            raise BadLengthError("chunk", file=self.name, position=place, expected=expected, found=max(stop - begin, size))
+        self._held = (-1, b"")  # not two at once
+        buffer = bytearray(size)
+        if self._source.read_into(place, memoryview(buffer)) != size:
+            raise ReadFailedError(f"ends inside of the chunk at byte {place}", path=self.name)
+        data = bytes(buffer)
+        try:
+            if self._key is not None:
+                data = self._key.decrypted(data, "chunk")
+            if self._is_compressed:
+                data = decompress(CODECS.index("zstd"), data, bytes_max=stop - begin)
+            if len(data) != stop - begin:
+                raise BadLengthError("chunk", expected=f"{stop - begin} bytes", found=len(data))
+        except FormatError as error:
+            raise error.shifted_by(place).in_file(self.name) from None
+        self._held = (number, data)
+        return data
+
+    def close(self) -> None:
+        """Lets go of the object."""
+        self._source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
