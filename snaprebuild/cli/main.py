@@ -25,6 +25,7 @@ from snaprebuild.cli.scan import scan
 from snaprebuild.cli.stats import stats
 from snaprebuild.cli.streams import open_standard_streams, tell
 from snaprebuild.cli.table import printable
+from snaprebuild.cli.tier_audit import tier_audit
 from snaprebuild.cli.tier_inventory import tier_inventory
 from snaprebuild.cli.transactions import transactions
 from snaprebuild.cli.undo import undo
@@ -69,6 +70,10 @@ EXAMPLES = {
     "tier inventory": (
         "tier inventory s3://tiered-storage/kafka --metadata-log /var/lib/kafka",
         "tier inventory /mnt/kafka-tiered-storage --output json",
+    ),
+    "tier audit": (
+        "tier audit s3://tiered-storage/kafka --metadata-log /var/lib/kafka",
+        "tier audit s3://tiered-storage/kafka --private-key rsm.pem --level structure",
     ),
 }
 """What a help ends with: commands that do something useful as they stand."""
@@ -140,8 +145,9 @@ _add("dump", dump, "Reads only: what stands in files of a log directory.")
 _add("diff", diff, "Reads only: in which producers two snapshots differ.")
 _add("explain", explain, "Reads only: one producer's state, and why.")
 _add("transactions", transactions, "Reads only: open, late and empty transactions.")
-app.add_typer(tier, name="tier", short_help="Verbs on remote storage: inventory.")
+app.add_typer(tier, name="tier", short_help="Verbs on remote storage: inventory, audit.")
 _add("tier inventory", tier_inventory, "Reads only: the copies of segments in remote storage.")
+_add("tier audit", tier_audit, "Reads only: compares snapshots in remote storage with a replay.")
 _add("undo", undo, "REMOVES what a rebuild wrote, by its receipt.")
 
 

@@ -10,24 +10,29 @@ from snaprebuild.cli.options import OutputFormat, OutputOption, Report, S3Option
 
 if TYPE_CHECKING:
     from snaprebuild.operations.tier_inventory import PartitionInventory, TierInventory
+    from snaprebuild.storage.store import S3Settings, Store
 
-__all__ = ["tier_inventory"]
+__all__ = ["MetadataLog", "TierLocation", "opened_tier", "tier_inventory"]
+
+
+TierLocation = Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects.")]
+MetadataLog = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metadata-log",
+        metavar="DIR",
+        help="Log directory of a broker with partitions of __remote_log_metadata, or one above several; repeatable. All "
+        "partitions of it are needed. Default: none, and which copies brokers know is not verified. "
+        "Risk: where some are missing, good copies are called orphans.",
+    ),
+]
 
 
 @takes_s3
 def tier_inventory(
     s3: S3Options,
-    store: Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects.")],
-    metadata_log: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metadata-log",
-            metavar="DIR",
-            help="Log directory of a broker with partitions of __remote_log_metadata, or one above several; repeatable. All "
-            "partitions of it are needed. Default: none, and which copies brokers know is not verified. "
-            "Risk: where some are missing, good copies are called orphans.",
-        ),
-    ] = None,
+    store: TierLocation,
+    metadata_log: MetadataLog = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
     verbose: Verbose = 0,
@@ -39,17 +44,11 @@ def tier_inventory(
     """
     from snaprebuild.cli.options import check_paths
     from snaprebuild.cli.result import begin, leave, verdict_document
-    from snaprebuild.errors import UsageError
     from snaprebuild.operations.tier_inventory import tier_inventory as look
-    from snaprebuild.storage.log_dir import directory_fault, store_of
-    from snaprebuild.storage.store import absolute
 
     begin(verbose, {"--report": report})
     check_paths([store, *(metadata_log or [])])
-    settings, root = s3.settings(), absolute(store)
-    place = store_of(root, settings)
-    if place.is_local and (fault := directory_fault(root)) is not None:
-        raise UsageError(fault, path=store)
+    place, root, settings = opened_tier(store, s3)
     inventory = look(place, root, metadata_log or (), settings)
     leave(
         lambda: verdict_document("tier-inventory", 1, _body(inventory), inventory.findings),
@@ -60,6 +59,23 @@ def tier_inventory(
         everything=verbose > 0,
         notes=True,
     )
+
+
+def opened_tier(location: str, s3: S3Options) -> tuple[Store, str, S3Settings]:
+    """The store of a location, the location itself, absolute, and how object stores are reached.
+
+    Raises:
+        UsageError: there is no such directory.
+    """
+    from snaprebuild.errors import UsageError
+    from snaprebuild.storage.log_dir import directory_fault, store_of
+    from snaprebuild.storage.store import absolute
+
+    settings, root = s3.settings(), absolute(location)
+    store = store_of(root, settings)
+    if store.is_local and (fault := directory_fault(root)) is not None:
+        raise UsageError(fault, path=location)
+    return store, root, settings
 
 
 def _body(inventory: TierInventory) -> dict[str, object]:

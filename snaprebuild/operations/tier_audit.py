@@ -24,8 +24,9 @@ from snaprebuild.operations.schedule import Engine
 from snaprebuild.operations.source import PartitionSource, Source
 from snaprebuild.operations.tier_copies import CopyFacts, copy_facts, missing_objects
 from snaprebuild.operations.tier_inventory import read_remote_logs
+from snaprebuild.operations.tier_levels import AuditLevel
 from snaprebuild.operations.verify import PartitionVerdict, SnapshotVerdict, verify
-from snaprebuild.replay.difference import SnapshotStatus
+from snaprebuild.replay.difference import Difference, SnapshotStatus
 from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.log_dir import LogDirState
@@ -34,19 +35,10 @@ from snaprebuild.storage.store import FileIdentity, S3Settings, Store
 from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier
 from snaprebuild.storage.tier_store import TierStore
 
-__all__ = ["AuditLevel", "AuditedCopy", "AuditedPartition", "TierAudit", "Verdict", "tier_audit"]
+__all__ = ["AuditedCopy", "AuditedPartition", "TierAudit", "Verdict", "tier_audit"]
 
 NOBODY = Ownership(0, 0, 0)
 """Of an object."""
-
-
-class AuditLevel(StrEnum):
-    """How much is read (``--level``)."""
-
-    STRUCTURE = "structure"
-    """Manifests and listings: which snapshots are missing, or too small to hold a producer."""
-    FULL = "full"
-    """Every segment, replayed, and every snapshot."""
 
 
 class Verdict(StrEnum):
@@ -83,7 +75,9 @@ class AuditedCopy:
         why: in words.
         entries: of the snapshot; None where it was not read.
         expected_entries: by replay; likewise.
-        consequences: what a follower that starts from it would do wrongly: a sentence, and for how many producers.
+        differences: producers that differ, the certain ones first, at most 1,000; each with what a follower that starts from the snapshot
+            would do.
+        difference_count: all of them.
     """
 
     segment_id: bytes
@@ -94,7 +88,8 @@ class AuditedCopy:
     why: str = ""
     entries: int | None = None
     expected_entries: int | None = None
-    consequences: dict[str, int] = field(default_factory=dict)
+    differences: tuple[Difference, ...] = ()
+    difference_count: int = 0
 
 
 @dataclass(slots=True)
@@ -215,6 +210,7 @@ class _Chain:
         self.audited = AuditedPartition(topic, found.topic_id, found.partition, found.layout, [])
         self._place = f"{audit.root}: {self.audited.name} ({uuid_to_text(found.topic_id)})"
         self._by_end: dict[int, AuditedCopy] = {}
+        self._encrypted_for: str | None = None
         chain: list[tuple[TierCopy, CopyFacts, AuditedCopy]] = []
         for copy, each in zip(copies, facts, strict=True):
             end = each.end_offset
@@ -224,6 +220,10 @@ class _Chain:
             self.audited.copies.append(audited)
             self._look(audited, each)
             reached = chain[-1][2].end_offset if chain else None
+            if each.key_id is not None and private_key_file is None:
+                audited.why = f"it is encrypted for the key {each.key_id!r}"
+                self._encrypted_for = each.key_id
+                continue
             if each.fault is not None or each.segment_bytes is None:
                 continue
             if reached is not None and copy.base_offset <= reached:
@@ -279,12 +279,17 @@ class _Chain:
     def tell(self) -> None:
         """The findings of the partition."""
         for audited in self.audited.copies:
-            place = Severity.DAMAGED if audited.verdict in (Verdict.CORRUPT,) else Severity.FINDING
+            severity = Severity.DAMAGED if audited.verdict is Verdict.CORRUPT else Severity.FINDING
             if audited.verdict in WRONG:
-                losses = "; ".join(f"{text} ({counted(count, 'producer')})" for text, count in audited.consequences.items())
                 message = f"the snapshot of the segment {uuid_to_text(audited.segment_id)} is {audited.verdict}: {audited.why}"
-                message += f". A follower that starts from it: {losses}" if losses else ""
-                self._audit.findings.append(Finding("tier-wrong-snapshot", place, self._place, message, audited.start_offset))
+                if audited.differences:
+                    first, more = audited.differences[0], audited.difference_count - 1
+                    message += f". A follower that starts from it, of producer {first.producer_id}: {first.consequence}"
+                    message += f"; and {counted(more, 'producer')} more" if more else ""
+                self._audit.findings.append(Finding("tier-wrong-snapshot", severity, self._place, message, audited.start_offset))
+        if self._encrypted_for is not None and self._audit.level is AuditLevel.FULL:
+            message = f"is encrypted for the key {self._encrypted_for!r}: --private-key names the file of its private half"
+            self._audit.findings.append(Finding("refused", Severity.REFUSED, self._place, message))
         unread = [each for each in self.audited.copies if each.verdict is Verdict.NOT_READ]
         if self._audit.level is AuditLevel.FULL and unread:
             message = (
@@ -324,8 +329,7 @@ def _judge(audited: AuditedCopy, snapshot: SnapshotVerdict) -> None:
     if audited.verdict in WRONG and not comparison.proven_wrong:
         audited.verdict = Verdict.UNPROVEN
     audited.entries, audited.expected_entries = comparison.found_entries, comparison.expected_entries
-    for difference in comparison.differences:
-        audited.consequences[difference.consequence] = audited.consequences.get(difference.consequence, 0) + 1
+    audited.differences, audited.difference_count = comparison.differences, comparison.difference_count
 
 
 def _may_be_read(copy: TierCopy, layout: TierLayout, log: RemoteLog | None, *, has_metadata: bool) -> bool:

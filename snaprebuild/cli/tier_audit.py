@@ -1,0 +1,175 @@
+"""The verb ``tier audit``."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options import (
+    AsOf,
+    ExpirationMs,
+    Jobs,
+    OutputFormat,
+    OutputOption,
+    Report,
+    S3Options,
+    Verbose,
+    as_of_ms,
+    takes_s3,
+)
+from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation, opened_tier
+from snaprebuild.operations.tier_levels import AuditLevel
+
+if TYPE_CHECKING:
+    from snaprebuild.operations.tier_audit import AuditedPartition, TierAudit
+
+__all__ = ["tier_audit"]
+
+
+@takes_s3
+def tier_audit(
+    s3: S3Options,
+    store: TierLocation,
+    metadata_log: MetadataLog = None,
+    level: Annotated[
+        AuditLevel,
+        typer.Option(
+            "--level",
+            show_default=False,
+            help="full replays every segment; structure reads manifests alone, and finds snapshots that are too small. Default: full.",
+        ),
+    ] = AuditLevel.FULL,
+    private_key: Annotated[
+        str | None,
+        typer.Option(
+            "--private-key",
+            metavar="FILE",
+            help="Private RSA key in PEM, of segments that Aiven's plugin encrypted (needs snaprebuild[encryption]). Default: none.",
+        ),
+    ] = None,
+    expiration_ms: ExpirationMs = None,
+    as_of: AsOf = None,
+    jobs: Jobs = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: compares each producer snapshot in remote storage with a replay of the segments there.
+
+    Says of each that is wrong what a follower that starts from it would do. Exit code 1 where one is. Without --metadata-log
+    all complete copies are taken for live. Where remote storage does not begin at offset 0, what producers did before it is
+    not known, and a snapshot that nothing contradicts is unproven.
+    """
+    from snaprebuild.cli.options import check_paths
+    from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.operations.evidence import Clock
+    from snaprebuild.operations.tier_audit import tier_audit as audit
+    from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
+    from snaprebuild.storage.tier_store import read_private_key
+
+    begin(verbose, {"--report": report}, private_key=private_key)
+    check_paths([store, *(metadata_log or [])], private_key=private_key)
+    if private_key is not None:
+        read_private_key(private_key)  # told before anything is asked of the store
+    clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
+    place, root, settings = opened_tier(store, s3)
+    started = time.perf_counter()
+    result = audit(
+        place,
+        root,
+        clock,
+        level=level,
+        metadata_logs=metadata_log or (),
+        private_key_file=private_key,
+        settings=settings,
+        jobs=jobs,
+    )
+    seconds = time.perf_counter() - started
+    leave(
+        lambda: verdict_document("tier-audit", 1, _body(result, clock.as_of_ms, clock.expiration_ms, seconds), result.findings),
+        result.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(result),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def _body(audit: TierAudit, as_of: int, expiration_ms: int, seconds: float) -> dict[str, object]:
+    return {
+        "store": audit.root,
+        "level": audit.level.value,
+        "verified": audit.has_metadata,
+        "as_of_ms": as_of,
+        "expiration_ms": expiration_ms,
+        "seconds": round(seconds, 4),
+        "totals": _totals(audit.partitions),
+        "partitions": [_partition(each) for each in audit.partitions],
+    }
+
+
+def _totals(partitions: list[AuditedPartition]) -> dict[str, int]:
+    from snaprebuild.operations.tier_audit import Verdict
+
+    counts = Counter(copy.verdict for partition in partitions for copy in partition.copies)
+    return {verdict.value: counts[verdict] for verdict in Verdict}
+
+
+def _partition(partition: AuditedPartition) -> dict[str, object]:
+    from formats.partition_metadata import uuid_to_text
+
+    return {
+        "topic": partition.topic,
+        "topic_id": uuid_to_text(partition.topic_id),
+        "partition": partition.partition,
+        "layout": partition.layout.value,
+        "bytes_read": partition.bytes_read,
+        "totals": _totals([partition]),
+        "copies": [
+            {
+                "segment_id": uuid_to_text(copy.segment_id),
+                "start_offset": copy.start_offset,
+                "end_offset": copy.end_offset,
+                "stored_bytes": copy.stored_bytes,
+                "verdict": copy.verdict.value,
+                "why": copy.why,
+                "entries": copy.entries,
+                "expected_entries": copy.expected_entries,
+                "difference_count": copy.difference_count,
+                "differences": [
+                    {"producer_id": each.producer_id, "kind": each.kind.value, "consequence": each.consequence}
+                    for each in copy.differences
+                ],
+            }
+            for copy in partition.copies
+        ],
+    }
+
+
+def _print(audit: TierAudit) -> None:
+    from formats.partition_metadata import uuid_to_text
+    from snaprebuild.cli.result import print_table, print_text, size_text
+    from snaprebuild.operations.findings import counted
+    from snaprebuild.operations.tier_audit import WRONG
+
+    rows = []
+    wrong = []
+    for each in audit.partitions:
+        told = ", ".join(f"{count} {verdict}" for verdict, count in _totals([each]).items() if count)
+        rows.append((each.name, each.layout, len(each.copies), size_text(each.bytes_read), told or "-"))
+        for copy in each.copies:
+            if copy.verdict in WRONG:
+                entries = "-" if copy.expected_entries is None else f"{copy.entries} of {copy.expected_entries}"
+                wrong.append((each.name, copy.start_offset, uuid_to_text(copy.segment_id), copy.verdict, entries, copy.why))
+    print_table(
+        "Snapshots in remote storage", ("partition", "layout", "copies", "read", "snapshots"), rows, right=("copies", "read")
+    )
+    if wrong:
+        columns = ("partition", "from offset", "segment", "snapshot is", "producers", "why")
+        print_table("Wrong snapshots", columns, wrong, right=("from offset",))
+    totals = ", ".join(f"{count} {verdict}" for verdict, count in _totals(audit.partitions).items() if count)
+    live = "" if audit.has_metadata else "; which copies are live is unverified"
+    print_text(f"{counted(len(audit.partitions), 'partition')}, snapshots: {totals or 'none'}{live}")
