@@ -27,6 +27,9 @@ from snaprebuild.operations.rebuild import rebuild
 HERE = Path(__file__).resolve().parent
 TASKS = 200
 SCALING_MIN = 0.85
+WANTED_BOUNDARIES = 5
+DRIVER_MEMORY = "512m"
+BATCH_BYTES_MIN, BATCHES_OF_A_PRODUCER = 100, 4
 
 
 def seconds(do: Callable[[], object]) -> float:
@@ -59,7 +62,7 @@ def measure(cores: int, directory: str) -> dict[str, float]:
         plan = plan_of(directory, "log-start")
         with watched_memory() as peak:
             found["rebuild"] = min(seconds(lambda: rebuild(plan, engine=engine, dry_run=True)) for _ in range(2))
-        found["peak MiB of a Python worker"] = peak[0] / 1024
+        found["peak MiB of a Python worker"] = peak["pyspark.daemon"] / 1024
         window = plan_of(directory, "window")
         found["rebuild, window"] = seconds(lambda: rebuild(window, engine=engine, dry_run=True))
     return found
@@ -71,35 +74,84 @@ def spread(session: object, tasks: int) -> None:
 
 
 class watched_memory:  # noqa: N801
-    """Greatest resident size of a Python worker, in KiB, while the block runs."""
+    """Greatest resident sizes in KiB of the Python workers and of the JVM below this process, while the block runs."""
 
-    def __enter__(self) -> list[int]:
-        self.peak, self.over = [0], threading.Event()
+    def __enter__(self) -> dict[str, int]:
+        self.peak, self.over = {"pyspark.daemon": 0, "java": 0}, threading.Event()
         self.thread = threading.Thread(target=self._watch, daemon=True)
         self.thread.start()
         return self.peak
 
     def _watch(self) -> None:
         while not self.over.wait(0.1):
-            for status in Path("/proc").glob("[0-9]*/status"):
+            for child in children_of(os.getpid()):
                 try:
-                    if b"pyspark.daemon" in (status.parent / "cmdline").read_bytes():
-                        lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
-                        self.peak[0] = max(self.peak[0], int(lines["VmHWM"].split()[0]))
+                    command = Path(f"/proc/{child}/cmdline").read_bytes().decode(errors="replace")
+                    status = Path(f"/proc/{child}/status").read_text()
+                    size = int(dict(line.split(":", 1) for line in status.splitlines() if ":" in line)["VmHWM"].split()[0])
                 except (OSError, KeyError, ValueError):
                     continue  # it ended
+                for name in self.peak:
+                    if name in command:
+                        self.peak[name] = max(self.peak[name], size)
+                        break
 
     def __exit__(self, *_: object) -> None:
         self.over.set()
         self.thread.join()
 
 
-def child(cores: int, directory: Path) -> dict[str, float]:
-    """One session."""
-    command = [sys.executable, str(HERE / "bench_spark.py"), "--child", str(cores), "--directory", str(directory)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(HERE.parent)})
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+def children_of(pid: int) -> list[int]:
+    """All processes below one."""
+    found = []
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += [int(each) for each in listed.read_text().split()]
+        except OSError:
+            continue  # it ended
+    return found + [each for child in found for each in children_of(child)]
+
+
+def measure_memory(directory: str, chunk_bytes: int | None) -> None:
+    """In a process of its own: a partition of many segments and producers, whose last boundaries are wanted."""
+    from snaprebuild.spark.job import SparkEngine
+    from snaprebuild.spark.session import opened_session
+
+    logs = sorted(Path(directory).rglob("*.log"))
+    with tempfile.TemporaryDirectory() as out, opened_session("local[2]") as session:
+        first = int(logs[1 - WANTED_BOUNDARIES].stem)
+        request = Request((directory,), out=out, boundaries="all", replay_from="log-start", offset_from=first, as_of_ms=1)
+        engine = SparkEngine(session) if chunk_bytes is None else SparkEngine(session, chunk_bytes=chunk_bytes)
+        started = time.perf_counter()
+        with watched_memory() as peak:
+            (partition,) = rebuild(make_plan(request), engine=engine).partitions
+        taken = time.perf_counter() - started
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    written = [each.entries for each in partition.boundaries if each.action == "written"]
+    peaks = {"a Python worker": peak["pyspark.daemon"], "the JVM": peak["java"], "the driver's Python": own}
+    print(f"{len(logs)} segments, {max(written, default=0)} producers, {len(written)} boundaries: {taken:.1f} s")
+    print("peaks: " + ", ".join(f"{who} {size // 1024} MiB" for who, size in peaks.items()))
+
+
+def child(directory: Path, *arguments: str, **environment: str) -> str:
+    """What this script prints in a process of its own."""
+    command = [sys.executable, str(HERE / "bench_spark.py"), "--directory", str(directory), *arguments]
+    variables = {**os.environ, "PYTHONPATH": str(HERE.parent), **environment}
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=variables).stdout
+
+
+def memory(directory: str | None, segments: int, producers: int) -> None:
+    """What a large partition takes with a driver of little memory: in chunks, and in one task."""
+    with tempfile.TemporaryDirectory(dir=directory) as place:
+        logs = Path(place) / "logs"
+        segment_bytes = BATCHES_OF_A_PRODUCER * producers * BATCH_BYTES_MIN // segments
+        make_partition(logs / "t-0", Shape(BATCH_BYTES_MIN, segments * segment_bytes, segment_bytes, producers=producers))
+        print(f"driver: {DRIVER_MEMORY}, two cores")
+        for name, arguments in (("in chunks", ()), ("in one task", ("--chunk-bytes", str(sys.maxsize)))):
+            found = child(
+                logs, "--child", "memory", *arguments, PYSPARK_SUBMIT_ARGS=f"--driver-memory {DRIVER_MEMORY} pyspark-shell"
+            )
+            print(f"{name}: {found.strip()}")
 
 
 def least(of_rounds: list[dict[str, float]]) -> dict[str, float]:
@@ -116,10 +168,22 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=2, help="sessions of each kind (2)")
     parser.add_argument("--directory", help="where to generate; default: a temporary directory")
     parser.add_argument("--check", action="store_true", help=f"fail where two cores reach less than {SCALING_MIN} of twice one")
-    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--memory", action="store_true", help="measure instead what a partition of many segments and producers takes"
+    )
+    parser.add_argument("--segments", type=int, default=10_000, help="of that partition (10000)")
+    parser.add_argument("--producers", type=int, default=1_000_000, help="of that partition (1000000)")
+    parser.add_argument("--chunk-bytes", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    if asked.child == "memory":
+        measure_memory(asked.directory, asked.chunk_bytes)
+        return
     if asked.child is not None:
-        print(json.dumps(measure(asked.child, asked.directory)))
+        print(json.dumps(measure(int(asked.child), asked.directory)))
+        return
+    if asked.memory:
+        memory(asked.directory, asked.segments, asked.producers)
         return
     with tempfile.TemporaryDirectory(dir=asked.directory) as place:
         logs = Path(place) / "logs"
@@ -130,7 +194,7 @@ def main() -> None:
         for _ in range(asked.repeat):
             for cores in (1, 2):
                 own[cores].append(seconds(lambda jobs=cores: rebuild(plan, jobs=jobs, dry_run=True)))  # type: ignore[misc]
-                rounds[cores].append(child(cores, logs))
+                rounds[cores].append(json.loads(child(logs, "--child", str(cores))))
     one, two = (least(rounds[cores]) for cores in (1, 2))
     print(
         f"{asked.mib} MiB in batches of {asked.batch_bytes} bytes, segments of {asked.segment_mib} MiB; least of {asked.repeat} sessions"
