@@ -267,8 +267,8 @@ def _read_row(row: ReadRow) -> Iterator[Row]:
     try:
         if row.ranges == 1:
             yield from summary_rows.rows_of_pieces(row.partition, read_segment(row.task))
-        elif (part := read_range(row.task, row.number, row.ranges)) is not None:
-            yield from summary_rows.rows_of_range(row.partition, row.number, part)
+        else:
+            yield from summary_rows.rows_of_range(row.partition, row.number, read_range(row.task, row.number, row.ranges))
     except Exception as error:  # of this segment alone
         yield from summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, told(error))
 
