@@ -273,8 +273,7 @@ def _read_row(row: ReadRow) -> list[Row]:
     try:
         if row.ranges == 1:
             return list(summary_rows.rows_of_pieces(row.partition, read_segment(row.task)))
-        part = read_range(row.task, row.number, row.ranges)
-        return [] if part is None else list(summary_rows.rows_of_range(row.partition, row.number, part))
+        return list(summary_rows.rows_of_range(row.partition, row.number, read_range(row.task, row.number, row.ranges)))
     except Exception as error:  # of this segment alone
         return list(summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, told(error)))
 
