@@ -157,7 +157,7 @@ class SparkEngine:
                         kept.append(read.persist())
                     sizes = measured(read) if is_large else _listed(wanted)
                     cut = Cut.of(jobs, wanted, sizes, self.chunk_bytes if is_large else sys.maxsize, most)
-                    rows = reduce(DataFrame.unionByName, kept or [read])
+                    rows = reduce(lambda one, other: one.unionByName(other), kept or [read])
                     wanted = {}
                     for row in put_together(self.session, jobs, rows, cut, most, counts):
                         if row.done is None:
