@@ -227,8 +227,8 @@ def least(of_rounds: list[dict[str, float]]) -> dict[str, float]:
     return {name: min(each[name] for each in of_rounds) for name in of_rounds[0]}
 
 
-def main() -> None:
-    """The table."""
+def options() -> argparse.Namespace:
+    """What is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=4096, help="size of the partition (4096)")
     parser.add_argument("--batch-bytes", type=int, default=16 << 10, help="mean size of a batch (16384)")
@@ -248,7 +248,12 @@ def main() -> None:
     parser.add_argument("--chunk-bytes", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--bucket", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """The table."""
+    asked = options()
     crc = not asked.no_crc
     if asked.child == "memory":
         measure_memory(asked.directory, asked.chunk_bytes)
