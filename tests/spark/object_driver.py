@@ -14,7 +14,7 @@ import threading
 import time
 from pathlib import Path
 
-from cluster_driver import AS_OF_MS, TASKS_PER_CORE, executors, wait_for_executors
+from cluster_driver import AS_OF_MS, TASKS_PER_CORE, executors, is_stage_of, wait_for_executors
 from pyspark.sql import SparkSession
 
 from snaprebuild.operations.findings import exit_code_of
@@ -64,7 +64,7 @@ def kill_a_python_worker(session: SparkSession, below: list[int], killed: list[i
     while not over.wait(0.002):
         for stage in tracker.getActiveStageIds():
             info = tracker.getStageInfo(stage)
-            if info is not None and info.numTasks == 2 * TASKS_PER_CORE and 0 < info.numCompletedTasks < TASKS_PER_CORE:
+            if info is not None and is_stage_of(info.numTasks, 2 * TASKS_PER_CORE) and 0 < info.numCompletedTasks < TASKS_PER_CORE:
                 pid = python_workers(below)[0]
                 os.kill(pid, signal.SIGSTOP)
                 time.sleep(STOPPED_SECONDS)
