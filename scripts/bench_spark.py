@@ -1,12 +1,14 @@
 """What a rebuild on Spark costs on this machine: the session, a task, and how reading scales from one core to two, all in one run.
 
 Each measurement is a session of its own, one core and two cores in turn, several times over; the least time of each counts. Beside them
-the same plan is carried out by worker processes, without Spark. Files come from the page cache.
+the same plan is carried out by worker processes, without Spark. Files come from the page cache. With --s3 the same partition is read from
+an object store on loopback, too, and beside that by a loop that does nothing but get the same ranges, by as many processes and threads.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -15,18 +17,27 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
+import boto3
 from make_partition import Shape, make_partition
 
 from snaprebuild.operations.plan import Plan, Request, make_plan
 from snaprebuild.operations.rebuild import rebuild
+from snaprebuild.storage.object_bytes import AHEAD, RANGE_BYTES
+from snaprebuild.storage.s3 import PIECE_BYTES
 
 HERE = Path(__file__).resolve().parent
 TASKS = 200
 SCALING_MIN = 0.85
+WANTED_BOUNDARIES = 5
+DRIVER_MEMORY = "512m"
+BATCH_BYTES_MIN, BATCHES_OF_A_PRODUCER = 100, 4
+AS_OF_MS = 1_700_000_000_000  # the moment when the generated logs begin: nothing in them has expired
 
 
 def seconds(do: Callable[[], object]) -> float:
@@ -36,14 +47,15 @@ def seconds(do: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def plan_of(directory: str, replay_from: str) -> Plan:
+def plan_of(location: str, replay_from: str, *, check_crc: bool) -> Plan:
     """All boundaries, nothing to be written."""
+    out = os.path.join(location, "out")
     return make_plan(
-        Request((directory,), out=os.path.join(directory, "out"), boundaries="all", replay_from=replay_from, as_of_ms=1)
+        Request((location,), out=out, boundaries="all", replay_from=replay_from, as_of_ms=AS_OF_MS, check_crc=check_crc)
     )
 
 
-def measure(cores: int, directory: str) -> dict[str, float]:
+def measure(cores: int, place: Path, bucket: str | None, *, check_crc: bool) -> dict[str, float]:
     """In a process of its own: one session."""
     from snaprebuild.spark.job import SparkEngine
     from snaprebuild.spark.session import opened_session
@@ -56,13 +68,65 @@ def measure(cores: int, directory: str) -> dict[str, float]:
         found["first job"] = seconds(lambda: engine.each(str, [1]))
         few, many = (min(seconds(partial(spread, session, tasks)) for _ in range(3)) for tasks in (cores, TASKS))
         found["a task"] = (many - few) / (TASKS - cores)
-        plan = plan_of(directory, "log-start")
+        tiny = plan_of(str(place / "tiny"), "log-start", check_crc=check_crc)
+        found["rebuild of nearly nothing"] = min(seconds(lambda: rebuild(tiny, engine=engine, dry_run=True)) for _ in range(3))
+        plan = plan_of(str(place / "logs"), "log-start", check_crc=check_crc)
         with watched_memory() as peak:
             found["rebuild"] = min(seconds(lambda: rebuild(plan, engine=engine, dry_run=True)) for _ in range(2))
-        found["peak MiB of a Python worker"] = peak[0] / 1024
-        window = plan_of(directory, "window")
-        found["rebuild, window"] = seconds(lambda: rebuild(window, engine=engine, dry_run=True))
+        found["peak MiB of a Python worker"] = peak["pyspark.daemon"] / 1024
+        window = plan_of(str(place / "logs"), "window", check_crc=check_crc)
+        assert sum(each.bytes_least for each in window.partitions) == sum(each.bytes_least for each in plan.partitions)
+        found["rebuild, window mode"] = min(seconds(lambda: rebuild(window, engine=engine, dry_run=True)) for _ in range(2))
+        if bucket is not None:
+            there = plan_of(f"s3://{bucket}", "log-start", check_crc=check_crc)
+            found["rebuild of objects"] = min(seconds(lambda: rebuild(there, engine=engine, dry_run=True)) for _ in range(2))
+    if bucket is not None:
+        found["bare loop of ranged GETs"] = bare_loop(cores, bucket)
     return found
+
+
+def bare_loop(cores: int, bucket: str) -> float:
+    """Seconds in which so many processes get all ranges of all segments and look at none; connected before."""
+    client = boto3.client("s3")
+    objects = [(each["Key"], each["Size"]) for each in client.list_objects_v2(Bucket=bucket)["Contents"]]
+    logs = [(key, size) for key, size in objects if key.endswith(".log")]
+    ranges = [(bucket, key, at) for key, size in logs for at in range(0, size, RANGE_BYTES)]
+    with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
+        mine = [ranges[number::cores] for number in range(cores)]
+        list(pool.map(get_ranges, [each[:AHEAD] for each in mine]))
+        return min(seconds(lambda: list(pool.map(get_ranges, mine))) for _ in range(2))
+
+
+def get_ranges(ranges: list[tuple[str, str, int]]) -> None:
+    """In a process: several at once, as a reader of one segment has them."""
+    client = boto3.client("s3")
+
+    def get(one: tuple[str, str, int]) -> None:
+        bucket, key, at = one
+        body = client.get_object(Bucket=bucket, Key=key, Range=f"bytes={at}-{at + RANGE_BYTES - 1}")["Body"]
+        while body.read(PIECE_BYTES):
+            pass
+
+    with ThreadPoolExecutor(AHEAD) as pool:
+        list(pool.map(get, ranges))
+
+
+@contextlib.contextmanager
+def object_store(place: Path) -> Iterator[str]:
+    """A real one, which holds the logs; gives its bucket, and the environment leads to it."""
+    around = {**os.environ, "S3_SERVER_STATE": str(place / "server")}
+    with (place / "exports").open("w") as exports:  # a pipe would stay open as long as the server runs
+        subprocess.run([HERE / "s3-server", "start"], env=around, stdout=exports, check=True)
+    try:
+        os.environ.update(each.split("=", 1) for each in (place / "exports").read_text().split()[1:])
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="bench")
+        for path in sorted((place / "logs").rglob("*")):
+            if path.is_file():
+                client.upload_file(str(path), "bench", path.relative_to(place / "logs").as_posix())
+        yield "bench"
+    finally:
+        subprocess.run([HERE / "s3-server", "stop"], env=around, check=True)
 
 
 def spread(session: object, tasks: int) -> None:
@@ -71,34 +135,90 @@ def spread(session: object, tasks: int) -> None:
 
 
 class watched_memory:  # noqa: N801
-    """Greatest resident size of a Python worker, in KiB, while the block runs."""
+    """Greatest resident sizes in KiB of the Python workers and of the JVM below this process, while the block runs."""
 
-    def __enter__(self) -> list[int]:
-        self.peak, self.over = [0], threading.Event()
+    def __enter__(self) -> dict[str, int]:
+        self.peak, self.over = {"pyspark.daemon": 0, "java": 0}, threading.Event()
         self.thread = threading.Thread(target=self._watch, daemon=True)
         self.thread.start()
         return self.peak
 
     def _watch(self) -> None:
         while not self.over.wait(0.1):
-            for status in Path("/proc").glob("[0-9]*/status"):
+            for child in children_of(os.getpid()):
                 try:
-                    if b"pyspark.daemon" in (status.parent / "cmdline").read_bytes():
-                        lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
-                        self.peak[0] = max(self.peak[0], int(lines["VmHWM"].split()[0]))
+                    command = Path(f"/proc/{child}/cmdline").read_bytes().decode(errors="replace")
+                    status = Path(f"/proc/{child}/status").read_text()
+                    size = int(dict(line.split(":", 1) for line in status.splitlines() if ":" in line)["VmHWM"].split()[0])
                 except (OSError, KeyError, ValueError):
                     continue  # it ended
+                for name in self.peak:
+                    if name in command:
+                        self.peak[name] = max(self.peak[name], size)
+                        break
 
     def __exit__(self, *_: object) -> None:
         self.over.set()
         self.thread.join()
 
 
-def child(cores: int, directory: Path) -> dict[str, float]:
-    """One session."""
-    command = [sys.executable, str(HERE / "bench_spark.py"), "--child", str(cores), "--directory", str(directory)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(HERE.parent)})
-    found: dict[str, float] = json.loads(done.stdout)
+def children_of(pid: int) -> list[int]:
+    """All processes below one."""
+    found = []
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += [int(each) for each in listed.read_text().split()]
+        except OSError:
+            continue  # it ended
+    return found + [each for child in found for each in children_of(child)]
+
+
+def measure_memory(directory: str, chunk_bytes: int | None) -> None:
+    """In a process of its own: a partition of many segments and producers, whose last boundaries are wanted."""
+    from snaprebuild.spark.job import SparkEngine
+    from snaprebuild.spark.session import opened_session
+
+    logs = sorted(Path(directory).rglob("*.log"))
+    with tempfile.TemporaryDirectory() as out, opened_session("local[2]") as session:
+        first = int(logs[1 - WANTED_BOUNDARIES].stem)
+        request = Request((directory,), out=out, boundaries="all", replay_from="log-start", offset_from=first, as_of_ms=1)
+        engine = SparkEngine(session) if chunk_bytes is None else SparkEngine(session, chunk_bytes=chunk_bytes)
+        started = time.perf_counter()
+        with watched_memory() as peak:
+            (partition,) = rebuild(make_plan(request), engine=engine).partitions
+        taken = time.perf_counter() - started
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    written = [each.entries for each in partition.boundaries if each.action == "written"]
+    peaks = {"a Python worker": peak["pyspark.daemon"], "the JVM": peak["java"], "the driver's Python": own}
+    print(f"{len(logs)} segments, {max(written, default=0)} producers, {len(written)} boundaries: {taken:.1f} s")
+    print("peaks: " + ", ".join(f"{who} {size // 1024} MiB" for who, size in peaks.items()))
+
+
+def child(directory: Path, *arguments: str, **environment: str) -> str:
+    """What this script prints in a process of its own."""
+    command = [sys.executable, str(HERE / "bench_spark.py"), "--directory", str(directory), *arguments]
+    variables = {**os.environ, "PYTHONPATH": str(HERE.parent), **environment}
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=variables).stdout
+
+
+def memory(directory: str | None, segments: int, producers: int) -> None:
+    """What a large partition takes with a driver of little memory: in chunks, and in one task."""
+    with tempfile.TemporaryDirectory(dir=directory) as place:
+        logs = Path(place) / "logs"
+        segment_bytes = BATCHES_OF_A_PRODUCER * producers * BATCH_BYTES_MIN // segments
+        make_partition(logs / "t-0", Shape(BATCH_BYTES_MIN, segments * segment_bytes, segment_bytes, producers=producers))
+        print(f"driver: {DRIVER_MEMORY}, two cores")
+        for name, arguments in (("in chunks", ()), ("in one task", ("--chunk-bytes", str(sys.maxsize)))):
+            found = child(
+                logs, "--child", "memory", *arguments, PYSPARK_SUBMIT_ARGS=f"--driver-memory {DRIVER_MEMORY} pyspark-shell"
+            )
+            print(f"{name}: {found.strip()}")
+
+
+def session(cores: int, place: Path, bucket: str | None, *, check_crc: bool) -> dict[str, float]:
+    """What ``measure`` gives, in a process of its own."""
+    more = [*(() if bucket is None else ("--bucket", bucket)), *(() if check_crc else ("--no-crc",))]
+    found: dict[str, float] = json.loads(child(place, "--child", str(cores), *more))
     return found
 
 
@@ -107,8 +227,8 @@ def least(of_rounds: list[dict[str, float]]) -> dict[str, float]:
     return {name: min(each[name] for each in of_rounds) for name in of_rounds[0]}
 
 
-def main() -> None:
-    """The table."""
+def options() -> argparse.Namespace:
+    """What is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=4096, help="size of the partition (4096)")
     parser.add_argument("--batch-bytes", type=int, default=16 << 10, help="mean size of a batch (16384)")
@@ -116,24 +236,50 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=2, help="sessions of each kind (2)")
     parser.add_argument("--directory", help="where to generate; default: a temporary directory")
     parser.add_argument("--check", action="store_true", help=f"fail where two cores reach less than {SCALING_MIN} of twice one")
-    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.child is not None:
-        print(json.dumps(measure(asked.child, asked.directory)))
+    parser.add_argument("--no-crc", action="store_true", help="compute no checksums of batches")
+    parser.add_argument(
+        "--s3", action="store_true", help="read from an object store on loopback, too (scripts/s3-server, built by Go)"
+    )
+    parser.add_argument(
+        "--memory", action="store_true", help="measure instead what a partition of many segments and producers takes"
+    )
+    parser.add_argument("--segments", type=int, default=10_000, help="of that partition (10000)")
+    parser.add_argument("--producers", type=int, default=1_000_000, help="of that partition (1000000)")
+    parser.add_argument("--chunk-bytes", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--bucket", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """The table."""
+    asked = options()
+    crc = not asked.no_crc
+    if asked.child == "memory":
+        measure_memory(asked.directory, asked.chunk_bytes)
         return
-    with tempfile.TemporaryDirectory(dir=asked.directory) as place:
-        logs = Path(place) / "logs"
-        make_partition(logs / "t-0", Shape(asked.batch_bytes, asked.mib << 20, asked.segment_mib << 20))
-        plan = plan_of(str(logs), "log-start")
+    if asked.child is not None:
+        print(json.dumps(measure(int(asked.child), Path(asked.directory), asked.bucket, check_crc=crc)))
+        return
+    if asked.memory:
+        memory(asked.directory, asked.segments, asked.producers)
+        return
+    with tempfile.TemporaryDirectory(dir=asked.directory) as directory, contextlib.ExitStack() as stack:
+        place = Path(directory)
+        make_partition(place / "logs" / "t-0", Shape(asked.batch_bytes, asked.mib << 20, asked.segment_mib << 20))
+        make_partition(place / "tiny" / "t-0", Shape(asked.batch_bytes, 1 << 20, 1 << 20))
+        bucket = stack.enter_context(object_store(place)) if asked.s3 else None
+        plan = plan_of(str(place / "logs"), "log-start", check_crc=crc)
         rounds: dict[int, list[dict[str, float]]] = {1: [], 2: []}
         own: dict[int, list[float]] = {1: [], 2: []}
         for _ in range(asked.repeat):
             for cores in (1, 2):
                 own[cores].append(seconds(lambda jobs=cores: rebuild(plan, jobs=jobs, dry_run=True)))  # type: ignore[misc]
-                rounds[cores].append(child(cores, logs))
+                rounds[cores].append(session(cores, place, bucket, check_crc=crc))
     one, two = (least(rounds[cores]) for cores in (1, 2))
     print(
-        f"{asked.mib} MiB in batches of {asked.batch_bytes} bytes, segments of {asked.segment_mib} MiB; least of {asked.repeat} sessions"
+        f"{asked.mib} MiB in batches of {asked.batch_bytes} bytes, segments of {asked.segment_mib} MiB, "
+        f"checksums {'computed' if crc else 'not computed'}; least of {asked.repeat} sessions; load {os.getloadavg()[0]:.1f}"
     )
     print(f"{'':34}{'1 core':>12}{'2 cores':>12}")
     for name in one:
@@ -144,6 +290,15 @@ def main() -> None:
     print(
         f"two cores reach {scaling:.2f} of twice one ({SCALING_MIN} asked for); worker processes {min(own[1]) / min(own[2]) / 2:.2f}"
     )
+    for number, of_cores in ((1, one), (2, two)):
+        share = of_cores["rebuild of nearly nothing"] / of_cores["rebuild"]
+        print(
+            f"cores {number}: {asked.mib / 1024 / of_cores['rebuild'] / number:.2f} GiB/s a core; what a job costs is {share:.0%} of it"
+        )
+        if bucket is not None:
+            rate = of_cores["bare loop of ranged GETs"] / of_cores["rebuild of objects"]
+            speed = (asked.mib << 20) / of_cores["rebuild of objects"] / 1e6
+            print(f"cores {number}: objects are read at {speed:.0f} MB/s, {rate:.0%} of the bare loop")
     print(f"peak of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB")
     if asked.check and scaling < SCALING_MIN:
         sys.exit(1)

@@ -18,6 +18,9 @@ RESET = struct.pack("ii", 1, 0)
 """``SO_LINGER`` that makes a close a reset."""
 
 
+LATE_SECONDS_MAX = 30
+
+
 @dataclass
 class FaultyStore:
     """Objects by ``bucket/key``, and the faults of the next requests.
@@ -29,6 +32,7 @@ class FaultyStore:
         lasting: methods that fail for good.
         choose: gives the fault of each request by its method, path and headers, where ``faults`` holds none; it may take its time.
         ignores_conditions: as some stores do, without a word.
+        released: requests with the fault ``late`` are answered once it is set, or after a while; a PUT has taken effect by then.
         seen: method, path and headers of every request.
         order: of the keys in a listing.
         proves_puts: an answer to a PUT has the MD5 of the object as its ETag, unlike that of an object encrypted with a key of its own.
@@ -44,6 +48,7 @@ class FaultyStore:
     lasting: set[str] = field(default_factory=set)
     choose: Callable[[str, str, dict[str, str]], str] = lambda *_: ""
     ignores_conditions: bool = False
+    released: threading.Event = field(default_factory=threading.Event)
     seen: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     order: Callable[[list[str]], list[str]] = sorted
     proves_puts: bool = True
@@ -150,6 +155,8 @@ class _Handler(BaseHTTPRequestHandler):
         end = min(int(last) + 1, len(data)) if first else len(data)
         if fault == "range":
             start, end = start + 1, end + 1
+        if fault == "late":
+            self.store.released.wait(LATE_SECONDS_MAX)
         body = data[start:end]
         headers["Content_Range"] = f"bytes {start}-{end - 1}/{len(data)}"
         self._answer(206, body, cut=len(body) // 2 if fault in ("short", "reset") else None, **headers)
@@ -178,6 +185,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.store.objects[name] = b"another's" if fault == "another" else data
                 said = {header.lower(): value for header, value in self.headers.items()}
                 self.store.metadata[name] = {header: said[header] for header in said if header.startswith("x-amz-meta-")}
+        if fault == "late":
+            self.store.released.wait(LATE_SECONDS_MAX)
         if fault in ("lost", "another"):
             self._drop()
         elif taken:

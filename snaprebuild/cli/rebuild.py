@@ -140,6 +140,15 @@ SavedPlan = Annotated[
         help="Carry out a saved plan, with the options it was made with; refused when the disk has moved on. Default: none.",
     ),
 ]
+Results = Annotated[
+    str | None,
+    typer.Option(
+        "--results",
+        metavar="FILE",
+        help="Write a row for each boundary to FILE, too: JSON lines where it ends with .jsonl or .json, Parquet with .parquet; "
+        "in a directory, a new Parquet file. Never replaced. Default: none.",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Replay and judge, and write no snapshot. Default: write them.")]
 
 
@@ -264,6 +273,7 @@ def rebuild(
     effects: EffectsOption = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
+    results: Results = None,
     verbose: Verbose = 0,
 ) -> None:
     """WRITES snapshots that are missing, into the log directories or to --out; an existing file is never replaced.
@@ -278,10 +288,14 @@ def rebuild(
     from snaprebuild.operations.plan import make_plan
     from snaprebuild.operations.rebuild import rebuild as carry_out
     from snaprebuild.operations.receipt import Receipt, default_receipt_path
+    from snaprebuild.operations.result_table import result_file, write_results
     from snaprebuild.operations.saved_plan import load_plan
 
     check_paths(None, plan=plan)
-    begin(verbose, {"--report": report, "--receipt": receipt}, plan=plan)
+    if results == "":
+        raise UsageError("--results: the path is empty")
+    table = None if results is None else result_file(results)
+    begin(verbose, {"--report": report, "--receipt": receipt, "--results": table}, plan=plan)
     if plan is not None and (asked, s3) != (Asked(), S3Options()):
         raise UsageError(
             "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs, --engine, --master, --effects and "
@@ -306,4 +320,5 @@ def rebuild(
         show=lambda: print_rebuild(result),
         report=report,
         everything=verbose > 0,
+        table=None if table is None else lambda: write_results(result, table),
     )

@@ -165,6 +165,7 @@ def leave(
     report: str | None,
     everything: bool,
     notes: bool | None = None,
+    table: Callable[[], None] | None = None,
 ) -> NoReturn:
     """Hands a result out, to the report file, stdout and stderr, and ends the command with its exit code.
 
@@ -179,16 +180,18 @@ def leave(
         report: file that gets the document, too, or None.
         everything: tell all findings, however many.
         notes: tell notes beside them; None where ``everything`` says so.
+        table: writes the result as a table, where somebody wants it; raises as the report does.
 
     Raises:
-        WriteFailedError: the report or stdout cannot be written.
-        RefusedError: the report may no longer be written there.
+        WriteFailedError: the report, the table or stdout cannot be written.
+        RefusedError: the report or table may no longer be written there.
         Exit: always, else.
     """
     failures: list[SnaprebuildError] = []
-    if report is not None:
+    write = None if report is None else lambda: write_report(report, document_of())
+    for each in filter(None, (write, table)):
         try:
-            write_report(report, document_of())
+            each()
         except (WriteFailedError, RefusedError) as error:
             failures.append(error)
     leave_streamed(

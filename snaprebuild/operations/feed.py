@@ -82,11 +82,11 @@ def joined(ranges: Ranges, task: ReadTask) -> Pieces:
         SnaprebuildError: as ``read_segment``.
     """
     try:
-        whole = join_ranges(ranges)
+        joined = join_ranges(ranges, task.cuts, is_last=task.is_last)
     except ValueError as error:  # the index changed while the ranges were read, each by itself
         log.warning("%s: read again: %s", task.path, error)
     else:
-        if not isinstance(whole, WhyWhole):
-            return (whole,)
-        log.warning("%s: read again as a whole: %s", task.path, whole.value)
+        if not isinstance(joined, WhyWhole):
+            return joined
+        log.warning("%s: read again as a whole: %s", task.path, joined.value)
     return read_segment(task)

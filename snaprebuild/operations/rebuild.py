@@ -43,8 +43,8 @@ __all__ = ["Progress", "RebuildJob", "RemoteRebuild", "rebuild"]
 WRITERS = 8
 """Files written at once. Each waits for two syncs, so that one after the other would leave the device idle most of the time."""
 
-PENDING_MAX = 4 * WRITERS
-"""Snapshots of one partition that wait to be written: states are large where producers are many."""
+PENDING_MAX, PENDING_BYTES_MAX = 4 * WRITERS, 128 << 20
+"""Snapshots of one partition that wait to be written, and their entries: 46 MB where there are a million producers."""
 
 Progress = Callable[[str, int], None]
 """Called with the topic-partition and the bytes of a segment that was taken."""
@@ -251,7 +251,8 @@ class _RebuildWork(BoundaryWork):
         self._writer = _writer_of(result, context, lock)
         self._wanted = {boundary.offset: boundary for boundary in plan.boundaries}
         self._told_corrupt = context.told_corrupt
-        self._pending: deque[Future[BoundaryResult]] = deque()
+        self._pending: deque[tuple[Future[BoundaryResult], int]] = deque()
+        self._pending_bytes = 0
         self._started = time.perf_counter()
 
     # ---------------------------------------------------------------------------------------------------------- Work
@@ -333,13 +334,18 @@ class _RebuildWork(BoundaryWork):
             message = f"the snapshot is {comparison.status.value.replace('_', ' ')}: {comparison.reason}; --set-aside replaces it"
             self._result.say("wrong-snapshot", Severity.FINDING, message, state.offset)
         if wanted is not None:
-            if len(self._pending) >= PENDING_MAX:
+            rebuilt = self._rebuilt(wanted, state, comparison)
+            size_bytes = rebuilt.entries.nbytes
+            while self._pending and (len(self._pending) >= PENDING_MAX or self._pending_bytes + size_bytes > PENDING_BYTES_MAX):
                 self._collect()
-            self._pending.append(self._writers.submit(self._write_or_tell, self._rebuilt(wanted, state, comparison)))
+            self._pending.append((self._writers.submit(self._write_or_tell, rebuilt), size_bytes))
+            self._pending_bytes += size_bytes
 
     def _collect(self) -> None:
         """Takes the oldest file that is being written; an error of it is raised here."""
-        result = self._pending.popleft().result()
+        future, size_bytes = self._pending.popleft()
+        self._pending_bytes -= size_bytes
+        result = future.result()
         if result.comparison is not None:
             self._listed.add(self._place, result.offset, result.comparison)
         self._result.boundaries.append(result)

@@ -190,11 +190,11 @@ def read_segment(task: ReadTask) -> Pieces:
         )
 
 
-def read_range(task: ReadTask, number: int, ranges: int) -> RangeSummary | None:
-    """Reads one of ``ranges`` parts of a segment without cuts; whoever reads another part finds the same places to split at.
+def read_range(task: ReadTask, number: int, ranges: int) -> tuple[RangeSummary, ...]:
+    """Reads one of ``ranges`` parts of a segment; whoever reads another part finds the same places to split at.
 
     Returns:
-        For ``replay.segment_ranges.join_ranges``. None where there are fewer parts, as without an index.
+        For ``replay.segment_ranges.join_ranges``. Nothing where there are fewer parts, as without an index.
 
     Raises:
         As ``read_segment``.
@@ -202,7 +202,7 @@ def read_range(task: ReadTask, number: int, ranges: int) -> RangeSummary | None:
     with _opened(task, splits=True) as (source, hint):
         starts = (0, *split_positions(hint, task.identity.size_bytes, -(-task.identity.size_bytes // ranges)))
         if number >= len(starts):
-            return None
+            return ()
         end = starts[number + 1] if number + 1 < len(starts) else None
         return summarise_range(
             source,
@@ -213,6 +213,7 @@ def read_range(task: ReadTask, number: int, ranges: int) -> RangeSummary | None:
             hint=hint,
             with_statistics=task.with_statistics,
             traced_producer=task.traced_producer,
+            cuts=task.cuts,
         )
 
 

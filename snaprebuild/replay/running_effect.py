@@ -60,18 +60,21 @@ class RunningEffect:
             return self
         result = RunningEffect.__new__(RunningEffect)
         result._levels = stacked(self._levels, effect.without_closes())
-        row, is_met = lookup(effect.producer_id, self._open_producer_id)
-        failing = effect.fail_open[row[is_met]]
+        # Looked up in the larger one, and changed where they differ: hundreds of thousands may be open.
+        row, is_met = lookup(self._open_producer_id, effect.producer_id)
+        failing = effect.fail_open[is_met]
         failures = (self.failure_offset, effect.failure_offset, *failing[failing != NONE].tolist())
         result.failure_offset = min((offset for offset in failures if offset is not None), default=None)
         # As ``compose``: a marker forgets what was open, and without one it stays open from where it began.
-        stays = ~(is_met & effect.txn_is_set[row])
-        staying, (opened, first_offset) = self._open_producer_id[stays], _opened(effect)
+        closed = row[is_met & effect.txn_is_set]
+        staying, first_offset = self._open_producer_id, self.open_first_offset
+        if len(closed):
+            staying, first_offset = np.delete(staying, closed), np.delete(first_offset, closed)
+        opened, opened_first_offset = _opened(effect)
         is_new = ~lookup(staying, opened)[1]
-        producer_id = np.concatenate((staying, opened[is_new]))
-        order = np.argsort(producer_id)
-        result._open_producer_id = producer_id[order]
-        result.open_first_offset = np.concatenate((self.open_first_offset[stays], first_offset[is_new]))[order]
+        place = np.searchsorted(staying, opened[is_new])
+        result._open_producer_id = np.insert(staying, place, opened[is_new])
+        result.open_first_offset = np.insert(first_offset, place, opened_first_offset[is_new])
         return result
 
     def resolved(self, closes: TransactionCloses) -> TransactionCloses:

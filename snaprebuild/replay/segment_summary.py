@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from snaprebuild.replay.batch_contents import NOTHING, BatchContents, CollectedC
 from snaprebuild.replay.segment_effect import SegmentEffect
 from snaprebuild.replay.segment_statistics import SegmentStatistics
 
-__all__ = ["SegmentSummary", "summarise_pieces", "summarise_segment"]
+__all__ = ["Piece", "SegmentSummary", "read_pieces", "summaries_of", "summarise_pieces", "summarise_segment"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,83 +193,122 @@ def summarise_pieces(
         SnaprebuildError: as above.
     """
     reader = contents_reader(source, check_crc=check_crc, hint=hint, block_bytes=block_bytes, with_statistics=with_statistics)
-    pieces = _Pieces(reader, base_offset, cuts, with_statistics=with_statistics, traced_producer=traced_producer)
+    pieces = read_pieces(reader, base_offset, cuts, with_statistics=with_statistics, traced_producer=traced_producer)
+    assert reader.tail is not None
+    return summaries_of(pieces, base_offset, cuts, tail=reader.tail, size_bytes=source.size_bytes, is_last=is_last)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Consecutive batches of a segment, up to a cut, or to where the reading ends.
+
+    Attributes:
+        contents: of them.
+        end_bytes: where the batch begins that lies behind the cut; without a cut, where the reading ends.
+        cut_offset: at its end; None for no cut.
+        cut_batch_offset: base offset of the batch that lies around the cut, if that is to be trusted; else None.
+        bytes_read: of the segment.
+    """
+
+    contents: BatchContents
+    end_bytes: int
+    bytes_read: int
+    cut_offset: int | None = None
+    cut_batch_offset: int | None = None
+
+
+def read_pieces(
+    reader: HeaderReader, base_offset: int, cuts: Sequence[int], *, with_statistics: bool, traced_producer: int | None
+) -> list[Piece]:
+    """The piece before each of the cuts that a batch reaches, and what lies behind the last of them.
+
+    Args:
+        reader: a ``contents_reader``, which has its tail afterwards.
+        base_offset: as for ``summarise_pieces``; so are the others.
+        cuts: see there.
+        with_statistics: see there.
+        traced_producer: see there.
+    """
+    done: list[Piece] = []
+    waiting = deque(cuts)
+    bytes_read = 0
+
+    def begin() -> CollectedContents:
+        return CollectedContents(base_offset, with_statistics=with_statistics, traced_producer=traced_producer)
+
+    collected = begin()
     for block in reader:
-        pieces.take(block)
-    return pieces.finish(is_last=is_last)
-
-
-class _Pieces:
-    """Collects the blocks of a segment into pieces."""
-
-    def __init__(
-        self, reader: HeaderReader, base_offset: int, cuts: Sequence[int], *, with_statistics: bool, traced_producer: int | None
-    ) -> None:
-        self._with_statistics = with_statistics
-        self._reader = reader
-        self._base_offset = base_offset
-        self._traced_producer = traced_producer
-        self._waiting = deque(cuts)
-        self._done: list[SegmentSummary] = []
-        self._start_bytes = 0
-        self._bytes_read = 0
-        self._begin(base_offset)
-
-    def _begin(self, start_offset: int) -> None:
-        self._start_offset = start_offset
-        self._collected = CollectedContents(
-            self._base_offset, with_statistics=self._with_statistics, traced_producer=self._traced_producer
-        )
-
-    @property
-    def _next_offset(self) -> int:
-        facts = self._collected.facts
-        return facts.next_offset if facts.batches else self._start_offset
-
-    def take(self, block: HeaderBlock) -> None:
-        if self._waiting:
+        start = 0
+        if waiting:
             # The first batch that does not end below an offset, in log order, even where offsets do not ascend.
             reached = np.maximum.accumulate(block.column("base_offset") + block.column("last_offset_delta"))
-            start = 0
-            while self._waiting and self._waiting[0] <= reached[-1]:
-                row = int(np.searchsorted(reached, self._waiting[0]))
-                self._collected.add(block.part(start, row))
-                self._cut(int(block.position_bytes[row]), self._batch_around(self._waiting[0], block, row))
-                start = row
-            block = block.part(start, len(block))
-        self._collected.add(block)
+            while waiting and waiting[0] <= reached[-1]:
+                cut = waiting.popleft()
+                row = int(np.searchsorted(reached, cut))
+                collected.add(block.part(start, row))
+                start, position = row, int(block.position_bytes[row])
+                around = _batch_around(cut, block, row)
+                done.append(Piece(collected.contents(), position, reader.bytes_read - bytes_read, cut, around))
+                bytes_read, collected = reader.bytes_read, begin()
+        collected.add(block.part(start, len(block)) if start else block)
+    assert reader.tail is not None
+    done.append(Piece(collected.contents(), reader.tail.position_bytes, reader.bytes_read - bytes_read))
+    return done
 
-    def _batch_around(self, offset: int, block: HeaderBlock, row: int) -> int | None:
-        """Base offset of the batch in this row if ``offset`` lies inside it, for all that can be trusted."""
-        base_offset = int(block.column("base_offset")[row])
-        is_sound = block.column("magic")[row] == 2 and row not in block.bad_crc
-        return base_offset if is_sound and self._next_offset <= base_offset < offset else None
 
-    def _cut(self, position_bytes: int, batch_offset: int | None) -> None:
-        tail = Tail(TailKind.CLEAN, position_bytes)
-        self._done.append(self._summary(tail, position_bytes, self._waiting.popleft(), batch_offset))
-        self._start_bytes, self._bytes_read = position_bytes, self._reader.bytes_read
-        # The next piece begins where the batches of this one ended: it counts the gap in which the cut lies.
-        self._begin(self._next_offset)
+def _batch_around(offset: int, block: HeaderBlock, row: int) -> int | None:
+    """Base offset of the batch in this row if ``offset`` lies inside it, for all that the batch itself tells."""
+    base_offset = int(block.column("base_offset")[row])
+    is_sound = block.column("magic")[row] == 2 and row not in block.bad_crc
+    return base_offset if is_sound and base_offset < offset else None
 
-    def finish(self, *, is_last: bool) -> tuple[SegmentSummary, ...]:
-        tail = self._reader.tail
-        assert tail is not None
-        is_log_end = is_last and tail.kind is not TailKind.CORRUPT
-        # Behind a clean end nothing more comes below the next segment; behind another one, only below the end itself.
-        while self._waiting and not is_log_end and (tail.kind is TailKind.CLEAN or self._waiting[0] <= self._next_offset):
-            self._cut(tail.position_bytes, None)
-        self._done.append(self._summary(tail, self._reader.source.size_bytes, None, None))
-        return tuple(self._done)
 
-    def _summary(self, tail: Tail, end_bytes: int, cut_offset: int | None, cut_batch_offset: int | None) -> SegmentSummary:
-        return SegmentSummary.of(
-            self._collected.contents(),
-            self._base_offset,
-            start_offset=self._start_offset,
-            size_bytes=end_bytes - self._start_bytes,
+def summaries_of(
+    pieces: Sequence[Piece], base_offset: int, cuts: Sequence[int], *, tail: Tail, size_bytes: int, is_last: bool
+) -> tuple[SegmentSummary, ...]:
+    """Of all pieces of a segment.
+
+    Args:
+        pieces: of ``read_pieces``, or as it would give them.
+        base_offset: as for ``summarise_pieces``; so are ``cuts`` and ``is_last``.
+        cuts: see there.
+        tail: of the segment; ``size_bytes``: its size.
+        size_bytes: see there.
+        is_last: see there.
+    """
+    done: list[SegmentSummary] = []
+    start_bytes, start_offset = 0, base_offset
+
+    def add(piece: Piece, tail: Tail, end_bytes: int) -> None:
+        nonlocal start_bytes, start_offset
+        facts, around = piece.contents.facts, piece.cut_batch_offset
+        next_offset = facts.next_offset if facts.batches else start_offset
+        summary = SegmentSummary.of(
+            piece.contents,
+            base_offset,
+            start_offset=start_offset,
+            size_bytes=end_bytes - start_bytes,
             tail=tail,
-            bytes_read=self._reader.bytes_read - self._bytes_read,
-            cut_offset=cut_offset,
-            cut_batch_offset=cut_batch_offset,
+            bytes_read=piece.bytes_read,
+            cut_offset=piece.cut_offset,
+            cut_batch_offset=around if around is not None and next_offset <= around else None,
         )
+        done.append(summary)
+        # The next piece begins where the batches of this one ended: it counts the gap in which the cut lies.
+        start_bytes, start_offset = end_bytes, next_offset
+
+    *before, rest = pieces
+    for piece in before:
+        add(piece, Tail(TailKind.CLEAN, piece.end_bytes), piece.end_bytes)
+    is_log_end = is_last and tail.kind is not TailKind.CORRUPT
+    end_offset = rest.contents.facts.next_offset if rest.contents.facts.batches else start_offset
+    # Behind a clean end nothing more comes below the next segment; behind another one, only below the end itself.
+    for cut in cuts[len(before) :]:
+        if is_log_end or (tail.kind is not TailKind.CLEAN and cut > end_offset):
+            break
+        add(replace(rest, cut_offset=cut), Tail(TailKind.CLEAN, tail.position_bytes), tail.position_bytes)
+        with_statistics = rest.contents.statistics is not None
+        nothing = CollectedContents(base_offset, with_statistics=with_statistics, traced_producer=None).contents()
+        rest = Piece(nothing, tail.position_bytes, 0)
+    add(rest, tail, size_bytes)
+    return tuple(done)

@@ -93,7 +93,7 @@ class Cut:
         for number, each in tasks.items():
             job, sizes = jobs[number], [SEGMENT_BYTES + rows_bytes.get((number, task.base_offset), 0) for task in each]
             starts: tuple[int, ...] = (0,)
-            if isinstance(job, DivisibleJob) and job.replay().hands_out_at_once():
+            if isinstance(job, DivisibleJob) and sum(sizes) > chunk_bytes and job.replay().hands_out_at_once():
                 starts = starts_of_chunks(sizes, max(chunk_bytes, -(-sum(sizes) // most)))
             lows = (WHOLE, *(each[start].base_offset for start in starts[1:]))
             if len(starts) > 1:

@@ -160,12 +160,12 @@ class SparkEngine:
                     frames = [self._read(unread, counts, None if keeping is None else keeping.keeper)] if unread else []
                     if keeping is not None and kept:
                         frames.append(keeping.frame(kept, most, read=_read_row, counts=counts))
-                    read = reduce(DataFrame.unionByName, frames)
+                    read = _together(frames)
                     if is_large or any(map(may_go_back, jobs.values())):
                         held.append(read.persist())
                     sizes = measured(read) if is_large else _listed(wanted)
                     cut = Cut.of(jobs, wanted, sizes, self.chunk_bytes if is_large else sys.maxsize, most)
-                    rows = reduce(DataFrame.unionByName, held or [read])
+                    rows = _together(held or [read])
                     wanted = {}
                     for row in put_together(self.session, jobs, rows, cut, most, counts):
                         if row.done is None:
@@ -191,6 +191,10 @@ class SparkEngine:
             .repartition(tasks, "slot")
             .mapInArrow(partial(_read_segments, counts=counts, makes_keeper=makes_keeper), ddl(summary_rows.SCHEMA))
         )
+
+
+def _together(frames: Sequence[DataFrame]) -> DataFrame:
+    return reduce(lambda one, other: one.unionByName(other), frames)
 
 
 def _listed(wanted: dict[int, list[ReadTask]]) -> dict[tuple[int, int], int]:
@@ -273,8 +277,7 @@ def _read_row(row: ReadRow) -> list[Row]:
     try:
         if row.ranges == 1:
             return list(summary_rows.rows_of_pieces(row.partition, read_segment(row.task)))
-        part = read_range(row.task, row.number, row.ranges)
-        return [] if part is None else list(summary_rows.rows_of_range(row.partition, row.number, part))
+        return list(summary_rows.rows_of_range(row.partition, row.number, read_range(row.task, row.number, row.ranges)))
     except Exception as error:  # of this segment alone
         return list(summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, told(error)))
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from formats.limits import RANGES_MAX
 from snaprebuild.operations.schedule import ReadTask
+from snaprebuild.spark.summary_rows import PIECES_MAX
 from snaprebuild.storage.store import FileIdentity
 
 __all__ = ["SCHEMA", "ReadRow", "ranges_of", "rows_of", "table_of"]
@@ -62,9 +63,10 @@ class ReadRow:
 
 
 def ranges_of(partition: int, task: ReadTask, target_bytes: int) -> list[ReadRow]:
-    """The segment in ranges of at most about ``target_bytes``; with cuts, or without an index, it is not split."""
+    """The segment in ranges of at most about ``target_bytes``; without an index, or with very many cuts, it is not split."""
     size = task.identity.size_bytes
-    ranges = 1 if task.cuts or task.index_path is None else min(max(-(-size // target_bytes), 1), RANGES_MAX)
+    is_whole = task.index_path is None or len(task.cuts) >= PIECES_MAX
+    ranges = 1 if is_whole else min(max(-(-size // target_bytes), 1), RANGES_MAX)
     return [ReadRow(partition, task, number, ranges) for number in range(ranges)]
 
 

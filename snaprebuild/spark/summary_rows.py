@@ -33,6 +33,7 @@ __all__ = [
     "JOB_PIECE",
     "KEYS",
     "PART_PRODUCERS",
+    "PIECES_MAX",
     "PRODUCER_BYTES",
     "ROWS_PER_BATCH",
     "SCHEMA",
@@ -54,6 +55,9 @@ PART_PRODUCERS = 16_384
 ROWS_PER_BATCH = 32
 """Rows that cross to Python, or back, at once."""
 
+PIECES_MAX = 1 << 20
+"""Pieces of a range, which is cut where snapshots lie in its middle: with ``limits.RANGES_MAX`` ranges their numbers fit into an int32."""
+
 _ARROW = {"i8": pa.int64(), "i4": pa.int32(), "i2": pa.int16(), "u1": pa.int8(), "?": pa.bool_()}
 
 _NUMBERS = tuple(
@@ -73,7 +77,8 @@ PRODUCER_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _EFFECT.values())
 CLOSE_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _CLOSES.values())
 
 _BAD_CRC = ("bad_crc_position", "bad_crc_offset")
-_RANGE = ("start_bytes", "end_bytes", "source_bytes")
+_RANGE = ("start_bytes", "end_bytes", "source_bytes", "cut_offset", "cut_batch_offset")
+_OF_RANGE_ALONE = ("start_bytes", "end_bytes", "source_bytes")
 _FACTS = tuple(field.name for field in fields(SegmentFacts) if field.name not in ("base_offset", "begins_with_magic_2", "bad_crc"))
 """Facts of a range that have the name of one of a summary."""
 
@@ -95,7 +100,7 @@ SCHEMA = pa.schema(
         ("job", pa.binary()),
         ("error", pa.string()),
         *((name, pa.int64()) for name in _NUMBERS),
-        *((name, pa.int64()) for name in _RANGE),
+        *((name, pa.int64()) for name in _OF_RANGE_ALONE),
         ("begins_with_magic_2", pa.bool_()),
         ("tail_kind", pa.string()),
         ("tail_position_bytes", pa.int64()),
@@ -130,7 +135,8 @@ def rows_of_job(partition: int, job: bytes, base_offset: int = WHOLE, state: Seg
 
 def rows_of_error(partition: int, base_offset: int, number: int, error: SnaprebuildError | FormatError) -> Iterator[Row]:
     """The row of a segment, or of a range of it, that could not be read."""
-    yield {"partition": partition, "base_offset": base_offset, "piece": number, "part": 0, "error": _error_text(error)}
+    piece = number * PIECES_MAX
+    yield {"partition": partition, "base_offset": base_offset, "piece": piece, "part": 0, "error": _error_text(error)}
 
 
 def rows_of_pieces(partition: int, pieces: Iterable[SegmentSummary]) -> Iterator[Row]:
@@ -141,14 +147,16 @@ def rows_of_pieces(partition: int, pieces: Iterable[SegmentSummary]) -> Iterator
         yield from _rows_of(keys, numbers | _tail_row(summary.tail) | _bad_crc_row(summary.bad_crc), summary.effect)
 
 
-def rows_of_range(partition: int, number: int, part: RangeSummary) -> Iterator[Row]:
+def rows_of_range(partition: int, number: int, pieces: Iterable[RangeSummary]) -> Iterator[Row]:
     """The rows of a range of a segment that was read."""
-    keys = {"partition": partition, "base_offset": part.base_offset, "piece": number}
-    facts = part.contents.facts
-    numbers = {name: getattr(facts, name) for name in _FACTS} | {name: getattr(part, name) for name in _RANGE}
-    numbers |= {"first_offset": facts.base_offset, "begins_with_magic_2": facts.begins_with_magic_2}
-    numbers |= {"commits_left_out": part.contents.commits_left_out, "bytes_read": part.bytes_read, "bytes_kept": part.bytes_kept}
-    yield from _rows_of(keys, numbers | _tail_row(part.tail) | _bad_crc_row(facts.bad_crc), part.contents.effect)
+    for place, part in enumerate(pieces, number * PIECES_MAX):
+        keys = {"partition": partition, "base_offset": part.base_offset, "piece": place}
+        facts = part.contents.facts
+        numbers = {name: getattr(facts, name) for name in _FACTS} | {name: getattr(part, name) for name in _RANGE}
+        numbers |= {"first_offset": facts.base_offset, "begins_with_magic_2": facts.begins_with_magic_2}
+        numbers |= {"commits_left_out": part.contents.commits_left_out}
+        numbers |= {"bytes_read": part.bytes_read, "bytes_kept": part.bytes_kept}
+        yield from _rows_of(keys, numbers | _tail_row(part.tail) | _bad_crc_row(facts.bad_crc), part.contents.effect)
 
 
 def _tail_row(tail: Tail) -> Row:

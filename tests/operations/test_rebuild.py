@@ -33,8 +33,9 @@ from snaprebuild.operations import crosscheck, schedule, write_out
 from snaprebuild.operations.findings import Severity, exit_code_of
 from snaprebuild.operations.plan import Request, make_plan
 from snaprebuild.operations.rebuild import WRITERS, rebuild
-from snaprebuild.operations.rebuild_result import RebuildResult
+from snaprebuild.operations.rebuild_result import BoundaryResult, RebuildResult
 from snaprebuild.operations.schedule import ReadTask, read_segment
+from snaprebuild.operations.snapshot_writer import RebuiltSnapshot
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.storage import atomic_file, local_store
 from snaprebuild.storage.broker_lock import lock_holder
@@ -462,6 +463,31 @@ def test_the_lock_file_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest
     assert exit_code_of(result.findings) == 3
     assert 1 <= len(written) <= WRITERS, "those that were on their way"
     assert len(list(logs.rglob("*.snapshot"))) == 9 + len(written)
+
+
+@pytest.mark.parametrize(("limit", "at_once"), [(1, {1}), (1 << 30, set(range(2, WRITERS + 1)))])
+def test_states_that_wait_to_be_written_are_few_where_they_are_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, at_once: set[int]
+) -> None:
+    monkeypatch.setattr("snaprebuild.operations.rebuild.PENDING_BYTES_MAX", limit)
+    write = write_out.OutWriter.write
+    writing: set[int] = set()
+    most = [0]
+
+    def slow(writer: write_out.OutWriter, snapshot: RebuiltSnapshot) -> BoundaryResult:
+        writing.add(snapshot.wanted.offset)
+        most[0] = max(most[0], len(writing))
+        time.sleep(0.02)
+        try:
+            return write(writer, snapshot)
+        finally:
+            writing.discard(snapshot.wanted.offset)
+
+    monkeypatch.setattr(write_out.OutWriter, "write", slow)
+    directory = write_partition(make_log_dir(tmp_path / "logs") / "t-0", {at: batch(at, producer_id=at) for at in range(30)})
+    rebuilt(directory, out=str(tmp_path / "out"), boundaries="all")
+    assert sorted(snapshots_in(tmp_path / "out" / "t-0")) == list(range(1, 31))
+    assert most[0] in at_once
 
 
 def test_owner_and_mode_follow_the_segment_that_ends_there(tmp_path: Path) -> None:

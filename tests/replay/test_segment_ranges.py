@@ -5,9 +5,10 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +48,15 @@ def whole_of(data: bytes, base: int, block_bytes: int, **options: bool | int | N
     return whole
 
 
+def joined_whole(parts: Sequence[RangeSummary]) -> SegmentSummary | WhyWhole:
+    """Without cuts."""
+    found = join_ranges(parts)
+    if isinstance(found, WhyWhole):
+        return found
+    (whole,) = found
+    return whole
+
+
 def parts_of(data: bytes, base: int, positions: Sequence[int], block_bytes: int, **options: object) -> list[RangeSummary]:
     """Last one first: no range knows of another."""
     ranges = list(pairwise((0, *positions, None)))
@@ -55,29 +65,35 @@ def parts_of(data: bytes, base: int, positions: Sequence[int], block_bytes: int,
         summarise_range(source, base, start or 0, end, block_bytes=block_bytes, **options)  # type: ignore[arg-type]
         for start, end in reversed(ranges)
     ]
-    return pickle.loads(pickle.dumps(read[::-1]))  # as a worker process hands them over
+    return [part for pieces in pickle.loads(pickle.dumps(read[::-1])) for part in pieces]  # as a worker process hands them over
 
 
-def check(data: bytes, base: int, positions: Sequence[int], block_bytes: int, **options: bool | int | None) -> str:
-    """The ranges join to the whole, or say why not, exactly where that is so. Returns what came of it."""
+def check(
+    data: bytes,
+    base: int,
+    positions: Sequence[int],
+    block_bytes: int,
+    cuts: Sequence[int] = (),
+    *,
+    is_last: bool = True,
+    **options: bool | int | None,
+) -> str:
+    """The ranges join to the whole, cut or not, or say why not, exactly where that is so. Returns what came of it."""
     reading = read_reference(segment(data))
-    whole = whole_of(data, base, block_bytes=1 << 20, **options)
-    parts = parts_of(data, base, positions, block_bytes, **options)
-    joined = join_ranges(parts)
+    pieces = summarise_pieces(BytesSegment(data), base, cuts, is_last=is_last, block_bytes=1 << 20, **options)  # type: ignore[arg-type]
+    parts = parts_of(data, base, positions, block_bytes, cuts=cuts, **options)
+    joined = join_ranges(parts, cuts, is_last=is_last)
+    whole = pieces[-1]
     batches = {*reading.positions, reading.tail.position_bytes}
     if any(position not in batches and position < reading.tail.position_bytes for position in positions):
         assert joined is WhyWhole.CROSSED
         return "crossed"
-    if whole.disorder_offset is not None:
+    if any(piece.disorder_offset is not None for piece in pieces):
         assert joined is WhyWhole.DISORDER
         return "disorder"
-    assert isinstance(joined, SegmentSummary)
-    found, expected = plain(joined), plain(whole)
-    assert isinstance(found, dict)
-    assert isinstance(expected, dict)
-    assert found.pop("bytes_read") == sum(part.bytes_read for part in parts)
-    del expected["bytes_read"]
-    assert found == expected
+    assert isinstance(joined, tuple)
+    assert sum(each.bytes_read for each in joined) == sum(part.bytes_read for part in parts)
+    assert [plain(replace(each, bytes_read=0)) for each in joined] == [plain(replace(each, bytes_read=0)) for each in pieces]
     if positions and positions[-1] > reading.tail.position_bytes:
         return "behind damage"
     return "joined" if whole.tail.kind is TailKind.CLEAN else "damaged at the end"
@@ -117,42 +133,52 @@ def segments(draw: DrawFn) -> tuple[GeneratedLog, bytes]:
 
 
 @st.composite
-def cases(draw: DrawFn) -> tuple[bytes, int, list[int], int, dict[str, bool | int | None]]:
+def cases(draw: DrawFn) -> tuple[bytes, int, list[int], int, list[int], dict[str, Any]]:
     log, data = draw(segments())
     base = max(0, (log.batches[0].header.base_offset if log.batches else 0) - draw(st.sampled_from((0, 0, 0, 1, 3, -1))))
     chosen = draw(st.sets(st.sampled_from(log.positions), max_size=draw(st.sampled_from((1, 5, 40))))) if log.batches else set()
     if data and draw(st.integers(0, 4)) == 0:
         chosen |= draw(st.sets(st.integers(0, len(data) - 1), min_size=1, max_size=3))
     producer = draw(st.sampled_from([None, 7, *(each.header.producer_id for each in log.batches[:5])]))
-    options: dict[str, bool | int | None] = {
+    # At, in and between batches, some of which begin a range, and behind the last one.
+    ends = [base, *(each.header.last_offset + 1 for each in log.batches)]
+    around = st.sampled_from(ends).flatmap(lambda end: st.integers(end - 1, end + 2))
+    cuts = sorted(each for each in draw(st.sets(around, max_size=draw(st.sampled_from((0, 1, 4, 12))))) if each > base)
+    options: dict[str, Any] = {
+        "is_last": draw(st.booleans()),
         "check_crc": draw(st.booleans()),
         "with_statistics": draw(st.booleans()),
         "traced_producer": producer if producer is None or producer >= 0 else None,
     }
-    return data, base, sorted(chosen - {0}), draw(block_sizes), options
+    return data, base, sorted(chosen - {0}), draw(block_sizes), cuts, options
 
 
 def test_any_segment_split_anywhere() -> None:
-    reached: Counter[str] = Counter()
+    reached: Counter[tuple[str, bool]] = Counter()
 
     @settings(max_examples=2 * settings().max_examples)
     @given(cases())
-    def holds(case: tuple[bytes, int, list[int], int, dict[str, bool | int | None]]) -> None:
-        data, base, positions, block_bytes, options = case
-        reached[check(data, base, positions, block_bytes, **options)] += 1
+    def holds(case: tuple[bytes, int, list[int], int, list[int], dict[str, Any]]) -> None:
+        data, base, positions, block_bytes, cuts, options = case
+        reached[check(data, base, positions, block_bytes, cuts, **options), bool(cuts)] += 1
 
     holds()
-    assert len(reached) == 5, reached
+    assert len({outcome for outcome, _ in reached}) == 5, reached
+    assert {outcome for outcome, is_cut in reached if is_cut} >= {"joined", "crossed", "damaged at the end"}, reached
 
 
 @given(st.integers(0, 2**64 - 1), st.data())
 def test_every_range_a_batch_and_every_batch_a_range(seed: int, data: st.DataObject) -> None:
-    """With transactions that many ranges lie between."""
+    """With transactions that many ranges lie between, and with a cut in each gap."""
     batches = [batch for part in SimulatedBroker(seed, 4).segments for batch in part.batches]
     log = GeneratedLog(tuple(batches))
     producer = data.draw(st.sampled_from(sorted({batch.header.producer_id for batch in batches} - {-1})))
     options = {"with_statistics": True, "traced_producer": producer}
-    assert check(log.data, batches[0].header.base_offset, log.positions[1:], 1 << 20, **options) == "joined"
+    base = batches[0].header.base_offset
+    assert check(log.data, base, log.positions[1:], 1 << 20, **options) == "joined"
+    cuts = sorted({batch.header.last_offset + 1 for batch in batches} - {base})
+    assert check(log.data, base, log.positions[1:], 1 << 20, cuts, **options) == "joined"
+    assert check(log.data, base, log.positions[3::3], 1 << 20, cuts[1::2], **options) == "joined"
 
 
 def test_every_wrong_position_is_found() -> None:
@@ -196,7 +222,7 @@ def test_a_range_that_is_missing_is_an_error(lost: int) -> None:
     parts = parts_of(log.data, 5, log.positions[1:], 1 << 20)
     del parts[lost]
     with pytest.raises(ValueError, match="expected"):
-        join_ranges(parts)
+        joined_whole(parts)
 
 
 def test_ranges_of_two_segments_or_of_none_are_an_error() -> None:
@@ -205,7 +231,7 @@ def test_ranges_of_two_segments_or_of_none_are_an_error() -> None:
     _, *rest = parts_of(log.data, 6, log.positions[1:], 1 << 20)
     for parts in ([first, *rest], [first, first], []):
         with pytest.raises(ValueError, match="expected"):
-            join_ranges(parts)
+            joined_whole(parts)
 
 
 def test_behind_damage_no_range_is_needed() -> None:
@@ -215,7 +241,7 @@ def test_behind_damage_no_range_is_needed() -> None:
     data[log.positions[1] + 16] = 9
     parts = parts_of(bytes(data), 5, [*log.positions[1:3], log.positions[3] + 1], 1 << 20)
     for count in (2, 3, 4):
-        joined = join_ranges(parts[:count])
+        joined = joined_whole(parts[:count])
         assert isinstance(joined, SegmentSummary)
         assert (joined.next_offset, joined.batches, joined.tail.kind) == (6, 1, TailKind.CORRUPT)
         assert joined.tail.position_bytes == log.positions[1]
@@ -228,7 +254,7 @@ def test_disorder_between_two_ranges() -> None:
     log = GeneratedLog((*batches[2:], *batches[:2]))
     parts = parts_of(log.data, 5, log.positions[2:3], 1 << 20)
     assert [part.contents.facts.disorder_offset for part in parts] == [None, None]
-    assert join_ranges(parts) is WhyWhole.DISORDER
+    assert joined_whole(parts) is WhyWhole.DISORDER
 
 
 def test_a_segment_that_grows_is_as_long_as_the_last_range_saw_it() -> None:
@@ -236,7 +262,7 @@ def test_a_segment_that_grows_is_as_long_as_the_last_range_saw_it() -> None:
     end = log.positions[3]
     first, _ = parts_of(log.data[:end], 5, log.positions[2:3], 1 << 20)
     _, last = parts_of(log.data, 5, log.positions[2:3], 1 << 20)
-    joined = join_ranges([first, last])
+    joined = joined_whole([first, last])
     assert isinstance(joined, SegmentSummary)
     assert plain(joined) == plain(whole_of(log.data, 5, 1 << 20))
 
@@ -254,7 +280,7 @@ def test_the_first_damaged_batches_of_all_ranges_are_named() -> None:
     data = bytearray(log.data)
     for position in log.positions:
         data[position + 30] ^= 1
-    joined = join_ranges(parts_of(bytes(data), 0, log.positions[60::60], 1 << 20))
+    joined = joined_whole(parts_of(bytes(data), 0, log.positions[60::60], 1 << 20))
     assert isinstance(joined, SegmentSummary)
     assert joined.bad_crc == tuple(zip(log.positions[:BAD_CRC_LISTED_MAX], range(BAD_CRC_LISTED_MAX), strict=True))
     assert joined.bad_crc_count == BAD_CRC_LISTED_MAX + 30
@@ -265,6 +291,6 @@ def test_ranges_ask_for_no_more_than_the_whole() -> None:
     whole = whole_of(log.data, 5, 1 << 20)
     parts = parts_of(log.data, 5, log.positions[1:], 1 << 20)
     assert [part.bytes_read for part in parts] == [len(batch.data) for batch in log.batches]
-    joined = join_ranges(parts)
+    joined = joined_whole(parts)
     assert isinstance(joined, SegmentSummary)
     assert joined.bytes_read == whole.bytes_read == len(log.data)

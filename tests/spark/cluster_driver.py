@@ -27,6 +27,7 @@ from snaprebuild.spark.session import opened_session
 
 AS_OF_MS = 1_795_270_000_000
 TASKS_PER_CORE = 20
+JOB_TASKS_MAX = 4
 
 
 def executors(session: SparkSession) -> int:
@@ -41,12 +42,19 @@ def kill_with_children(pid: int) -> None:
         os.kill(each, signal.SIGKILL)
 
 
+def is_stage_of(count: int, tasks: int) -> bool:
+    """Whether a stage of so many tasks is that of ``tasks``: a few hand in the jobs beside those that read."""
+    return tasks <= count <= tasks + JOB_TASKS_MAX
+
+
 def kill_in_the_middle(session: SparkSession, pid: int, tasks: int, killed: list[str], over: threading.Event) -> None:
     tracker = session.sparkContext.statusTracker()
     while not over.is_set():
         for stage in tracker.getActiveStageIds():
             info = tracker.getStageInfo(stage)
-            if info is not None and info.numTasks == tasks and 0 < info.numCompletedTasks < tasks // 2 and info.numActiveTasks:
+            if info is None or not is_stage_of(info.numTasks, tasks):
+                continue
+            if 0 < info.numCompletedTasks < tasks // 2 and info.numActiveTasks:
                 kill_with_children(pid)
                 killed.append(f"{info.numCompletedTasks} of {tasks} tasks were done")
                 return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import EMPTY_SNAPSHOT, batch, make_log_dir, marker, snapshot_name, write_partition
 from manifests import FIXTURES
+from simulated_broker import EXPIRATION_MS
+from test_any_packing import write_aged_log
 from without_spark import NO_COUNTS, WithoutSpark
 
 from formats.transaction_index import AbortedTransaction, write_transaction_index
@@ -234,6 +237,26 @@ def test_pieces_go_to_the_tasks_that_they_were_packed_for(spark: SparkSession) -
         tasks.setdefault(row.task, set()).add((row.partition, row.base_offset))
     others = {(number, at) for number in (1, 2) for at in (0, 49, 50, 51)} | {(0, 50), (0, 51)}
     assert sorted(tasks.values(), key=len) == [{(0, 0), (0, 49)}, others]
+
+
+@pytest.mark.spark
+def test_a_replay_that_goes_back_beside_one_in_chunks(spark: SparkSession, tmp_path: Path) -> None:
+    """The rows of its first round are there in the second one; those of the other partition are not wanted any more."""
+    logs = make_log_dir(tmp_path / "logs")
+    case = write_aged_log(8, logs / "t-0")
+    write_partition(logs / "u-0", {at: batch(at, producer_id=at, timestamp=case.as_of_ms) for at in range(4)})
+    request = Request(
+        (str(logs),), boundaries="all", as_of_ms=case.as_of_ms, expiration_ms=EXPIRATION_MS, out=str(tmp_path / "out")
+    )
+    request = replace(request, offset_from=case.first_wanted)
+    found, expected = (
+        rebuild(make_plan(request), jobs=1, engine=engine, dry_run=True).partitions
+        for engine in (SparkEngine(spark, chunk_bytes=1), None)
+    )
+    for one, other in zip(found, expected, strict=True):
+        assert (one.boundaries, one.findings, one.bytes_read) == (other.boundaries, other.findings, other.bytes_read)
+        assert (one.replay_index, one.replay_reason) == (other.replay_index, other.replay_reason)
+    assert "extended back" in found[0].replay_reason
 
 
 @pytest.mark.spark

@@ -6,15 +6,21 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster_driver import AS_OF_MS, TASKS_PER_CORE
-from log_dirs import make_log_dir
+from faulty_store import FaultyStore, faulty_store
+from log_dirs import entries_in, files_below, make_log_dir, snapshot_name, truth
 from manifests import FIXTURES, REPOSITORY
+from object_driver import python_workers
+from object_store import ObjectStore, split
 
 from snaprebuild.operations.plan import Request, make_plan
 from snaprebuild.operations.rebuild import rebuild
@@ -80,12 +86,15 @@ def expected(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return found
 
 
-def run(*command: str) -> subprocess.CompletedProcess[str]:
+def around(**more: str) -> dict[str, str]:
     places = ":".join(map(str, (REPOSITORY, REPOSITORY / "tests")))
-    environment = {**os.environ, "PYTHONPATH": places, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {**os.environ, "PYTHONPATH": places, "SPARK_LOCAL_IP": "127.0.0.1", **more}
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *command],
-        env=environment,
+        env=around(),
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -144,3 +153,201 @@ def test_a_worker_that_is_killed_while_snapshots_are_written(
     assert (document["exit_code"], document["findings"]) == (0, [])
     assert document["actions"] == {"written": 4 * PARTITIONS}
     assert all_bytes(tmp_path) == expected
+
+
+# ------------------------------------------------------------------------------------------------------------- objects
+
+MIXED = FIXTURES / "kafka27-mixed" / "logs"
+MISSING = {"mixed-0": 12, "logappend-0": 2}
+"""Snapshots that are not there, by partition."""
+
+
+class Drivers:
+    """Rebuilds of objects, each by a driver of its own; executors get keys to the store by the settings of the session."""
+
+    def __init__(self, cluster: Cluster, access: dict[str, str]) -> None:
+        self.cluster = cluster
+        self.access = access
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, asked: dict[str, Any], executors: int = 2, **settings: str) -> subprocess.Popen[str]:
+        conf = {f"spark.executorEnv.{name}": value for name, value in self.access.items()}
+        conf |= {"spark.cores.max": str(executors)} | {name.replace("_", "."): value for name, value in settings.items()}
+        arguments = " ".join(f"--conf {name}={value}" for name, value in conf.items())
+        command = [sys.executable, str(Path(__file__).parent / "object_driver.py")]
+        self.started.append(
+            subprocess.Popen(
+                [*command, json.dumps({"master": self.cluster.master, "executors": executors, **asked})],
+                env=around(PYSPARK_SUBMIT_ARGS=f"{arguments} pyspark-shell", **self.access),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return self.started[-1]
+
+    def result(self, driver: subprocess.Popen[str]) -> dict[str, Any]:
+        told, errors = driver.communicate(timeout=SECONDS_MAX)
+        assert driver.returncode == 0, errors
+        document: dict[str, Any] = json.loads(told)
+        return document
+
+    def run(self, asked: dict[str, Any], **settings: str) -> dict[str, Any]:
+        return self.result(self.start(asked, **settings))
+
+
+def wait_until(holds: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def drivers(cluster: Cluster) -> Iterator[Drivers]:
+    access = {name: os.environ[name] for name in ("AWS_ENDPOINT_URL_S3",) if name in os.environ}
+    access |= {name: os.environ.get(name, "test") for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+    drivers = Drivers(cluster, {**access, "AWS_DEFAULT_REGION": "us-east-1"})
+    yield drivers
+    for each in drivers.started:
+        each.kill()
+        each.communicate()
+
+
+@pytest.fixture
+def store() -> Iterator[FaultyStore]:
+    with faulty_store() as running:
+        running.objects = {f"b/logs/{name}": (MIXED / name).read_bytes() for name in files_below(MIXED)}
+        yield running
+        running.released.set()
+
+
+def missing() -> dict[str, frozenset[Any]]:
+    """What the snapshots that are not there have to hold, as Kafka's own classes have it; by partition and name."""
+    found = {
+        f"{each}/{snapshot_name(offset)}": entries
+        for each in MISSING
+        for offset, entries in truth("kafka27-mixed", each).items()
+        if not (MIXED / each / snapshot_name(offset)).exists()
+    }
+    assert Counter(name.split("/")[0] for name in found) == MISSING
+    return found
+
+
+def added(store: FaultyStore) -> dict[str, frozenset[Any]]:
+    """What a run put beside the segments."""
+    found = {name.removeprefix("b/logs/"): data for name, data in store.objects.items()}
+    return {name: frozenset(entries_in(data)) for name, data in found.items() if not (MIXED / name).exists()}
+
+
+@pytest.mark.s3
+def test_a_python_worker_that_is_killed(
+    object_store: ObjectStore, drivers: Drivers, logs: Path, expected: dict[str, bytes]
+) -> None:
+    """From objects to objects; its task is done again."""
+    source, out = object_store.upload(logs, f"s3://{object_store.bucket()}/logs"), f"s3://{object_store.bucket()}/out"
+    document = drivers.run({"source": source, "out": out, "kill": drivers.cluster.workers})
+    assert len(document["killed"]) == 2, "the worker was killed in mid-job, and its task failed"
+    assert (document["exit_code"], document["findings"], document["executors"]) == (0, [], 2)
+    assert Counter(document["actions"].values()) == {"written": 4 * PARTITIONS}
+    assert object_store.files(out) == expected
+
+
+@pytest.mark.s3
+def test_two_runs_at_once_beside_the_same_segments(object_store: ObjectStore, drivers: Drivers, tmp_path: Path) -> None:
+    """Both found the same snapshots missing. Each is written once, by one run that says so, and the other run says that it was not it."""
+    bucket = object_store.bucket()
+    object_store.client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    brokers = [object_store.upload(MIXED, f"s3://{bucket}/copies/broker-{number}/logs") for number in range(3)]
+    before = object_store.files(f"s3://{bucket}/copies")
+    asked = {"source": f"s3://{bucket}/copies", "begin": str(tmp_path)}
+    both = [drivers.start(asked, executors=1) for _ in range(2)]
+    wait_until(lambda: len(list(tmp_path.glob("*.ready"))) == 2 or any(each.poll() is not None for each in both), "no plans")
+    (tmp_path / "go").touch()
+    told = [drivers.result(each) for each in both]
+    wanted = {f"{broker}/{name}": entries for broker in brokers for name, entries in missing().items()}
+    written = [{path for path, action in each["actions"].items() if action == "written"} for each in told]
+    assert not written[0] & written[1]
+    assert written[0] | written[1] == set(wanted)
+    for each, mine in zip(told, written, strict=True):
+        assert each["left_out"] == len(wanted) - len(mine)
+        assert {finding.split(":")[0] for finding in each["findings"]} <= {"refused", "storage-failed"}
+        assert each["exit_code"] in ((3, 5) if each["left_out"] else (0,))
+    after = object_store.files(f"s3://{bucket}/copies")
+    assert {name: after[name] for name in before} == before
+    for path, entries in wanted.items():
+        assert frozenset(entries_in(object_store.get(path))) == entries
+        versions = object_store.client.list_object_versions(Bucket=bucket, Prefix=split(path)[1])["Versions"]
+        assert len(versions) == 1, "none was overwritten"
+
+
+def test_second_attempts_at_tasks_that_are_slow(drivers: Drivers, store: FaultyStore, tmp_path: Path) -> None:
+    """A range and an answer are late by far: other attempts at the same tasks come first, one of them to an object that is there."""
+    late: set[str] = set()
+    lock = threading.Lock()
+
+    def choose(method: str, path: str, headers: dict[str, str]) -> str:
+        kind = {"GET": "/mixed-0/00000000000000003664.log", "PUT": "/mixed-0/00000000000000008231.snapshot"}.get(method)
+        with lock:
+            if kind is None or not path.endswith(kind) or method in late or (method == "GET" and not is_whole(headers)):
+                return ""
+            late.add(method)
+        return "late"
+
+    def is_whole(headers: dict[str, str]) -> bool:
+        return headers.get("range", "").startswith("bytes=0-")
+
+    store.choose = choose
+    events = tmp_path.as_uri()
+    document = drivers.run(
+        {"source": "s3://b/logs", "out": "s3://b/out", "endpoint": store.endpoint},
+        spark_speculation="true",
+        spark_speculation_interval="50ms",
+        spark_speculation_quantile="0.5",
+        spark_eventLog_enabled="true",
+        spark_eventLog_dir=events,
+        spark_eventLog_compress="false",
+    )
+    assert late == {"GET", "PUT"}
+    assert (document["exit_code"], document["findings"]) == (0, [])
+    assert set(document["actions"].values()) == {"written"}
+    lines = [line for path in tmp_path.rglob("events*") for line in path.read_text().splitlines()]
+    starts = [json.loads(line) for line in lines if '"SparkListenerTaskStart"' in line]
+    again = {(each["Stage ID"], each["Task Info"]["Index"]) for each in starts if each["Task Info"]["Speculative"]}
+    assert len({stage for stage, _ in again}) >= 2, "while segments were read, and while snapshots were written"
+    out = {name.removeprefix("b/out/"): data for name, data in store.objects.items() if name.startswith("b/out/")}
+    partitions = sorted(each.name for each in MIXED.iterdir() if each.is_dir())
+    right = {f"{each}/{snapshot_name(at)}": entries for each in partitions for at, entries in truth("kafka27-mixed", each).items()}
+    assert {name: frozenset(entries_in(data)) for name, data in out.items()} == right
+
+
+def test_a_driver_that_is_killed(drivers: Drivers, store: FaultyStore) -> None:
+    """In mid-job, with objects on their way: what comes late is right, too, and a second run does the rest."""
+    before = dict(store.objects)
+    fine, waiting, go = threading.Semaphore(5), threading.Event(), threading.Event()
+
+    def choose(method: str, path: str, _: dict[str, str]) -> str:
+        if method == "PUT" and path.endswith(".snapshot") and not go.is_set() and not fine.acquire(blocking=False):
+            waiting.set()
+            go.wait(SECONDS_MAX)
+        return ""
+
+    store.choose = choose
+    asked = {"source": "s3://b/logs", "endpoint": store.endpoint}
+    first = drivers.start(asked)
+    wait_until(lambda: waiting.is_set() or first.poll() is not None, "nothing is written")
+    first.kill()
+    first.communicate()
+    wait_until(lambda: not python_workers(drivers.cluster.workers), "the tasks go on")
+    there = added(store)
+    assert len(there) == 5
+    go.set()
+    document = drivers.run(asked)
+    assert (document["exit_code"], document["findings"]) == (0, [])
+    assert set(document["actions"].values()) == {"written"}
+    assert added(store) == missing()
+    made_by = {name: store.metadata[f"b/logs/{name}"]["x-amz-meta-snaprebuild-run"] for name in missing()}
+    assert len({made_by[name] for name in there}) == 1
+    of_second = {name for name, run in made_by.items() if run not in {made_by[each] for each in there}}
+    assert {path.removeprefix("s3://b/logs/") for path in document["actions"]} == of_second
+    assert {name: store.objects[name] for name in before} == before

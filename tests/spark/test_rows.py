@@ -22,8 +22,8 @@ from snaprebuild.errors import ReadFailedError, SnaprebuildError, SnapshotRefuse
 from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.replay.segment_effect import COLUMNS, NO_CLOSES
 from snaprebuild.replay.segment_facts import BAD_CRC_LISTED_MAX
-from snaprebuild.replay.segment_ranges import join_ranges, summarise_range
-from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces, summarise_segment
+from snaprebuild.replay.segment_ranges import WhyWhole, join_ranges, summarise_range
+from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.summary_rows import JobRow, outcomes, rows_of_error, rows_of_job, rows_of_pieces, rows_of_range, table_of
 from snaprebuild.storage.local_store import LOCAL
@@ -233,7 +233,7 @@ def test_ranges_of_a_segment(task: ReadTask, target_bytes: int) -> None:
     assert [row.number for row in rows] == list(range(rows[0].ranges))
     assert {(row.partition, row.task, row.ranges) for row in rows} == {(5, task, len(rows))}
     assert 1 <= len(rows) <= RANGES_MAX
-    if task.cuts or task.index_path is None:
+    if task.index_path is None:
         assert len(rows) == 1
     elif len(rows) < RANGES_MAX:
         assert all(row.size_bytes <= target_bytes for row in rows)
@@ -261,14 +261,17 @@ def test_ranges_of_any_log(data: st.DataObject, batch_rows: int) -> None:
     start = log.headers[0].base_offset
     inside = [at for at in log.positions if 0 < at < source.size_bytes]
     starts = [0, *sorted(data.draw(st.sets(st.sampled_from(inside), max_size=3)) if inside else ())]
-    ranges = [summarise_range(source, start, at, following) for at, following in zip(starts, [*starts[1:], None], strict=True)]
-    rows = [row for number, part in enumerate(ranges) for row in rows_of_range(3, number, part)]
+    cuts = sorted(start + each for each in data.draw(st.sets(st.integers(1, 60), max_size=3)))
+    ends = [*starts[1:], None]
+    ranges = [summarise_range(source, start, at, end, cuts=cuts) for at, end in zip(starts, ends, strict=True)]
+    rows = [row for number, pieces in enumerate(ranges) for row in rows_of_range(3, number, pieces)]
     ((_, _, found),) = outcomes(through_arrow(rows, batch_rows))
     assert isinstance(found, list)
-    joined, direct = join_ranges(found), join_ranges(ranges)
-    if isinstance(direct, SegmentSummary):
-        assert isinstance(joined, SegmentSummary)
-        assert_same(joined, direct)
-        assert_same(replace(joined, bytes_read=0), replace(summarise_segment(source, start), bytes_read=0))
-    else:
+    joined, direct = join_ranges(found, cuts), join_ranges([part for pieces in ranges for part in pieces], cuts)
+    if isinstance(direct, WhyWhole):
         assert joined is direct
+        return
+    assert isinstance(joined, tuple)
+    for ours, theirs, whole in zip(joined, direct, summarise_pieces(source, start, cuts, is_last=True), strict=True):
+        assert_same(ours, theirs)
+        assert_same(replace(ours, bytes_read=0), replace(whole, bytes_read=0))

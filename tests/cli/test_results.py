@@ -1,0 +1,180 @@
+"""``rebuild --results``: a row for each boundary, as JSON lines and as Parquet, in a file of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command import Run, in_json, snaprebuild
+from documents import validator_of
+from log_dirs import copy_of, make_log_dir, snapshot_name, tree
+from manifests import FIXTURES
+
+from snaprebuild.errors import RefusedError, UsageError, WriteFailedError
+from snaprebuild.operations import result_table
+from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.rebuild import rebuild
+from snaprebuild.operations.result_table import result_file, write_results
+from snaprebuild.storage.new_file import new_file
+
+OPTIONS = ("--as-of", "1795270000000", "--replay-from", "log-start")
+
+
+def expected(run: Run) -> list[dict[str, Any]]:
+    """The same out of the document."""
+    names = ("offset", "is_log_end", "action", "class", "reasons", "entries")
+    return [
+        {
+            **{name: partition[name] for name in ("path", "topic_partition", "bytes_read", "seconds")},
+            **{name: boundary[name] for name in names},
+        }
+        for partition in run.document["partitions"]
+        for boundary in partition["boundaries"]
+    ]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json", "parquet"])
+def test_the_rows_of_every_bundled_directory(ending: str, tmp_path: Path) -> None:
+    file = tmp_path / f"results.{ending}"
+    run = in_json("rebuild", FIXTURES, "--boundaries", "all", "--out", tmp_path / "out", "--results", file, *OPTIONS)
+    assert run.exit_code == 4, "one directory is damaged"
+    if ending == "parquet":
+        table = pq.read_table(file)
+        assert table.schema.metadata[b"schema"] == b"snaprebuild.results/1"
+        assert table.schema.field("reasons").type == pa.list_(pa.field("element", pa.string(), nullable=False))
+        assert [str(table.schema.field(name).type) for name in ("offset", "entries", "seconds")] == ["int64", "int64", "double"]
+        rows = table.to_pylist()
+        validator = validator_of("results")
+        assert set(table.column_names) == set(validator.schema["properties"])
+        nullable = {name for name in table.column_names if table.schema.field(name).nullable}
+        assert nullable == {"class", "entries"}
+    else:
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for row in rows:
+        validator_of("results").validate(row)
+    assert rows == expected(run)
+    assert len(rows) > 130
+    assert {row["action"] for row in rows} == {"written"}
+    assert len({row["class"] for row in rows}) > 1
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+    assert [path.name for path in tmp_path.iterdir()].count(file.name) == len(list(tmp_path.glob("*results*"))) == 1
+
+
+def test_many_rows_are_written_in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result_table, "ROWS_PER_GROUP", 5)
+    result = rebuild(make_plan(Request((str(FIXTURES / "kafka27-mixed"),), out=str(tmp_path / "out"), as_of_ms=0)), dry_run=True)
+    for name in ("a.parquet", "a.jsonl"):
+        write_results(result, str(tmp_path / name))
+    file = pq.ParquetFile(tmp_path / "a.parquet")
+    rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert file.read().to_pylist() == rows
+    assert file.num_row_groups == -(-len(rows) // 5) > 2
+    empty = type(result)(result.plan, (), is_dry_run=True)
+    for name in ("b.parquet", "b.jsonl"):
+        write_results(empty, str(tmp_path / name))
+    assert pq.read_table(tmp_path / "b.parquet").to_pylist() == []
+    assert (tmp_path / "b.jsonl").read_bytes() == b""
+
+
+def test_a_directory_gets_a_new_file_each_time(tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    for _ in range(2):
+        run = snaprebuild("rebuild", FIXTURES / "magic0", "--dry-run", "--results", tmp_path / "tables", *OPTIONS)
+        assert run.exit_code == 0, run.stderr
+    files = list((tmp_path / "tables").iterdir())
+    assert len(files) == 2
+    assert pq.read_table(tmp_path / "tables").num_rows == 2 * pq.read_table(files[0]).num_rows > 0
+
+
+@pytest.mark.parametrize("name", ["taken.jsonl", "taken.parquet"])
+def test_what_is_there_is_not_replaced(name: str, tmp_path: Path) -> None:
+    """Asked before anything is read, and again when the table is there."""
+    file = tmp_path / name
+    file.write_bytes(b"mine")
+    line = ("rebuild", FIXTURES / "magic0", "--out", tmp_path / "out", "--results", file, *OPTIONS)
+    run = snaprebuild(*line)
+    assert (run.exit_code, run.stdout) == (3, "")
+    assert "is there and is not replaced" in run.stderr
+    assert not (tmp_path / "out").exists()
+    file.unlink()
+    file.symlink_to(tmp_path / "nowhere")
+    assert snaprebuild(*line).exit_code == 3
+    result = rebuild(make_plan(Request((str(FIXTURES / "magic0"),), out=str(tmp_path / "out"))), dry_run=True)
+    with pytest.raises(RefusedError, match="is not replaced"):
+        write_results(result, str(file))
+    file.unlink()
+
+    def overtaken() -> None:
+        with new_file(str(file)) as writing:
+            writing.write(b"ours")
+            file.write_bytes(b"theirs")
+
+    with pytest.raises(RefusedError, match="is not replaced"):
+        overtaken()
+    assert file.read_bytes() == b"theirs"
+    assert {path.name for path in tmp_path.iterdir()} <= {name, "out"}, "no temporary file stays"
+
+
+def test_nothing_stays_of_a_table_that_could_not_be_written(tmp_path: Path) -> None:
+
+    def ends_with(error: Exception) -> None:
+        with new_file(str(tmp_path / "a")) as file:
+            file.write(b"half")
+            raise error
+
+    with pytest.raises(ZeroDivisionError):
+        ends_with(ZeroDivisionError())
+    with pytest.raises(WriteFailedError, match="No space left"):
+        ends_with(OSError(28, os.strerror(28)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    with new_file(str(tmp_path / "a")) as file:
+        file.write(b"whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    with pytest.raises(RefusedError), new_file(str(tmp_path / "b")):
+        (tmp_path / "b").write_bytes(b"theirs")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_where_a_table_may_not_go(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    make_log_dir(tmp_path / "broker")
+    before = tree(tmp_path)
+    for place, exit_code in (
+        (logs / "results.jsonl", 3),
+        (logs / "mixed-0" / "results.parquet", 3),
+        (logs / "mixed-0", 3),
+        (tmp_path / "broker", 3),
+        (tmp_path / snapshot_name(5), 2),
+        (tmp_path / "results.csv", 2),
+        (tmp_path / "results", 2),
+        (tmp_path / "nowhere" / "results.jsonl", 2),
+        ("s3://bucket/results.jsonl", 2),
+        ("", 2),
+    ):
+        run = snaprebuild("rebuild", logs, "--dry-run", "--results", place, *OPTIONS)
+        assert (run.exit_code, run.stdout) == (exit_code, ""), place
+    same = snaprebuild("rebuild", logs, "--dry-run", "--results", tmp_path / "a.json", "--report", tmp_path / "a.json", *OPTIONS)
+    assert same.exit_code == 2
+    assert tree(tmp_path) == before
+
+
+def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no dependency of the package: JSON lines need nothing, and Parquet says what it needs."""
+    monkeypatch.setattr(result_table.importlib.util, "find_spec", lambda _: None)
+    assert result_file(str(tmp_path / "a.jsonl")) == str(tmp_path / "a.jsonl")
+    for place in (tmp_path / "a.parquet", tmp_path):
+        with pytest.raises(UsageError, match=r"Parquet needs pyarrow \(pip install 'snaprebuild\[spark\]'\)"):
+            result_file(str(place))
