@@ -1,7 +1,7 @@
 """How an empty follower starts where remote storage ends, instead of replicating what is there already (KIP-1023).
 
 Two profiles answer. ``seed`` is what the proposal says. ``kafka-4.3`` is what 4.3 and 4.4 do, which differs where nothing usable is in
-remote storage: there a follower retries for ever. The rows are those of the table in ``docs/follower-bootstrap.md``.
+remote storage: there a follower retries for ever. ``tests/examples/test_follower_bootstrap.py`` shows every row.
 
 Offsets by KIP-405's names: a log is local from Lx to Lz, decided up to Ly, and in remote storage from Rx to Ry.
 
