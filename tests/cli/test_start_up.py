@@ -34,9 +34,14 @@ runpy.run_module("snaprebuild", run_name="__main__", alter_sys=True)
 """
 
 
+def command_of(verb: str) -> list[str]:
+    """Words of the command whose documents have this name."""
+    return verb.split("-") if verb.startswith("tier-") else [verb]
+
+
 @pytest.mark.parametrize(
     "arguments",
-    [["--version"], ["--help"], *([verb, "--help"] for verb in ("scan", "dump", *VERBS))],
+    [["--version"], ["--help"], ["tier", "--help"], *([*command_of(verb), "--help"] for verb in ("scan", "dump", *VERBS))],
     ids=" ".join,
 )
 def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:
@@ -80,7 +85,7 @@ def test_the_contract_is_printed() -> None:
     ):
         assert words in done.stdout
     for verb in ("scan", "dump", *VERBS):
-        assert verb in done.stdout
+        assert f" {command_of(verb)[0]} " in done.stdout
 
 
 # --- schemas ---------------------------------------------------------------------------------------------------------------
