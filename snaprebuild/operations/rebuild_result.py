@@ -53,7 +53,7 @@ class PartitionResult:
         bytes_read: of its segments.
         from_effects: what was not read, because an earlier run has kept what it gave.
         replay_index: segment where replay began in the end, and why.
-        seconds: from the first segment taken to the last file written.
+        seconds: from the first segment taken to the last file written; of one in chunks, of all its tasks together.
     """
 
     plan: PartitionPlan

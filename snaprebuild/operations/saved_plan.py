@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, BinaryIO, get_args, get_origin, get_type_hints
@@ -204,7 +205,7 @@ def _request_of(saved: Any) -> Request:
     if not isinstance(saved, dict):
         raise TypeError("no object")
     s3 = saved.get("s3")
-    settings = USUAL_S3 if s3 is None else S3Settings(**_fields_of(S3Settings, s3, without="run"))
+    settings = USUAL_S3 if s3 is None else S3Settings(**_fields_of(S3Settings, s3, without="run"), run=secrets.token_hex(8))
     request = Request(**_fields_of(Request, {**saved, "s3": settings} if "s3" in saved else saved))
     if request.boundaries not in ("missing", "all"):
         raise ValueError(f"boundaries: {request.boundaries!r}")

@@ -41,7 +41,7 @@ SEGMENT_BYTES = 64 << 10
 """What a boundary costs beside its rows, as bytes of rows."""
 
 END = 2**63 - 1
-"""Behind all base offsets."""
+"""The end of the last piece of a partition: the greatest base offset belongs to it, too."""
 
 PLACE_SCHEMA = pa.schema([("of", pa.int32()), ("low", pa.int64()), ("high", pa.int64()), ("slot", pa.int64())])
 """Rows of a partition from a base offset on, to another one, and the slot (``packing.slots``) that they go to."""
@@ -189,7 +189,9 @@ def _placed(session: SparkSession, rows: DataFrame, pieces: Sequence[Piece], mos
     """The rows of these pieces and no others, packed by bytes into tasks, and in their order."""
     count = min(len(pieces), most)
     places = _places(session, pieces, packed_slots([piece.size_bytes for piece in pieces], count))
-    found = rows.join(sql.broadcast(places), sql.expr("partition = of AND base_offset >= low AND base_offset < high"))
+    found = rows.join(
+        sql.broadcast(places), sql.expr(f"partition = of AND base_offset >= low AND (base_offset < high OR high = {END})")
+    )
     return found.repartition(count, "slot").sortWithinPartitions(*summary_rows.KEYS).select(*summary_rows.SCHEMA.names)
 
 

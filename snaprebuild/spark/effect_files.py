@@ -134,7 +134,7 @@ class Effects:
             UsageError: it is none, or names no bucket.
         """
         if is_object(path):
-            settings = replace(settings, max_requests=None, max_read_bytes=None, run=f"{settings.run} effects")
+            settings = replace(settings, max_requests=None, max_read_bytes=None, run=f"{settings.run}-effects")
         elif os.path.lexists(path) and not os.path.isdir(path):
             raise UsageError("--effects: expected a directory", path=path)
         return cls(absolute(path), store_of(path, settings))

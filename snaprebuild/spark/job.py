@@ -72,6 +72,7 @@ class SparkEngine:
 
     def __call__(self, works: Sequence[Work]) -> None:
         """Carries out all works. A failure of one does not stop the others."""
+        limits = _Limits()
         wave: list[tuple[Work, list[ReadTask]]] = []
         segments = 0
         for work in works:
@@ -79,12 +80,12 @@ class SparkEngine:
             if not tasks:
                 continue
             if wave and segments + len(tasks) > WAVE_SEGMENTS_MAX:
-                self._carry_out(wave)
+                self._carry_out(wave, limits)
                 wave, segments = [], 0
             wave.append((work, tasks))
             segments += len(tasks)
         if wave:
-            self._carry_out(wave)
+            self._carry_out(wave, limits)
 
     def each(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
         """As ``operations.each.Each``: what the function does is done by tasks.
@@ -118,11 +119,11 @@ class SparkEngine:
             return []
         return tasks
 
-    def _carry_out(self, wave: list[tuple[Work, list[ReadTask]]]) -> None:
+    def _carry_out(self, wave: list[tuple[Work, list[ReadTask]]], limits: _Limits) -> None:
         works = [work for work, _ in wave]
         open_works = set(range(len(works)))
         try:
-            for number, done in self._rounds(works, dict(enumerate(tasks for _, tasks in wave))):
+            for number, done in self._rounds(works, dict(enumerate(tasks for _, tasks in wave)), limits):
                 open_works.discard(number)
                 try:
                     if isinstance(done, Exception):
@@ -137,17 +138,17 @@ class SparkEngine:
 
     def _failure(self, error: Exception) -> RefusedError | StorageError:
         """Why a job as a whole failed: an executor that dies again and again, a session that was stopped; or was not begun."""
-        if isinstance(error, RefusedError):
+        if isinstance(error, RefusedError | StorageError):
             return error
         log.debug("the Spark job failed", exc_info=error)
         reason = "the session was stopped" if self.session.sparkContext._jsc is None else _reason(error)
         return StorageError(f"the Spark job failed: {reason}")
 
-    def _rounds(self, works: list[Work], wanted: dict[int, list[ReadTask]]) -> Iterator[tuple[int, Any]]:
+    def _rounds(self, works: list[Work], wanted: dict[int, list[ReadTask]], limits: _Limits) -> Iterator[tuple[int, Any]]:
         """Number and outcome of each work, as they come."""
         held: list[DataFrame] = []
         settings = _Settings(self.session, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(summary_rows.ROWS_PER_BATCH)})
-        limits = _Limits()
+        given: set[tuple[int, int]] = set()
         most = TASKS_PER_CORE * self.session.sparkContext.defaultParallelism
         keeping = None if self.effects is None else Keeping(self.session, self.effects)
         with settings, counted(self.session.sparkContext, self.progress) as counts:
@@ -166,10 +167,14 @@ class SparkEngine:
                     sizes = measured(read) if is_large else _listed(wanted)
                     cut = Cut.of(jobs, wanted, sizes, self.chunk_bytes if is_large else sys.maxsize, most)
                     rows = _together(held or [read])
+                    given |= {(number, task.base_offset) for number, tasks in wanted.items() for task in tasks}
                     wanted = {}
                     for row in put_together(self.session, jobs, rows, cut, most, counts):
                         if row.done is None:
                             wanted[row.partition] = pickle.loads(row.wanted)  # noqa: S301  made by our own task
+                            if any((row.partition, task.base_offset) in given for task in wanted[row.partition]):
+                                del wanted[row.partition]  # nothing would ever end
+                                yield row.partition, StorageError("what was read of a segment did not arrive")
                         else:
                             yield row.partition, pickle.loads(row.done)  # noqa: S301
             finally:
@@ -234,7 +239,7 @@ class _Limits:
                 ("--max-requests", self._requests, settings.max_requests),
             ):
                 if most is not None and needed > most:
-                    raise RefusedError(f"the limit of {option} {most} does not suffice to read the segments: nothing is read")
+                    raise RefusedError(f"the limit of {option} {most} does not suffice to read the segments: nothing more is read")
 
 
 class _Settings:

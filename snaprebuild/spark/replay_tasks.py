@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from formats.limits import RANGES_MAX
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.operations.chunks import Chunk, DivisibleJob, Unreached, beginnings, composed
 from snaprebuild.operations.feed import Arrivals, Outcome
@@ -31,8 +32,8 @@ RESULT_SCHEMA = pa.schema(
 MERGED_FIRST = WHOLE - 1
 """Base offset of the row that says, with its job, that the results behind it are those of chunks."""
 
-ERROR_PIECE = 2**31 - 1
-"""Behind all pieces of a segment."""
+ERROR_RANGE = RANGES_MAX
+"""Behind all ranges and pieces of a segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ def carry_out(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.
                 done = job
             else:
                 done, wanted = job.carry_out(each.arrivals)
-                counts.add(partitions=1)
+                counts.add(partitions=int(not wanted))
             found = (None, pickle.dumps(wanted)) if wanted else (pickle.dumps(done), None)
         except Exception as error:  # it ends this partition and no other
             found = pickle.dumps(told(error)), None
@@ -158,9 +159,9 @@ def _composed_rows(each: _Arrived) -> Iterator[Row]:
             if isinstance(pieces, tuple):
                 yield from rows_of_pieces(each.partition, pieces)
             else:
-                yield from rows_of_error(each.partition, base_offset, ERROR_PIECE, pieces)
+                yield from rows_of_error(each.partition, base_offset, ERROR_RANGE, pieces)
     except Exception as error:  # it ends this partition and no other
-        yield from rows_of_error(each.partition, base_offset, ERROR_PIECE, told(error))
+        yield from rows_of_error(each.partition, base_offset, ERROR_RANGE, told(error))
 
 
 def begin_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

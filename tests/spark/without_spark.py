@@ -133,7 +133,10 @@ class WithoutSpark:
         found: list[pa.RecordBatch] = []
         for some in dealt([piece.size_bytes for piece in pieces], self.random):
             mine = [pieces[at] for at in some]
-            which = [any(each.partition == number and each.low <= at < each.high for each in mine) for number, at in places]
+            which = [
+                any(each.partition == number and each.low <= at and (at < each.high or each.high == END) for each in mine)
+                for number, at in places
+            ]
             for _ in range(self.attempts):
                 done = list(function(batches_of(table.filter(pa.array(which, type=pa.bool_())), self.random)))
             found += done
