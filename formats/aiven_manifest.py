@@ -127,6 +127,7 @@ def read_aiven_manifest(data: bytes, *, file: str | None = None) -> AivenManifes
     Raises:
         BadVersionError: of another version, or none: written by a plugin of before October 2023.
         BadValueError: no JSON, or a key that is missing, unknown or of another type: the plugin does not read it either.
+        BadLengthError: sizes of chunks that do not make the segment.
         LimitExceededError: larger than ``formats.limits`` allows.
     """
     try:
@@ -167,13 +168,17 @@ def _read(data: bytes) -> AivenManifest:
     required = {"version", "chunkIndex", "segmentIndexes", "compression"}
     _check_keys(document, "manifest", required, {"encryption", "remoteLogSegmentMetadata"})
     is_compressed = _typed(document, "compression", bool)
-    return AivenManifest(
+    manifest = AivenManifest(
         chunks=_chunks(_typed(document, "chunkIndex", dict)),
         indexes=_indexes(_typed(document, "segmentIndexes", dict)),
         is_compressed=is_compressed,
         encryption=None if document.get("encryption") is None else _encryption(_typed(document, "encryption", dict)),
         document=document,
     )
+    stored, size = manifest.chunks.positions[-1], manifest.chunks.file_size
+    if not is_compressed and manifest.encryption is None and stored != size:
+        raise BadLengthError("chunks", expected=f"{size} bytes, as the segment has", found=stored)
+    return manifest
 
 
 def _check_keys(fields: dict[str, Any], what: str, required: set[str], optional: set[str] = frozenset()) -> None:  # type: ignore[assignment]

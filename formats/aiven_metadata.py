@@ -15,7 +15,7 @@ from typing import Any
 from construct import Construct, StreamError
 
 from formats import limits
-from formats.errors import BadLengthError, FormatError, LimitExceededError, TruncatedError
+from formats.errors import BadLengthError, BadValueError, FormatError, LimitExceededError, TruncatedError
 from formats.message import COMPACT_STRING
 from formats.primitives import UNSIGNED_VARINT, VARLONG
 
@@ -50,6 +50,7 @@ def read_aiven_metadata(data: bytes) -> AivenMetadata:
     Raises:
         TruncatedError: it ends inside a field.
         BadLengthError: a field of another length than it says, or bytes behind the last.
+        BadValueError: a text that is no UTF-8.
         LimitExceededError: more fields than ``formats.limits`` allows.
     """
     if not data:
@@ -62,6 +63,8 @@ def read_aiven_metadata(data: bytes) -> AivenMetadata:
     except FormatError as error:
         error.position = stream.tell()
         raise
+    except UnicodeDecodeError:
+        raise BadValueError(WHAT, position=stream.tell(), expected="UTF-8", found="other bytes") from None
     if stream.tell() != len(data):
         raise BadLengthError(WHAT, position=stream.tell(), expected="its end", found=f"{len(data) - stream.tell()} bytes more")
     return AivenMetadata(**found)

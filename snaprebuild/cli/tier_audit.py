@@ -59,7 +59,8 @@ def tier_audit(
 ) -> None:
     """Reads only: compares each producer snapshot in remote storage with a replay of the segments there.
 
-    Says of each that is wrong what a follower that starts from it would do. Exit code 1 where one is. Without --metadata-log
+    Says of each that is wrong what a follower that starts from it would do. Exit code 1 where one is, 4 where one does not
+    parse. Without --metadata-log
     all complete copies are taken for live. Where remote storage does not begin at offset 0, what producers did before it is
     not known, and a snapshot that nothing contradicts is unproven.
     """

@@ -102,7 +102,6 @@ class Decision:
         action: what.
         offset: of the action: where it starts, or the end of what remote storage must hold; None where it has none.
         log_start: of the follower's log afterwards; None where it does not change.
-        calls: requests to the leader that it needs, in order.
         why: in words.
     """
 
@@ -110,7 +109,6 @@ class Decision:
     action: Action
     offset: int | None
     log_start: int | None
-    calls: tuple[str, ...]
     why: str
 
 
@@ -134,10 +132,6 @@ def order_faults(*, lx: int, ly: int, lz: int, rx: int, ry: int) -> list[str]:
     return [fault for holds, fault in rules if not holds]
 
 
-LIST_START, LIST_LOCAL, LIST_PENDING, LIST_END = "ListOffsets -2", "ListOffsets -4", "ListOffsets -6", "ListOffsets -1"
-OF_EPOCH = "OffsetsForLeaderEpoch"
-
-
 def decide(leader: Leader, follower: Follower, profile: Profile = Profile.SEED) -> Decision:
     """What a follower does that is about to fetch.
 
@@ -149,53 +143,53 @@ def decide(leader: Leader, follower: Follower, profile: Profile = Profile.SEED) 
     start, local, end = leader.log_start, leader.local_start, leader.log_end
     asked = follower.fetch_offset
     if local <= asked <= end:
-        return Decision(1, Action.FETCH, asked, None, ("Fetch",), f"offset {asked} is on the leader's disk")
+        return Decision(1, Action.FETCH, asked, None, f"offset {asked} is on the leader's disk")
     if end < follower.log_end:
         why = f"the leader ends at {end}, below the follower's {follower.log_end}"
-        return Decision(4, Action.TRUNCATE_TO_END, end, None, (LIST_END,), why)
+        return Decision(4, Action.TRUNCATE_TO_END, end, None, why)
     from_tiered = (
         follower.last_tiered_enabled and follower.has_remote and not follower.is_compacted and follower.log_end == 0 and end != 0
     )
     if from_tiered:
         return _from_last_tiered(leader, follower, profile)
     if asked < start or asked > end:
-        at = max(start, follower.log_end)
         why = f"offset {asked} is outside of the leader's log, which starts at {start}"
-        return Decision(2, Action.START_EMPTY_AT, at, at, (LIST_END, LIST_START), why)
-    return _built(3, local, leader, follower, (LIST_LOCAL, OF_EPOCH), f"offsets {asked} to {local - 1} are only in remote storage")
+        if start > follower.log_end:
+            return Decision(2, Action.START_EMPTY_AT, start, start, why)
+        return Decision(2, Action.FETCH, follower.log_end, None, f"{why}; the follower's own end {follower.log_end} is not")
+    return _built(3, local, leader, follower, f"offsets {asked} to {local - 1} are only in remote storage")
 
 
 def _from_last_tiered(leader: Leader, follower: Follower, profile: Profile) -> Decision:
     start, local, pending = leader.log_start, leader.local_start, leader.pending_upload
-    calls = (LIST_PENDING, OF_EPOCH)
     nothing = f"nothing that can be used is in remote storage: all of the log, from {start} on, is replicated"
     never = "the follower looks for the segment that ends right below, finds none, and begins anew each time"
     if pending >= leader.log_end and profile is Profile.KAFKA:
         why = "everything is uploaded, and the active segment is empty: the leader answers -1 until somebody writes a record"
-        return Decision(9, Action.RETRY, None, None, (LIST_PENDING,), why)
+        return Decision(9, Action.RETRY, None, None, why)
     if pending == UNKNOWN and local != start:
         why = "the leader does not know yet what is in remote storage"
-        return Decision(7, Action.RETRY, None, None, (LIST_PENDING,), why)
+        return Decision(7, Action.RETRY, None, None, why)
     if pending == UNKNOWN or (pending == start == local):
         if profile is Profile.SEED:
-            return Decision(6, Action.START_EMPTY_AT, start, start, (LIST_PENDING, LIST_START), f"nothing was uploaded: {nothing}")
+            return Decision(6, Action.START_EMPTY_AT, start, start, f"nothing was uploaded: {nothing}")
         why = f"nothing was uploaded: the leader's {start} is taken for the end of remote storage; {never}"
-        return Decision(6, Action.RETRY_FOREVER, local, start, calls, why)
+        return Decision(6, Action.RETRY_FOREVER, local, start, why)
     if pending <= start:
         if profile is Profile.SEED:
-            return Decision(8, Action.START_EMPTY_AT, start, start, (LIST_PENDING, LIST_START), nothing)
+            return Decision(8, Action.START_EMPTY_AT, start, start, nothing)
         why = f"what is in remote storage lies below the log start: the leader answers {start}; {never}"
-        return Decision(8, Action.RETRY_FOREVER, start, start, calls, why)
+        return Decision(8, Action.RETRY_FOREVER, start, start, why)
     row = 9 if pending >= leader.log_end else 5
-    return _built(row, pending, leader, follower, calls, f"remote storage holds everything below {pending}")
+    return _built(row, pending, leader, follower, f"remote storage holds everything below {pending}")
 
 
-def _built(row: int, target: int, leader: Leader, follower: Follower, calls: tuple[str, ...], why: str) -> Decision:
+def _built(row: int, target: int, leader: Leader, follower: Follower, why: str) -> Decision:
     if not follower.has_remote:
-        return Decision(10, Action.RETRY, None, None, calls, "this broker does not know of the topic's remote storage yet")
+        return Decision(10, Action.RETRY, None, None, "this broker does not know of the topic's remote storage yet")
     if not follower.metadata_is_ready:
-        return Decision(11, Action.RETRY, None, None, calls, "this broker has not read the remote log metadata yet")
-    return Decision(row, Action.BUILD_STATE, target, leader.log_start, calls, why)
+        return Decision(11, Action.RETRY, None, None, "this broker has not read the remote log metadata yet")
+    return Decision(row, Action.BUILD_STATE, target, leader.log_start, why)
 
 
 # ---------------------------------------------------------------------------------------------------------------- the state

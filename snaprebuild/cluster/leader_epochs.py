@@ -23,8 +23,12 @@ class EpochEnd:
 
 def epoch_of(epochs: Sequence[LeaderEpochEntry], offset: int) -> int | None:
     """The leader epoch in which an offset was written, or would be; None for one before all of them."""
-    found = [entry.epoch for entry in epochs if entry.start_offset <= offset]
-    return found[-1] if found else None
+    before = None
+    for entry in epochs:
+        if entry.start_offset >= offset:
+            return entry.epoch if entry.start_offset == offset else before
+        before = entry.epoch
+    return before
 
 
 def end_of_epoch(epochs: Sequence[LeaderEpochEntry], epoch: int, log_end: int) -> EpochEnd | None:

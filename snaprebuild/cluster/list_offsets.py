@@ -155,7 +155,7 @@ class ListedOffset:
     Attributes:
         offset: -1 where there is none.
         timestamp: of the record, -1 where the answer is no record.
-        leader_epoch: -1 where it is not known.
+        leader_epoch: -1 where it is not known; versions of the request below 4 have no room for it.
         error: or None.
         why: the rule that gave it.
     """
@@ -196,6 +196,9 @@ def list_offset(
             return _refused(not_yet, "the leader is new, and its high watermark has not reached its own epoch yet")
         return ListedOffset(fetchable, UNKNOWN, log.leader_epoch, None, f"the end of what {_who(isolation)} may fetch")
     found = _asked(log, timestamp, search)
+    is_search = timestamp >= 0 or timestamp == SpecialTimestamp.MAX_TIMESTAMP
+    if is_lagging and is_search and found.offset == UNKNOWN:
+        return _refused(not_yet, "no record was found, and the leader is new: one may come to be committed")
     if timestamp in (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL) or found.offset < fetchable:
         return found
     if is_lagging:

@@ -88,11 +88,11 @@ class RemoteLog:
 
     Attributes:
         segments: every copy that is not known to be deleted, by id, in its latest state.
-        dropped: records that did not fit what was known: a broker logs them and goes on.
+        dropped: count of records that did not fit what was known: a broker logs them and goes on.
     """
 
     segments: dict[bytes, RemoteSegment] = field(default_factory=dict)
-    dropped: list[RemoteSegment | RemoteSegmentUpdate] = field(default_factory=list)
+    dropped: int = 0
     _epochs: dict[int, _Epoch] = field(default_factory=dict)
 
     def take(self, record: RemoteSegment | RemoteSegmentUpdate) -> None:
@@ -102,7 +102,7 @@ class RemoteLog:
             return
         known = self.segments.get(record.id.id)
         if known is None or record.state is STARTED or record.state not in _FOLLOWS[known.state]:
-            self.dropped.append(record)
+            self.dropped += 1
             return
         segment = replace(
             known,
@@ -127,7 +127,7 @@ class RemoteLog:
     def _announce(self, segment: RemoteSegment) -> None:
         known = self.segments.get(segment.segment_id)
         if segment.state is not STARTED or STARTED not in _FOLLOWS[None if known is None else known.state]:
-            self.dropped.append(segment)
+            self.dropped += 1
             return
         for entry in segment.leader_epochs:
             self._epochs.setdefault(entry.epoch, _Epoch()).unreferenced[segment.segment_id] = None
@@ -175,17 +175,15 @@ class RemoteLogs:
     Attributes:
         partitions: by topic id, name and number.
         deletions: of partitions that are being deleted.
+        dropped: count of records that stand for no partition: those of a snapshot of the metadata, which the topic never holds.
     """
 
     partitions: dict[TopicIdPartition, RemoteLog] = field(default_factory=dict)
     deletions: dict[TopicIdPartition, PartitionDeletion] = field(default_factory=dict)
+    dropped: int = 0
 
     def take(self, record: RemoteLogRecord) -> None:
-        """Takes the next record, in the order of the metadata partition that holds it.
-
-        Raises:
-            ValueError: a record of a snapshot of the metadata, which the topic never holds.
-        """
+        """Takes the next record, in the order of the metadata partition that holds it."""
         if isinstance(record, PartitionDeletion):
             self.deletions[record.topic_id_partition] = record
             if record.state is DeleteState.DELETE_PARTITION_FINISHED:
@@ -193,7 +191,8 @@ class RemoteLogs:
                 del self.deletions[record.topic_id_partition]
             return
         if record.id is None:
-            raise ValueError("a record of a snapshot stands for no partition")
+            self.dropped += 1
+            return
         self.partitions.setdefault(record.id.topic_id_partition, RemoteLog()).take(record)
 
 

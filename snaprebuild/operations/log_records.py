@@ -22,7 +22,8 @@ def log_records(directory: PartitionDir) -> Iterator[LogRecord]:
         directory: the partition.
 
     Raises:
-        FormatError: a batch is damaged; at the end of the last segment, where a broker cuts one that is not whole, that is the end.
+        FormatError: a batch is damaged, and what comes before it was handed out; at the end of the last segment, where a broker cuts one
+            that is not whole, that is the end.
         ReadFailedError: a segment cannot be read.
     """
     for segment in directory.segments:
@@ -30,10 +31,10 @@ def log_records(directory: PartitionDir) -> Iterator[LogRecord]:
         with directory.open_segment(segment) as source:
             reader = HeaderReader(source, check_crc=True, read_markers=False)
             for block in reader:
-                if len(block.bad_crc):
-                    position = int(block.position_bytes[block.bad_crc[0]])
-                    raise BadChecksumError("batch", file=path, position=position, expected="its checksum", found="another")
                 for row in range(len(block)):
+                    if len(block.bad_crc) and row == block.bad_crc[0]:
+                        position = int(block.position_bytes[row])
+                        raise BadChecksumError("batch", file=path, position=position, expected="its checksum", found="another")
                     header = BatchHeader(*(int(block.column(name)[row]) for name in HEADER_COLUMNS))
                     if not header.attributes & ATTRIBUTE_CONTROL:
                         yield from _of_batch(source, header, int(block.position_bytes[row]))

@@ -11,19 +11,22 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 
+from formats.aiven_encryption import ENCRYPTION_BYTES
 from formats.aiven_key import AivenObject
+from formats.errors import FormatError
 from formats.file_names import DirectoryForm, PartitionDirectoryName
 from formats.local_tier_name import LocalTierFile
 from formats.partition_metadata import uuid_to_text
 from formats.remote_log_metadata import SegmentState, TopicIdPartition
 from snaprebuild.cluster.remote_log import RemoteLog
-from snaprebuild.errors import UsageError
+from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding, Severity, counted
+from snaprebuild.operations.log_facts import log_end_offset
 from snaprebuild.operations.schedule import Engine
 from snaprebuild.operations.source import PartitionSource, Source
-from snaprebuild.operations.tier_copies import CopyFacts, copy_facts, missing_objects
-from snaprebuild.operations.tier_inventory import read_remote_logs
+from snaprebuild.operations.tier_copies import CopyFacts, copy_facts, manifest_bytes, missing_objects
+from snaprebuild.operations.tier_inventory import ICEBERG_LACKS, read_remote_logs, unknown_objects
 from snaprebuild.operations.tier_levels import AuditLevel
 from snaprebuild.operations.verify import PartitionVerdict, SnapshotVerdict, verify
 from snaprebuild.replay.difference import Difference, SnapshotStatus
@@ -90,6 +93,11 @@ class AuditedCopy:
     expected_entries: int | None = None
     differences: tuple[Difference, ...] = ()
     difference_count: int = 0
+
+    def not_read(self, why: str) -> None:
+        """Says why, unless its size alone has settled the verdict."""
+        if self.verdict is Verdict.NOT_READ:
+            self.why = why
 
 
 @dataclass(slots=True)
@@ -170,12 +178,19 @@ def tier_audit(
     audit = TierAudit(root, level, bool(metadata_logs))
     logs = read_remote_logs(metadata_logs, settings or S3Settings(), audit.findings)
     known = {(each.topic_id, each.partition): each for each in logs.partitions}
-    chains = []
-    for found in list_tier(store, root, UnknownObjects()):
+    knows_all = audit.has_metadata and not audit.findings
+    chains, unknown = [], UnknownObjects()
+    for found in list_tier(store, root, unknown):
         partition = known.get((found.topic_id, found.partition))
         log = None if partition is None else logs.partitions[partition]
+        if log is None and knows_all:
+            place = f"{root}: {found.topic}-{found.partition} ({uuid_to_text(found.topic_id)})"
+            message = f"the metadata log knows none of its {counted(len(found.copies), 'copy', 'copies')}: no broker reads them"
+            audit.findings.append(Finding("tier-orphan", Severity.FINDING, place, message))
+            continue
         chains.append(_Chain(audit, store, found, partition, log, private_key_file))
-    if not chains:
+    audit.findings += unknown_objects(root, unknown, 0)
+    if not chains and not audit.findings:
         raise UsageError("no copy of a segment lies below it", path=root)
     audit.partitions = [chain.audited for chain in chains]
     if level is AuditLevel.FULL:
@@ -188,6 +203,25 @@ def tier_audit(
     for chain in chains:
         chain.tell()
     return audit
+
+
+@dataclass(slots=True)
+class _Read:
+    """A copy whose segment can be read.
+
+    Attributes:
+        copy: its objects.
+        facts: what they tell.
+        audited: what is told of it.
+        end_offset: last offset, which is certain.
+        rank: of copies that begin at one offset the greatest is the one of the log: by last leader epoch, then by event time.
+    """
+
+    copy: TierCopy
+    facts: CopyFacts
+    audited: AuditedCopy
+    end_offset: int
+    rank: tuple[int, int]
 
 
 class _Chain:
@@ -203,74 +237,129 @@ class _Chain:
         private_key_file: str | None,
     ) -> None:
         self._audit = audit
+        self._store: Store = TierStore(store, private_key_file) if found.layout is TierLayout.AIVEN else store
         self._layout = found.layout
+        self._has_key = private_key_file is not None
         topic = found.topic if partition is None else partition.topic
-        copies = [copy for copy in found.copies if _may_be_read(copy, found.layout, log, has_metadata=audit.has_metadata)]
-        facts = list(at_once(partial(copy_facts, store, audit.root, found.layout), copies))
+        self._named = PartitionDirectoryName(topic, found.partition, DirectoryForm.PLAIN)
         self.audited = AuditedPartition(topic, found.topic_id, found.partition, found.layout, [])
         self._place = f"{audit.root}: {self.audited.name} ({uuid_to_text(found.topic_id)})"
         self._by_end: dict[int, AuditedCopy] = {}
         self._encrypted_for: str | None = None
-        chain: list[tuple[TierCopy, CopyFacts, AuditedCopy]] = []
-        for copy, each in zip(copies, facts, strict=True):
-            end = each.end_offset
-            if log is not None and copy.segment_id in log.segments:
-                end = log.segments[copy.segment_id].end_offset
-            audited = AuditedCopy(copy.segment_id, copy.base_offset, end, copy.size_bytes)
-            self.audited.copies.append(audited)
-            self._look(audited, each)
-            reached = chain[-1][2].end_offset if chain else None
-            if each.key_id is not None and private_key_file is None:
-                audited.why = f"it is encrypted for the key {each.key_id!r}"
-                self._encrypted_for = each.key_id
-                continue
-            if each.fault is not None or each.segment_bytes is None:
-                continue
-            if reached is not None and copy.base_offset <= reached:
-                audited.why = f"another copy holds offset {copy.base_offset}, too"
-                continue
-            chain.append((copy, each, audited))
-        self._chain = chain
-        self.source = self._source(store, topic, found.partition, private_key_file) if chain else None
+        self._iceberg = 0
+        copies = [copy for copy in found.copies if log is None or _is_live(copy, log)]
+        whole = [copy for copy in copies if not missing_objects(found.layout, copy)]
+        facts = at_once(partial(copy_facts, store, audit.root, found.layout), whole, manifest_bytes)
+        facts_of = dict(zip((copy.segment_id for copy in whole), facts, strict=True))
+        readable = [self._looked_at(copy, facts_of.get(copy.segment_id), log) for copy in copies]
+        self._chain = self._following([each for each in readable if each is not None])
+        self.source = self._source() if self._chain else None
 
-    def _look(self, audited: AuditedCopy, facts: CopyFacts) -> None:
-        """What needs no reading."""
+    def _looked_at(self, copy: TierCopy, facts: CopyFacts | None, log: RemoteLog | None) -> _Read | None:
+        """What needs no segment; the copy, if its segment can be read."""
+        segment = None if log is None else log.segments.get(copy.segment_id)
+        end = None if facts is None else facts.end_offset
+        audited = AuditedCopy(copy.segment_id, copy.base_offset, end if segment is None else segment.end_offset, copy.size_bytes)
+        self.audited.copies.append(audited)
+        if facts is None:
+            missing = missing_objects(self._layout, copy)
+            self._iceberg += missing == ICEBERG_LACKS
+            audited.why = f"objects of it are missing: {', '.join(missing)}"
+            if segment is not None and missing != ICEBERG_LACKS:
+                self._find("tier-lost", Severity.DAMAGED, f"finished, and {audited.why}", copy)
+            return None
         if facts.fault is not None:
             audited.why = facts.fault
-        elif facts.snapshot_bytes == 0:
-            audited.verdict, audited.why = (
-                Verdict.ZERO_BYTES,
-                "the snapshot has no bytes: a broker takes it and starts without producers",
-            )
-        elif facts.snapshot_bytes is not None and facts.snapshot_bytes < HEADER_BYTES:
-            audited.verdict, audited.why = Verdict.CORRUPT, f"the snapshot has {facts.snapshot_bytes} bytes, less than its header"
+            self._find("tier-bad-copy", Severity.DAMAGED, facts.fault, copy)
+            return None
+        least = HEADER_BYTES + (0 if facts.key_id is None else ENCRYPTION_BYTES)
+        if facts.snapshot_bytes == 0:
+            audited.verdict, audited.why = Verdict.ZERO_BYTES, "it has no bytes: a broker takes it and starts without producers"
+        elif facts.snapshot_bytes is not None and facts.snapshot_bytes < least:
+            audited.verdict, audited.why = Verdict.CORRUPT, f"it has {facts.snapshot_bytes} bytes, less than a header"
+        if self._audit.level is AuditLevel.STRUCTURE:
+            return None
+        if facts.key_id is not None and not self._has_key:
+            self._encrypted_for = facts.key_id
+            audited.not_read(f"it is encrypted for the key {facts.key_id!r}")
+            return None
+        if segment is not None and segment.size_bytes != facts.segment_bytes:
+            message = f"its segment has {facts.segment_bytes} bytes, and the metadata log says {segment.size_bytes}"
+            self._find("tier-bad-copy", Severity.DAMAGED, message, copy)
+            audited.not_read(message)
+            return None
+        if audited.end_offset is None:
+            audited.end_offset = self._end_of(copy, facts, audited)
+        if audited.end_offset is None:
+            return None
+        epochs = facts.leader_epochs if segment is None else [(each.epoch, 0) for each in segment.leader_epochs]
+        rank = (max((epoch for epoch, _ in epochs), default=-1), 0 if segment is None else segment.event_timestamp_ms)
+        return _Read(copy, facts, audited, audited.end_offset, rank)
 
-    def _source(self, store: Store, topic: str, partition: int, private_key_file: str | None) -> PartitionSource:
-        is_aiven = self._layout is TierLayout.AIVEN
-        holder: Store = TierStore(store, private_key_file) if is_aiven else store
-        directory_key, _, _ = self._chain[0][0].objects[_LOG[self._layout]].key.rpartition("/")
-        path = f"{self._audit.root}/{directory_key}" if directory_key else self._audit.root
-        segments, snapshots = [], []
-        for place, (copy, facts, audited) in enumerate(self._chain):
-            stored = copy.objects[_LOG[self._layout]]
-            name = stored.key.rpartition("/")[2]
-            assert facts.segment_bytes is not None
-            identity = replace(stored.identity, size_bytes=facts.segment_bytes)
-            segments.append(SegmentFiles(copy.base_offset, ListedFile(name, identity, NOBODY), transaction_index=facts.index_bytes))
-            following = self._chain[place + 1][0].base_offset if place + 1 < len(self._chain) else None
-            end = following if audited.end_offset is None else audited.end_offset + 1
-            if end is not None and facts.snapshot_bytes:
-                snapshot = name.removesuffix(".log") + LocalTierFile.PRODUCER_SNAPSHOT
-                snapshots.append((end, ListedFile(snapshot, FileIdentity(facts.snapshot_bytes, 0, 0), NOBODY)))
-                self._by_end[end] = audited
-        named = PartitionDirectoryName(topic, partition, DirectoryForm.PLAIN)
-        directory = PartitionDir(path, named, 0, tuple(segments), tuple(snapshots), has_leader_epochs=True, store=holder)
-        return PartitionSource(directory, LogDirState(path, store=holder), directory_key)
+    def _end_of(self, copy: TierCopy, facts: CopyFacts, audited: AuditedCopy) -> int | None:
+        """Last offset of a segment, where only its batches tell."""
+        directory = self._directory([self._segment(copy, facts)], [])
+        try:
+            return log_end_offset(directory) - 1
+        except (FormatError, ReadFailedError) as error:
+            audited.not_read(error.message)
+            return None
+
+    def _find(self, code: str, severity: Severity, message: str, copy: TierCopy) -> None:
+        text = f"copy {uuid_to_text(copy.segment_id)}: {message}"
+        self._audit.findings.append(Finding(code, severity, self._place, text, copy.base_offset))
+
+    def _following(self, readable: list[_Read]) -> list[_Read]:
+        """The longest run of copies from the first one on of which each begins where the one before it ends, or behind a gap.
+
+        Copies overlap where leaders changed. Of those that begin at one offset one belongs to the log; where one begins in the middle of
+        another, and goes on behind it, nothing is put together from there on.
+        """
+        chain: list[_Read] = []
+        rest = sorted(readable, key=lambda each: (each.copy.base_offset, tuple(-number for number in each.rank)))
+        for each in rest:
+            reached = chain[-1].end_offset if chain else -1
+            if each.end_offset <= reached:
+                each.audited.not_read("other copies hold all of its offsets")
+            elif each.copy.base_offset <= reached:
+                why = f"it begins in the middle of another copy: from {each.copy.base_offset} on copies are not put together"
+                for left in rest[rest.index(each) :]:
+                    left.audited.not_read(why)
+                break
+            else:
+                chain.append(each)
+        return chain
+
+    def _segment(self, copy: TierCopy, facts: CopyFacts) -> SegmentFiles:
+        # Names are keys: the objects of one partition may lie below several prefixes.
+        stored = copy.objects[_LOG[self._layout]]
+        assert facts.segment_bytes is not None
+        listed = ListedFile(stored.key, replace(stored.identity, size_bytes=facts.segment_bytes), NOBODY)
+        return SegmentFiles(copy.base_offset, listed, transaction_index=facts.index_bytes)
+
+    def _directory(self, segments: list[SegmentFiles], snapshots: list[tuple[int, ListedFile]]) -> PartitionDir:
+        root = self._audit.root
+        files = tuple(segments), tuple(snapshots)
+        return PartitionDir(root, self._named, 0, *files, has_leader_epochs=True, store=self._store)
+
+    def _source(self) -> PartitionSource:
+        snapshots = []
+        for each in self._chain:
+            if each.facts.snapshot_bytes:
+                name = each.copy.objects[_LOG[self._layout]].key.removesuffix(".log") + LocalTierFile.PRODUCER_SNAPSHOT
+                snapshots.append((each.end_offset + 1, ListedFile(name, FileIdentity(each.facts.snapshot_bytes, 0, 0), NOBODY)))
+                self._by_end[each.end_offset + 1] = each.audited
+        directory = self._directory([self._segment(each.copy, each.facts) for each in self._chain], snapshots)
+        return PartitionSource(directory, LogDirState(self._audit.root, store=self._store), self.audited.name)
 
     def take(self, verdict: PartitionVerdict) -> None:
         """Takes what the replay says."""
         self.audited.bytes_read = verdict.bytes_read
-        self._audit.findings += [replace(each, path=self._place) for each in verdict.findings if each.code in _TOLD]
+        for each in verdict.findings:
+            if each.code in _TOLD:
+                is_object = each.path != self._audit.root
+                path, text = (each.path, f"{self.audited.name}: {each.message}") if is_object else (self._place, each.message)
+                self._audit.findings.append(replace(each, path=path, message=text))
         for snapshot in verdict.snapshots:
             audited = self._by_end.get(snapshot.offset)
             if audited is not None:
@@ -287,15 +376,20 @@ class _Chain:
                     message += f". A follower that starts from it, of producer {first.producer_id}: {first.consequence}"
                     message += f"; and {counted(more, 'producer')} more" if more else ""
                 self._audit.findings.append(Finding("tier-wrong-snapshot", severity, self._place, message, audited.start_offset))
-        if self._encrypted_for is not None and self._audit.level is AuditLevel.FULL:
+        if self._encrypted_for is not None:
             message = f"is encrypted for the key {self._encrypted_for!r}: --private-key names the file of its private half"
             self._audit.findings.append(Finding("refused", Severity.REFUSED, self._place, message))
+        self._audit.findings += unknown_objects(self._place, UnknownObjects(), self._iceberg)
         unread = [each for each in self.audited.copies if each.verdict is Verdict.NOT_READ]
         if self._audit.level is AuditLevel.FULL and unread:
-            message = (
-                f"{counted(len(unread), 'snapshot')} not read, the first because {unread[0].why or 'the replay did not come to it'}"
-            )
+            message = f"{counted(len(unread), 'snapshot')} not read; the first: {unread[0].why or 'the replay did not come to it'}"
             self._audit.findings.append(Finding("tier-not-audited", Severity.FINDING, self._place, message, unread[0].start_offset))
+
+
+def _is_live(copy: TierCopy, log: RemoteLog) -> bool:
+    """Whether brokers read it; of those that the metadata log does not know, or that were given up, nobody does."""
+    segment = log.segments.get(copy.segment_id)
+    return segment is not None and segment.state is SegmentState.COPY_SEGMENT_FINISHED and log.is_referenced(segment)
 
 
 HEADER_BYTES = 10
@@ -306,7 +400,7 @@ _LOG = {TierLayout.AIVEN: AivenObject.LOG, TierLayout.LOCAL_TIERED_STORAGE: Loca
 _TOLD = frozenset(
     (
         *("damaged-segment", "damaged-file", "refused", "storage-failed", "unforeseen-error", "bad-checksum", "unsound-boundary"),
-        *("transaction-index-differs", "unreadable-transaction-index"),
+        *("transaction-index-differs", "unreadable-transaction-index", "disordered-offsets", "snapshot-above-log-end"),
     )
 )
 """What ``verify`` finds that concerns the objects, and not a broker's directory."""
@@ -330,14 +424,3 @@ def _judge(audited: AuditedCopy, snapshot: SnapshotVerdict) -> None:
         audited.verdict = Verdict.UNPROVEN
     audited.entries, audited.expected_entries = comparison.found_entries, comparison.expected_entries
     audited.differences, audited.difference_count = comparison.differences, comparison.difference_count
-
-
-def _may_be_read(copy: TierCopy, layout: TierLayout, log: RemoteLog | None, *, has_metadata: bool) -> bool:
-    if missing_objects(layout, copy):
-        return False
-    if not has_metadata:
-        return True
-    segment = None if log is None else log.segments.get(copy.segment_id)
-    if segment is None or log is None:
-        return False
-    return segment.state is SegmentState.COPY_SEGMENT_FINISHED and log.is_referenced(segment)

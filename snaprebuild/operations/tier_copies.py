@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from formats.aiven_key import AivenObject
@@ -13,7 +14,7 @@ from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage.store import Store
 from snaprebuild.storage.tier_listing import TierCopy, TierLayout
 
-__all__ = ["CopyFacts", "copy_facts", "missing_objects"]
+__all__ = ["CopyFacts", "copy_facts", "manifest_bytes", "missing_objects"]
 
 OBJECTS_NEEDED: dict[TierLayout, tuple[str, ...]] = {
     TierLayout.AIVEN: tuple(AivenObject),
@@ -50,6 +51,12 @@ def missing_objects(layout: TierLayout, copy: TierCopy | None) -> tuple[str, ...
     return tuple(kind for kind in OBJECTS_NEEDED[layout] if copy is None or kind not in copy.objects)
 
 
+def manifest_bytes(copy: TierCopy) -> int:
+    """What ``copy_facts`` holds of a copy."""
+    found = copy.objects.get(AivenObject.MANIFEST)
+    return 0 if found is None else found.identity.size_bytes
+
+
 def copy_facts(store: Store, root: str, layout: TierLayout, copy: TierCopy) -> CopyFacts:
     """What the listing tells, or in Aiven's layout the manifest, which is read.
 
@@ -68,15 +75,30 @@ def copy_facts(store: Store, root: str, layout: TierLayout, copy: TierCopy) -> C
         manifest = read_aiven_manifest(store.read_small(location, MANIFEST_BYTES_MAX) or b"", file=location)
     except (FormatError, ReadFailedError) as error:
         return CopyFacts(fault=error.message)
-    return _of_manifest(manifest)
+    return _of_manifest(manifest, copy)
 
 
-def _of_manifest(manifest: AivenManifest) -> CopyFacts:
+def _of_manifest(manifest: AivenManifest, copy: TierCopy) -> CopyFacts:
     told = manifest.segment
     end, epochs = told.get("endOffset"), told.get("segmentLeaderEpochs")
     pairs = epochs.items() if isinstance(epochs, dict) else ()
-    known = tuple(sorted((int(epoch), start) for epoch, start in pairs if str(epoch).isdecimal() and isinstance(start, int)))
-    places = (manifest.indexes[index] for index in (SegmentIndex.PRODUCER_SNAPSHOT, SegmentIndex.TRANSACTION))
-    snapshot, index = (None if place is None else place.size for place in places)
-    key_id = None if manifest.encryption is None else manifest.encryption.key_id
-    return CopyFacts(end if isinstance(end, int) else None, known, manifest.chunks.file_size, snapshot, index, key_id)
+    known = tuple(
+        sorted((int(epoch), start) for epoch, start in pairs if re.fullmatch(r"[0-9]{1,10}", epoch) and _is_offset(start, 0))
+    )
+    snapshot, index = (manifest.indexes[each] for each in (SegmentIndex.PRODUCER_SNAPSHOT, SegmentIndex.TRANSACTION))
+    log = copy.objects.get(AivenObject.LOG)
+    stored, expected = None if log is None else log.identity.size_bytes, manifest.chunks.positions[-1]
+    return CopyFacts(
+        end_offset=end if _is_offset(end, copy.base_offset) else None,
+        leader_epochs=known,
+        segment_bytes=manifest.chunks.file_size,
+        snapshot_bytes=None if snapshot is None else snapshot.size,
+        index_bytes=None if index is None else index.size,
+        key_id=None if manifest.encryption is None else manifest.encryption.key_id,
+        fault=None if stored in (None, expected) else f"its chunks have {expected} bytes, and its .log has {stored}",
+    )
+
+
+def _is_offset(value: object, least: int) -> bool:
+    """Whether JSON has an offset there: it may have anything."""
+    return type(value) is int and least <= value < 2**63

@@ -15,13 +15,14 @@ from enum import StrEnum
 
 from formats.aiven_key import AivenObject
 from formats.errors import FormatError
+from formats.local_tier_name import LocalTierFile
 from formats.partition_metadata import uuid_to_text
 from formats.remote_log_metadata import RemoteSegment, SegmentState, TopicIdPartition, read_remote_log_record
 from snaprebuild.cluster.remote_log import RemoteLog, RemoteLogs
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.operations.log_records import log_records
-from snaprebuild.operations.tier_copies import copy_facts, missing_objects
+from snaprebuild.operations.tier_copies import copy_facts, manifest_bytes, missing_objects
 from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -29,6 +30,7 @@ from snaprebuild.storage.store import S3Settings, Store
 from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier
 
 __all__ = [
+    "ICEBERG_LACKS",
     "METADATA_TOPIC",
     "CopyState",
     "InventoryCopy",
@@ -36,6 +38,7 @@ __all__ = [
     "TierInventory",
     "read_remote_logs",
     "tier_inventory",
+    "unknown_objects",
 ]
 
 METADATA_TOPIC = "__remote_log_metadata"
@@ -62,7 +65,7 @@ class CopyState(StrEnum):
     ORPHAN = "orphan"
     """Objects that the metadata log does not know."""
     UNVERIFIED = "unverified"
-    """Complete, as far as the store alone tells."""
+    """Complete, as far as the store alone tells, or what could be read of a damaged metadata log."""
     UNREADABLE = "unreadable"
     """Objects are missing, or its manifest is bad, and nobody tells what it should be."""
 
@@ -85,7 +88,7 @@ class InventoryCopy:
         stored_bytes: of its objects.
         event_timestamp_ms: when its state began, ms since 1970; None without the metadata log.
         missing: kinds of objects that it needs and does not have.
-        fault: why its manifest cannot be read, or None.
+        fault: why its manifest cannot be read, or which of its sizes is wrong, or None.
     """
 
     segment_id: bytes
@@ -145,6 +148,7 @@ class TierInventory:
     Attributes:
         root: its location.
         has_metadata: a metadata log was given, so that states are known.
+        knows_all: and all of it could be read, so that what it does not know nobody knows.
         partitions: in the order of the store, then those that only the metadata log knows.
         findings: what is wrong, and what is worth knowing.
         unknown: objects of no known layout.
@@ -152,6 +156,7 @@ class TierInventory:
 
     root: str
     has_metadata: bool
+    knows_all: bool = False
     partitions: list[PartitionInventory] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     unknown: UnknownObjects = field(default_factory=UnknownObjects)
@@ -173,6 +178,11 @@ def tier_inventory(store: Store, root: str, metadata_logs: Sequence[str] = (), s
     """
     inventory = TierInventory(root, bool(metadata_logs))
     logs = read_remote_logs(metadata_logs, settings or S3Settings(), inventory.findings)
+    inventory.knows_all = inventory.has_metadata and not inventory.findings
+    dropped = logs.dropped + sum(log.dropped for log in logs.partitions.values())
+    if dropped:
+        message = f"{counted(dropped, 'record')} that did not fit what came before, as a broker drops them, too"
+        inventory.findings.append(Finding("metadata-dropped", Severity.NOTE, metadata_logs[0], message))
     known = {(each.topic_id, each.partition): each for each in logs.partitions}
     for found in list_tier(store, root, inventory.unknown):
         partition = known.pop((found.topic_id, found.partition), None)
@@ -247,8 +257,14 @@ def _copy(copy: TierCopy | None, layout: TierLayout, segment: RemoteSegment, log
         state = CopyState.DELETING
     elif not log.is_referenced(segment):
         state = CopyState.SUPERSEDED
+    elif missing == ICEBERG_LACKS:
+        state = CopyState.UNREADABLE
     else:
         state = CopyState.LOST if missing else CopyState.LIVE
+    log_object = None if copy is None or layout is TierLayout.AIVEN else copy.objects.get(LocalTierFile.LOG)
+    fault = None
+    if log_object is not None and state is CopyState.LIVE and log_object.identity.size_bytes != segment.size_bytes:
+        fault = f"its .log has {log_object.identity.size_bytes} bytes, and the metadata log says {segment.size_bytes}"
     return InventoryCopy(
         segment.segment_id,
         state,
@@ -259,6 +275,7 @@ def _copy(copy: TierCopy | None, layout: TierLayout, segment: RemoteSegment, log
         0 if copy is None else copy.size_bytes,
         segment.event_timestamp_ms,
         missing,
+        fault,
     )
 
 
@@ -267,10 +284,10 @@ def _by_their_objects(
 ) -> Iterator[InventoryCopy]:
     """Those that only their objects tell of."""
     for copy, facts in zip(
-        copies, at_once(lambda each: copy_facts(store, inventory.root, found.layout, each), copies), strict=True
+        copies, at_once(lambda each: copy_facts(store, inventory.root, found.layout, each), copies, manifest_bytes), strict=True
     ):
         missing = missing_objects(found.layout, copy)
-        if inventory.has_metadata:
+        if inventory.knows_all:
             state = CopyState.ORPHAN
         else:
             state = CopyState.UNREADABLE if missing or facts.fault is not None else CopyState.UNVERIFIED
@@ -328,7 +345,7 @@ def _tell(inventory: TierInventory) -> None:
             if copy.fault is not None:
                 say(
                     Finding(
-                        "tier-bad-manifest",
+                        "tier-bad-copy",
                         Severity.DAMAGED,
                         place,
                         f"{uuid_to_text(copy.segment_id)}: {copy.fault}",
@@ -349,16 +366,27 @@ def _tell(inventory: TierInventory) -> None:
     if not inventory.has_metadata:
         message = "which copies brokers know, and which they have given up, is not verified: --metadata-log tells"
         say(Finding("tier-unverified", Severity.NOTE, inventory.root, message))
-    unknown = inventory.unknown
+    iceberg = sum(copy.missing == ICEBERG_LACKS for partition in inventory.partitions for copy in partition.copies)
+    inventory.findings += unknown_objects(inventory.root, inventory.unknown, iceberg)
+
+
+def unknown_objects(root: str, unknown: UnknownObjects, iceberg: int) -> Iterator[Finding]:
+    """What is there and cannot be read.
+
+    Args:
+        root: location.
+        unknown: objects of no known layout.
+        iceberg: copies that have a manifest alone.
+    """
     if unknown.old_aiven:
         message = f"{counted(unknown.old_aiven, 'object')} of Aiven's plugin of before October 2023, whose layout is not read"
-        say(Finding("tier-unsupported-layout", Severity.REFUSED, inventory.root, message))
-    if iceberg := sum(copy.missing == ICEBERG_LACKS for partition in inventory.partitions for copy in partition.copies):
+        yield Finding("tier-unsupported-layout", Severity.REFUSED, root, message)
+    if iceberg:
         message = f"{counted(iceberg, 'copy', 'copies')} with a manifest alone, as segment.format=iceberg leaves them: not read"
-        say(Finding("tier-unsupported-layout", Severity.REFUSED, inventory.root, message))
+        yield Finding("tier-unsupported-layout", Severity.REFUSED, root, message)
     if unknown.count > unknown.old_aiven:
         message = f"{counted(unknown.count - unknown.old_aiven, 'object')} of no known layout left out, the first {unknown.first!r}"
-        say(Finding("tier-unknown-objects", Severity.NOTE, inventory.root, message))
+        yield Finding("tier-unknown-objects", Severity.NOTE, root, message)
 
 
 _STATES_TOLD = (

@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from itertools import groupby
 
 from formats.aiven_key import AivenKey, parse_aiven_key
 from formats.local_tier_name import LocalTierName, parse_local_tier_name
@@ -20,7 +19,7 @@ from snaprebuild.storage.store import FileIdentity, Status, Store
 __all__ = ["TierCopy", "TierLayout", "TierObject", "TierPartition", "UnknownObjects", "list_tier"]
 
 COPIES_MAX = 4_000_000
-"""Of one partition: at 1 GiB each they are as many as four exabytes; what is more is no partition."""
+"""Of a listing, which is held: some 1 KB each."""
 
 _OLD_AIVEN = re.compile(r"[0-9]{20}-[A-Za-z0-9_-]{22}\.(?:index|timeindex|txnindex|snapshot|leader-epoch-checkpoint)", re.ASCII)
 """Each index was an object of its own until October 2023."""
@@ -72,10 +71,10 @@ class TierPartition:
 
     Attributes:
         layout: of the objects.
-        head: what stands before the topic id: the topic, and in Aiven's layout ``key.prefix`` before it.
+        head: what stands before the topic id where its objects were found first: the topic, and in Aiven's layout ``key.prefix`` before it.
         topic_id: 16 bytes.
         partition: number.
-        copies: by base offset, then in the order of the listing.
+        copies: by base offset, then in the order of the listing; of several prefixes, where objects lie below more than one.
     """
 
     layout: TierLayout
@@ -115,15 +114,16 @@ class UnknownObjects:
 class _Named:
     """An object whose name is understood."""
 
-    partition: tuple[TierLayout, str, bytes, int]
+    partition: tuple[TierLayout, bytes, int]
+    head: str
     base_offset: int
     segment_id: bytes
     kind: str
-    found: TierObject = field(compare=False)
+    found: TierObject
 
 
-def list_tier(store: Store, root: str, unknown: UnknownObjects) -> Iterator[TierPartition]:
-    """The partitions below a location, in the order of their keys; each is handed out when its keys are passed.
+def list_tier(store: Store, root: str, unknown: UnknownObjects) -> list[TierPartition]:
+    """The partitions below a location, in the order in which their keys come first.
 
     Args:
         store: that holds them.
@@ -131,13 +131,24 @@ def list_tier(store: Store, root: str, unknown: UnknownObjects) -> Iterator[Tier
         unknown: gets the objects that are left out.
 
     Raises:
-        UsageError: a partition has more copies than any broker makes.
+        UsageError: there are more copies than any cluster makes.
         ReadFailedError: it cannot be listed.
         RefusedError: a limit of the run is used up.
     """
-    named = _named(store.list_below(root), unknown)
-    for (layout, head, topic_id, partition), objects in groupby(named, key=lambda each: each.partition):
-        yield TierPartition(layout, head, topic_id, partition, tuple(_copies(objects, f"{root}/{head}")))
+    partitions: dict[tuple[TierLayout, bytes, int], tuple[str, dict[bytes, TierCopy]]] = {}
+    count = 0
+    for each in _named(store.list_below(root), unknown):
+        _, copies = partitions.setdefault(each.partition, (each.head, {}))
+        if each.segment_id not in copies:
+            copies[each.segment_id] = TierCopy(each.base_offset, each.segment_id, {})
+            count += 1
+            if count > COPIES_MAX:
+                raise UsageError(f"has more than {COPIES_MAX} copies of segments: name a part of it", path=root)
+        copies[each.segment_id].objects[each.kind] = each.found
+    return [
+        TierPartition(layout, head, topic_id, partition, tuple(sorted(copies.values(), key=lambda copy: copy.base_offset)))
+        for (layout, topic_id, partition), (head, copies) in partitions.items()
+    ]
 
 
 def _named(listing: Iterable[tuple[str, Status]], unknown: UnknownObjects) -> Iterator[_Named]:
@@ -150,19 +161,9 @@ def _named(listing: Iterable[tuple[str, Status]], unknown: UnknownObjects) -> It
             continue
         layout = TierLayout.AIVEN if isinstance(found, AivenKey) else TierLayout.LOCAL_TIERED_STORAGE
         head = found.head if isinstance(found, AivenKey) else found.topic
-        place = (layout, head, found.topic_id, found.partition)
-        yield _Named(place, found.base_offset, found.segment_id, found.kind, TierObject(key, FileIdentity.of(status)))
+        place = (layout, found.topic_id, found.partition)
+        yield _Named(place, head, found.base_offset, found.segment_id, found.kind, TierObject(key, FileIdentity.of(status)))
 
 
 def _local_name(key: str) -> LocalTierName | None:
     return parse_local_tier_name("/".join(key.split("/")[-2:]))
-
-
-def _copies(objects: Iterator[_Named], shown: str) -> list[TierCopy]:
-    copies: dict[bytes, TierCopy] = {}
-    for each in objects:
-        copy = copies.setdefault(each.segment_id, TierCopy(each.base_offset, each.segment_id, {}))
-        copy.objects[each.kind] = each.found
-        if len(copies) > COPIES_MAX:
-            raise UsageError(f"has more than {COPIES_MAX} copies of segments", path=shown)
-    return sorted(copies.values(), key=lambda copy: copy.base_offset)

@@ -16,7 +16,7 @@ from formats.aiven_encryption import DataKey, NoCryptographyError, PrivateKey
 from formats.aiven_key import AivenObject
 from formats.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manifest
 from formats.compression import CODECS, decompress
-from formats.errors import BadLengthError, FormatError
+from formats.errors import BadLengthError, FormatError, TruncatedError
 from formats.limits import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX
 from formats.local_tier_name import LocalTierFile
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
@@ -114,7 +114,10 @@ class TierStore:
         with self.base.open_bytes(path) as source:
             count = source.read_into(place.position, memoryview(buffer))
         if count != place.size:
-            raise ReadFailedError(f"ends at byte {place.position + count}, inside of the {INDEX_OF[kind]} index", path=path)
+            what, end = f"{INDEX_OF[kind]} index", place.position + place.size
+            raise TruncatedError(
+                what, file=path, position=place.position, expected=f"bytes up to {end}", found=place.position + count
+            )
         try:
             return bytes(buffer) if key is None else key.decrypted(bytes(buffer), f"{INDEX_OF[kind]} index")
         except FormatError as error:
@@ -250,7 +253,7 @@ class _ChunkedBytes:
         self._held = (-1, b"")  # not two at once
         buffer = bytearray(size)
         if self._source.read_into(place, memoryview(buffer)) != size:
-            raise ReadFailedError(f"ends inside of the chunk at byte {place}", path=self.name)
+            raise TruncatedError("chunk", file=self.name, position=place, expected=f"{size} bytes", found="fewer")
         data = bytes(buffer)
         try:
             if self._key is not None:

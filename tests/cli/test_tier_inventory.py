@@ -188,7 +188,7 @@ def test_a_manifest_that_nobody_reads(plain: Path) -> None:
     manifest.write_bytes(manifest.read_bytes().replace(b'"compression"', b'"more":1,"compression"'))
     run = in_json("tier inventory", plain)
     assert (run.exit_code, states(run.document)) == (4, {"unverified": 5, "unreadable": 1})
-    assert "expected no other keys, for the plugin reads none, found 'more'" in run.messages("tier-bad-manifest")
+    assert "expected no other keys, for the plugin reads none, found 'more'" in run.messages("tier-bad-copy")
 
 
 def test_layouts_that_are_not_read_are_named(plain: Path) -> None:
@@ -212,6 +212,21 @@ def test_a_damaged_metadata_log_ends_what_is_known(tmp_path: Path) -> None:
     run = in_json("tier inventory", TIERED / "remote", "--metadata-log", logs)
     assert (run.exit_code, run.codes["damaged-metadata-log"]) == (4, 1)
     assert "expected its checksum" in run.messages("damaged-metadata-log")
+    assert "tier-orphan" not in run.codes, "what comes behind is not known"
+    data[1000] ^= 1
+    data[-1] ^= 1
+    path.write_bytes(data)
+    run = in_json("tier inventory", TIERED / "remote", "--metadata-log", logs)
+    assert run.exit_code == 4
+    assert states(run.document) == {"live": 11, "phantom": 13, "unfinished": 1}, "all but the last record is known"
+
+
+def test_a_segment_of_another_size(tiered: Path) -> None:
+    log = only(tiered, "00000000000000001151-*.log")
+    log.write_bytes(log.read_bytes()[:-1])
+    run = in_json("tier inventory", tiered, "--metadata-log", TIERED / "logs")
+    assert (run.exit_code, run.codes["tier-bad-copy"]) == (4, 1)
+    assert "its .log has 65414 bytes, and the metadata log says 65415" in run.messages("tier-bad-copy")
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_what_the_cache_of_kafka_answered() -> None:
         assert (None if found is None else str(found.id)) == told["segment_id"]
     assert [log.highest_offset(told["epoch"]) for told in manifest["cache_highest_offset_for_epoch"]] == [6389]
     states = [segment.state for segment in log.segments.values()]
-    assert (states.count(STARTED), states.count(FINISHED), len(log.dropped)) == (13, 12, 0)
+    assert (states.count(STARTED), states.count(FINISHED), log.dropped) == (13, 12, 0)
     assert {str(segment.id): segment.state.name for segment in log.segments.values()} == {
         told["segment_id"]: told["state"] for told in manifest["remote_segments"]
     }
@@ -109,7 +109,7 @@ def test_transitions(state: SegmentState | None, target: SegmentState) -> None:
         DELETING: {DELETING, DELETED},
         DELETED: {STARTED},
     }
-    assert bool(log.dropped) is (target not in allowed[state])
+    assert log.dropped == (target not in allowed[state])
     known = log.segments.get(segment.segment_id)
     expected = target if not log.dropped else state
     assert (None if known is None else known.state) == (None if expected is DELETED else expected)

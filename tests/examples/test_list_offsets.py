@@ -175,7 +175,7 @@ def test_by_time_remote_storage_comes_first() -> None:
 
 def test_by_time_without_remote_storage_or_records() -> None:
     assert asked(PLAIN, 1000, records=Records(local_found=FOUND, begins=(0, -1))) == (55, 1234, 5)
-    empty = replace(LOG, log_start=40, local_start=40, log_end=40, high_watermark=40, last_stable=40)
+    empty = replace(LOG, log_start=40, local_start=40, log_end=40, high_watermark=40, last_stable=40, epoch_start=40)
     assert asked(empty, 1000, records=Records(remote_found=FOUND)) == NOTHING
 
 
@@ -185,6 +185,18 @@ def test_by_time_nothing_above_what_may_be_fetched() -> None:
     assert asked(LOG, 1000, UNCOMMITTED, records) == (85, 1234, 5)
     new = replace(LOG, epoch_start=95, high_watermark=85)
     assert asked(new, 1000, UNCOMMITTED, records) is OffsetError.OFFSET_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("timestamp", [MAX_TIMESTAMP, 1000])
+def test_a_new_leader_that_finds_nothing(timestamp: int) -> None:
+    """What is not committed yet may be what is looked for; a follower is answered."""
+    new = replace(LOG, epoch_start=95)
+    assert asked(new, timestamp) is OffsetError.OFFSET_NOT_AVAILABLE
+    assert asked(new, timestamp, version=11 if timestamp < 0 else 4) is (
+        OffsetError.OFFSET_NOT_AVAILABLE if timestamp < 0 else OffsetError.LEADER_NOT_AVAILABLE
+    )
+    assert asked(new, timestamp, REPLICA) == NOTHING
+    assert asked(replace(new, highest_remote=-1), PENDING) == NOTHING
 
 
 def test_an_answer_says_which_rule_gave_it() -> None:

@@ -129,8 +129,8 @@ def test_a_topic_may_hold_what_an_id_may() -> None:
 
 # By hand, of a plain segment in ten chunks.
 PLAIN = json.loads(
-    '{"version":"1","chunkIndex":{"type":"fixed","originalChunkSize":100,"originalFileSize":1000,"transformedChunkSize":110,'
-    '"finalTransformedChunkSize":110},"segmentIndexes":{"offset":{"position":0,"size":1},"timestamp":{"position":1,"size":1},'
+    '{"version":"1","chunkIndex":{"type":"fixed","originalChunkSize":100,"originalFileSize":1000,"transformedChunkSize":100,'
+    '"finalTransformedChunkSize":100},"segmentIndexes":{"offset":{"position":0,"size":1},"timestamp":{"position":1,"size":1},'
     '"producerSnapshot":{"position":2,"size":1},"leaderEpoch":{"position":3,"size":1},"transaction":{"position":4,"size":1}},'
     '"compression":false}'
 )
@@ -148,7 +148,7 @@ def with_value(path: str, value: object) -> dict[str, Any]:
 
 def test_a_manifest_by_hand() -> None:
     manifest = read_aiven_manifest(json.dumps(PLAIN).encode())
-    assert manifest.chunks.sizes == (110,) * 10
+    assert manifest.chunks.sizes == (100,) * 10
     assert manifest.chunks.original(9) == (900, 1000)
     assert manifest.segment == {}
     nothing = read_aiven_manifest(json.dumps(with_value("chunkIndex.originalFileSize", 0)).encode())
@@ -168,6 +168,7 @@ def test_a_manifest_by_hand() -> None:
         ("segmentIndexes.offset.size", 2**31, BadValueError, "size of the manifest"),
         ("chunkIndex.type", "other", BadValueError, "type of the chunk index"),
         ("chunkIndex.originalChunkSize", 0, BadValueError, "originalChunkSize of the manifest"),
+        ("chunkIndex.finalTransformedChunkSize", 99, BadLengthError, "chunks: expected 1000 bytes, as the segment has, found 999"),
         ("chunkIndex.originalFileSize", 1.5, BadValueError, "originalFileSize of the manifest"),
         ("compression", "false", BadValueError, "compression of the manifest"),
         ("encryption", {"dataKey": "nocolon", "aad": ""}, BadValueError, "dataKey of the manifest"),
