@@ -68,12 +68,12 @@ EXAMPLES = {
     "explain": ("explain /var/lib/kafka --producer-id 4711", "explain /var/lib/kafka/orders-0 --producer-id 4711 --sequence 15"),
     "transactions": ("transactions /var/lib/kafka",),
     "tier inventory": (
-        "tier inventory s3://tiered-storage/kafka --metadata-log /var/lib/kafka",
+        "tier inventory s3://tiered/kafka --metadata-log /var/lib/kafka",
         "tier inventory /mnt/kafka-tiered-storage --output json",
     ),
     "tier audit": (
-        "tier audit s3://tiered-storage/kafka --metadata-log /var/lib/kafka",
-        "tier audit s3://tiered-storage/kafka --private-key rsm.pem --level structure",
+        "tier audit s3://tiered/kafka --metadata-log /var/lib/kafka",
+        "tier audit s3://tiered/kafka --private-key rsm.pem --level structure",
     ),
 }
 """What a help ends with: commands that do something useful as they stand."""

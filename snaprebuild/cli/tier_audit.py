@@ -59,10 +59,10 @@ def tier_audit(
 ) -> None:
     """Reads only: compares each producer snapshot in remote storage with a replay of the segments there.
 
-    Says of each that is wrong what a follower that starts from it would do. Exit code 1 where one is, 4 where one does not
-    parse. Without --metadata-log
-    all complete copies are taken for live. Where remote storage does not begin at offset 0, what producers did before it is
-    not known, and a snapshot that nothing contradicts is unproven.
+    STORE is a directory or s3://BUCKET/PREFIX with the objects, as Aiven's plugin or LocalTieredStorage wrote them. Says of each
+    snapshot that is wrong what a follower that starts from it would do. Exit code 1 where one is, 4 where one does not parse.
+    Without --metadata-log all complete copies are taken for live. Where remote storage does not begin at offset 0, what
+    producers did before it is not known, and a snapshot that nothing contradicts is unproven.
     """
     from snaprebuild.cli.options import check_paths
     from snaprebuild.cli.result import begin, leave, verdict_document

@@ -39,8 +39,9 @@ def tier_inventory(
 ) -> None:
     """Reads only: the copies of segments in remote storage, and what the metadata log says of each.
 
-    Layouts of Aiven's plugin and of LocalTieredStorage are known. Without --metadata-log the manifests are read, one request
-    for each copy. Exit code 1 where something is left over or missing, 4 where objects of finished copies are gone.
+    STORE is a directory or s3://BUCKET/PREFIX with the objects, as Aiven's plugin or LocalTieredStorage wrote them. Without
+    --metadata-log the manifests are read, one request for each copy. Exit code 1 where something is left over or missing, 4
+    where objects of finished copies are gone.
     """
     from snaprebuild.cli.options import check_paths
     from snaprebuild.cli.result import begin, leave, verdict_document

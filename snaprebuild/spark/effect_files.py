@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from snaprebuild import __version__
-from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
+from snaprebuild.errors import SnaprebuildError, UsageError
 from snaprebuild.operations.plan import check_output
 from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.spark import read_rows, summary_rows
@@ -33,7 +33,6 @@ from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.read_rows import ReadRow
 from snaprebuild.spark.summary_rows import Row
 from snaprebuild.storage.log_dir import store_of
-from snaprebuild.storage.object_tree import ObjectLister
 from snaprebuild.storage.store import USUAL_S3, OpenBytes, S3Settings, Store, absolute, is_object
 
 if TYPE_CHECKING:
@@ -159,19 +158,7 @@ class Effects:
         Raises:
             ReadFailedError: they cannot be listed.
         """
-        return sorted(name for name in self._listed() if FILE_NAME.fullmatch(name))
-
-    def _listed(self) -> Iterator[str]:
-        if isinstance(self.store, ObjectLister):
-            yield from (name for name, _ in self.store.list_below(self.directory))
-            return
-        try:
-            with os.scandir(self.directory) as listing:
-                yield from (entry.name for entry in listing)
-        except FileNotFoundError:
-            return  # made when there is something to keep
-        except OSError as error:
-            raise ReadFailedError(f"cannot be listed: {error.strerror}", path=self.directory, errno=error.errno) from error
+        return sorted(name for name in self.store.names_in(self.directory) if FILE_NAME.fullmatch(name))
 
 
 def may_be_kept(task: ReadTask) -> bool:

@@ -22,7 +22,11 @@ INTERNALS = re.compile(r"Traceback|\w+Error\b|\w+Exception|isoformat|NoneType|Er
 
 GROUP = typer.main.get_command(command.app)
 assert isinstance(GROUP, click.Group)
-VERBS = sorted(GROUP.commands)
+COMMANDS: dict[str, click.Command] = {}
+for own_name, found in GROUP.commands.items():
+    group = {own_name: found} if not isinstance(found, click.Group) else found.commands
+    COMMANDS |= {name if name == own_name else f"{own_name} {name}": each for name, each in group.items()}
+VERBS = sorted(COMMANDS)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +147,7 @@ NASTY = (
 
 
 def options_of(verb: str) -> list[click.Option]:
-    return [each for each in GROUP.commands[verb].params if isinstance(each, click.Option) and "--help" not in each.opts]
+    return [each for each in COMMANDS[verb].params if isinstance(each, click.Option) and "--help" not in each.opts]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -157,7 +161,7 @@ def test_nasty_values_of_every_option(
         for value in NASTY:
             if option.is_flag or option.count:
                 continue
-            run_main(["snaprebuild", verb, "no-such-path", option.opts[0], value], monkeypatch)
+            run_main(["snaprebuild", *verb.split(), "no-such-path", option.opts[0], value], monkeypatch)
             printed = capsys.readouterr()
             assert printed.out == ""
             assert not INTERNALS.search(printed.err), (option.opts, value, printed.err)
@@ -177,12 +181,18 @@ def run_main(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 
 # --- help ------------------------------------------------------------------------------------------------------------------
 
-OPERANDS = {"dump": "FILE is a segment, an index, a snapshot", "diff": "A and B are snapshot files of any name"}
+OPERANDS = {
+    "dump": "FILE is a segment, an index, a snapshot",
+    "diff": "A and B are snapshot files of any name",
+    "tier audit": "STORE is a directory or s3://BUCKET/PREFIX",
+    "tier inventory": "STORE is a directory or s3://BUCKET/PREFIX",
+}
 """What the text of a verb says of its operands, where they are no PATH."""
 
 RISKY = {"--set-aside", "--crc", "--drop-expired", "--allow-unproven", "--expiration-ms", "--replay-from"}
-RISKY |= {"--late-ms", "--max-timeout-ms"}
-"""Options with which a snapshot may become wrong, a way back is lost, or a transaction that lives may be taken for a hanging one."""
+RISKY |= {"--late-ms", "--max-timeout-ms", "--effects", "--metadata-log"}
+"""Options with which a snapshot may become wrong, a way back is lost, damage is not seen, a transaction that lives may be taken for a
+hanging one, or a good copy for an orphan."""
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -191,13 +201,13 @@ def test_each_option_tells_its_default_and_its_risk(verb: str) -> None:
         assert re.search(r"Default: .+\.$", option.help or ""), option.opts
         assert ("Risk" in (option.help or "")) == (option.opts[0] in RISKY), option.opts
         assert option.help is not None
-        if not option.help.startswith(("table", "text", "missing", "auto", "check", "process")):  # the names of values
+        if not option.help.startswith(("table", "text", "missing", "auto", "check", "process", "full")):  # the names of values
             assert option.help[0].isupper()
 
 
 @pytest.mark.parametrize("verb", [None, *VERBS])
 def test_the_help_calls_the_command_by_its_name(verb: str | None) -> None:
-    run = snaprebuild(*(() if verb is None else (verb,)), "--help")
+    run = snaprebuild(*(() if verb is None else verb.split()), "--help")
     assert run.exit_code == 0
     assert run.stdout.startswith("Usage: snaprebuild " + (f"{verb} " if verb else "["))
     assert "python" not in run.stdout
@@ -212,18 +222,19 @@ def test_without_a_verb_the_help_is_shown() -> None:
     run = snaprebuild()
     assert (run.exit_code, run.stdout) == (2, "")
     assert run.stderr.startswith("Usage: snaprebuild [OPTIONS] COMMAND")
-    for verb in VERBS:
+    for verb in GROUP.commands:
         (line,) = [line for line in run.stderr.splitlines() if line.startswith(f"  {verb} ")]
         assert line.endswith("."), "whole, not cut"
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_help_ends_with_an_example_that_is_right(verb: str) -> None:
-    lines = snaprebuild(verb, "--help").stdout.rstrip().splitlines()
+    lines = snaprebuild(*verb.split(), "--help").stdout.rstrip().splitlines()
     examples = lines[max(at for at, line in enumerate(lines) if line.strip() in ("Example:", "Examples:")) + 1 :]
     assert examples
     for example in examples:
-        program, named, *arguments = shlex.split(example)
-        assert (program, named) == ("snaprebuild", verb)
-        parse: Callable[..., click.Context] = GROUP.commands[verb].make_context
+        program, *arguments = shlex.split(example)
+        assert [program, *arguments[: len(verb.split())]] == ["snaprebuild", *verb.split()]
+        del arguments[: len(verb.split())]
+        parse: Callable[..., click.Context] = COMMANDS[verb].make_context
         assert parse(verb, arguments).params["output"] is not None

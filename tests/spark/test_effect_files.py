@@ -152,8 +152,9 @@ def test_a_segment_in_ranges(tmp_path: Path) -> None:
             effects = keep(tmp_path / "effects", (task, list(rows_of_range(0, number, part))))
     told = Told()
     outcome = summaries(effects, [task], told)[0]
-    whole = join_ranges(outcome)
-    assert isinstance(whole, SegmentSummary)
+    joined = join_ranges(outcome)
+    assert isinstance(joined, tuple)
+    (whole,) = joined
     (read,) = read_segment(task)
     same(whole, read)
     assert (whole.bytes_read, whole.bytes_kept, told) == (0, len(FIVE), [])
