@@ -73,7 +73,7 @@ EXAMPLES = {
     ),
     "tier audit": (
         "tier audit s3://tiered/kafka --metadata-log /var/lib/kafka",
-        "tier audit s3://tiered/kafka --private-key rsm.pem --level structure",
+        "tier audit s3://tiered/kafka --private-key rsm.pem",
     ),
 }
 """What a help ends with: commands that do something useful as they stand."""
