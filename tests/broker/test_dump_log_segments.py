@@ -19,14 +19,15 @@ from formats.record_batch import parse_batch_header
 pytestmark = pytest.mark.kafka
 
 ENDINGS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint")
-PARTITION_DIRS = {path.parent for path in FIXTURES.rglob("*") if path.name.endswith(ENDINGS) and "remote" not in path.parts}
+REMOTE = {"remote", "aiven-layout"}
+PARTITION_DIRS = {path.parent for path in FIXTURES.rglob("*") if path.name.endswith(ENDINGS) and not REMOTE & set(path.parts)}
 FIXTURE_NAMES = sorted({path.relative_to(FIXTURES).parts[0] for path in PARTITION_DIRS})
 SECONDS = 120
 
 
 def files_of(directory: Path) -> list[str]:
     """What Kafka's tool reads, below a copy of a fixture; it cannot read the names of a remote tier."""
-    found = (path for path in sorted(directory.rglob("*")) if path.name.endswith(ENDINGS) and "remote" not in path.parts)
+    found = (path for path in sorted(directory.rglob("*")) if path.name.endswith(ENDINGS) and not REMOTE & set(path.parts))
     return [str(path) for path in found if path.is_file()]
 
 

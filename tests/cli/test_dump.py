@@ -29,6 +29,7 @@ KAFKA_FILES = sorted(
     path
     for path in FIXTURES.rglob("*")
     if path.is_file()
+    and "aiven-layout" not in path.parts  # chunks of segments, in no broker's files
     and (path.name.endswith(ENDINGS) or path.name in ("partition.metadata", "meta.properties", ".kafka_cleanshutdown"))
 )
 CLEANED = ("kafka27-compacted", "kafka27-killed", "kafka4-compacted", "txn-state")

@@ -18,12 +18,22 @@ def _events(event_log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in event_log.rglob("*") if path.is_file() for line in path.read_text().splitlines()]
 
 
+def _written(spark: SparkSession, event_log: Path) -> list[dict[str, Any]]:
+    """Everything up to now: the end of a job brings the log up to date, once the listeners have been told of it."""
+    spark.sparkContext.parallelize([0], 1).count()
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(60_000)
+    return _events(event_log)
+
+
 @contextmanager
 def new_tasks(spark: SparkSession, event_log: Path) -> Iterator[list[dict[str, Any]]]:
-    """The tasks that end inside the block, from Spark's event log: filled when it ends."""
-    spark.sparkContext.parallelize([0], 1).count()  # the end of a job brings the log up to date
-    before = len(_events(event_log))
+    """The tasks of stages that begin inside the block, from Spark's event log: filled when it ends.
+
+    Tasks of queries that failed earlier may still run; they are of earlier stages.
+    """
+    submitted = (each for each in _written(spark, event_log) if each["Event"] == "SparkListenerStageSubmitted")
+    last = max((each["Stage Info"]["Stage ID"] for each in submitted), default=-1)
     found: list[dict[str, Any]] = []
     yield found
-    spark.sparkContext.parallelize([0], 1).count()
-    found += [each for each in _events(event_log)[before:] if each["Event"] == "SparkListenerTaskEnd"]
+    events = _written(spark, event_log)
+    found += [each for each in events if each["Event"] == "SparkListenerTaskEnd" and each["Stage ID"] > last]

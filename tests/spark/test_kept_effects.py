@@ -156,9 +156,9 @@ def test_only_what_is_new_is_read(run: Callable[..., tuple[int, int]], logs: Pat
     os.utime(paths[1])
     assert run() == (sizes[1] + len(new), 5)
     status = paths[2].stat()
-    paths[2].unlink()
-    (logs / "aside").write_bytes(b"")  # so that the inode is another one
-    paths[2].write_bytes(SEGMENTS[20].replace(b"vv", b"vv"))
+    aside = logs / "aside"  # while the old one is there, so that the inode is another one
+    aside.write_bytes(SEGMENTS[20])
+    aside.replace(paths[2])
     os.utime(paths[2], ns=(status.st_atime_ns, status.st_mtime_ns))
     assert paths[2].stat().st_ino != status.st_ino
     assert run() == (sizes[2] + len(new), 5)

@@ -83,7 +83,7 @@ def expected() -> dict[str, Entries]:
 
 def actions(run: Run) -> dict[str, Counter[str]]:
     partitions: list[dict[str, Any]] = run.document["partitions"]
-    return {f"{each['topic']}-{each['partition']}": Counter(one["action"] for one in each["boundaries"]) for each in partitions}
+    return {each["topic_partition"]: Counter(one["action"] for one in each["boundaries"]) for each in partitions}
 
 
 def test_each_request_may_fail_once(store: FaultyStore, rebuild: Rebuild) -> None:

@@ -83,7 +83,24 @@ def java_of_pip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_java_of_pip(java_of_pip: Path, tmp_path: Path) -> None:
     """No other Java is there: neither by JAVA_HOME, nor on the PATH, which holds what Spark's scripts call and nothing else."""
-    for name in ("bash", "cat", "dirname", "env", "grep", "ps", "rm", "sed", "sh", "uname"):
+    for name in (
+        "bash",
+        "cat",
+        "chmod",
+        "dirname",
+        "env",
+        "getconf",
+        "grep",
+        "id",
+        "ls",
+        "ps",
+        "rm",
+        "sed",
+        "setsid",
+        "sh",
+        "uname",
+        "whoami",
+    ):
         program = shutil.which(name)
         if program is not None:
             (tmp_path / name).symlink_to(program)
