@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from snaprebuild.storage.at_once import at_once
-from snaprebuild.storage.store import Store
+from snaprebuild.storage.store import ReadStore
 
 __all__ = ["Each", "here", "here_for"]
 
@@ -27,6 +27,6 @@ def here(function: Callable[[Item], Found], items: Sequence[Item]) -> Iterable[F
     return map(function, items)
 
 
-def here_for(stores: Iterable[Store]) -> Each:
+def here_for(stores: Iterable[ReadStore]) -> Each:
     """In this process: several at once where one of the stores mostly waits."""
     return here if all(store.is_local for store in stores) else at_once

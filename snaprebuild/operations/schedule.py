@@ -34,7 +34,7 @@ from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.storage.index_hints import read_positions_hint
 from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.meter import SharedCounts, adopt_meters, share_meters
-from snaprebuild.storage.store import FileIdentity, OpenBytes, Store
+from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
 if TYPE_CHECKING:
     from snaprebuild.operations.feed import Arrivals
@@ -93,7 +93,7 @@ class ReadTask:
     with_statistics: bool = False
     traced_producer: int | None = None
     deadline: float | None = None
-    store: Store = LOCAL
+    store: ReadStore = LOCAL
 
 
 class Work:

@@ -34,7 +34,7 @@ from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
-from snaprebuild.storage.store import FileIdentity, S3Settings, Store
+from snaprebuild.storage.store import FileIdentity, ReadStore, S3Settings, Store
 from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier
 from snaprebuild.storage.tier_store import TierStore
 
@@ -237,7 +237,7 @@ class _Chain:
         private_key_file: str | None,
     ) -> None:
         self._audit = audit
-        self._store: Store = TierStore(store, private_key_file) if found.layout is TierLayout.AIVEN else store
+        self._store: ReadStore = TierStore(store, private_key_file) if found.layout is TierLayout.AIVEN else store
         self._layout = found.layout
         self._has_key = private_key_file is not None
         topic = found.topic if partition is None else partition.topic
@@ -253,7 +253,7 @@ class _Chain:
         facts_of = dict(zip((copy.segment_id for copy in whole), facts, strict=True))
         readable = [self._looked_at(copy, facts_of.get(copy.segment_id), log) for copy in copies]
         self._chain = self._following([each for each in readable if each is not None])
-        self.source = self._source() if self._chain else None
+        self.source = self._source(store) if self._chain else None
 
     def _looked_at(self, copy: TierCopy, facts: CopyFacts | None, log: RemoteLog | None) -> _Read | None:
         """What needs no segment; the copy, if its segment can be read."""
@@ -342,7 +342,7 @@ class _Chain:
         files = tuple(segments), tuple(snapshots)
         return PartitionDir(root, self._named, 0, *files, has_leader_epochs=True, store=self._store)
 
-    def _source(self) -> PartitionSource:
+    def _source(self, store: Store) -> PartitionSource:
         snapshots = []
         for each in self._chain:
             if each.facts.snapshot_bytes:
@@ -350,7 +350,7 @@ class _Chain:
                 snapshots.append((each.end_offset + 1, ListedFile(name, FileIdentity(each.facts.snapshot_bytes, 0, 0), NOBODY)))
                 self._by_end[each.end_offset + 1] = each.audited
         directory = self._directory([self._segment(each.copy, each.facts) for each in self._chain], snapshots)
-        return PartitionSource(directory, LogDirState(self._audit.root, store=self._store), self.audited.name)
+        return PartitionSource(directory, LogDirState(self._audit.root, store=store), self.audited.name)
 
     def take(self, verdict: PartitionVerdict) -> None:
         """Takes what the replay says."""

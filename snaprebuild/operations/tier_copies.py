@@ -11,7 +11,7 @@ from formats.errors import FormatError
 from formats.limits import MANIFEST_BYTES_MAX
 from formats.local_tier_name import LocalTierFile
 from snaprebuild.errors import ReadFailedError
-from snaprebuild.storage.store import Store
+from snaprebuild.storage.store import ReadStore
 from snaprebuild.storage.tier_listing import TierCopy, TierLayout
 
 __all__ = ["CopyFacts", "copy_facts", "manifest_bytes", "missing_objects"]
@@ -57,7 +57,7 @@ def manifest_bytes(copy: TierCopy) -> int:
     return 0 if found is None else found.identity.size_bytes
 
 
-def copy_facts(store: Store, root: str, layout: TierLayout, copy: TierCopy) -> CopyFacts:
+def copy_facts(store: ReadStore, root: str, layout: TierLayout, copy: TierCopy) -> CopyFacts:
     """What the listing tells, or in Aiven's layout the manifest, which is read.
 
     Raises:

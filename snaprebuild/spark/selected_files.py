@@ -19,7 +19,7 @@ from snaprebuild.spark.segment_parts import Joint, joints_of
 from snaprebuild.storage.index_hints import read_positions_hint
 from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
-from snaprebuild.storage.store import FileIdentity, Store
+from snaprebuild.storage.store import FileIdentity, ReadStore
 
 __all__ = [
     "Fault",
@@ -70,7 +70,7 @@ class FileToRead:
     size_bytes: int
     next_offset: int | None = None
     has_index: bool = False
-    store: Store = LOCAL
+    store: ReadStore = LOCAL
     identity: FileIdentity | None = None
     joints: tuple[Joint, ...] = ()
     part: int = 0

@@ -9,7 +9,7 @@ from formats.offset_index import positions_hint
 from formats.time_index import TIME_INDEX_ENTRY_BYTES, last_timestamp_hint
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage.local_store import LOCAL
-from snaprebuild.storage.store import Store
+from snaprebuild.storage.store import ReadStore
 
 __all__ = ["read_last_timestamp_hint", "read_positions_hint"]
 
@@ -17,7 +17,7 @@ TIME_INDEX_TAIL_ENTRIES = 64
 """More than one entry, so that a fault at the very end does not hide the entries before it."""
 
 
-def read_positions_hint(index: str, segment_bytes: int, store: Store = LOCAL) -> np.ndarray | None:
+def read_positions_hint(index: str, segment_bytes: int, store: ReadStore = LOCAL) -> np.ndarray | None:
     """Positions of batches from an offset index, as a hint; None when it is absent or cannot be read."""
     try:
         data = store.read_small(index, limits.INDEX_BYTES_MAX)
@@ -26,7 +26,7 @@ def read_positions_hint(index: str, segment_bytes: int, store: Store = LOCAL) ->
     return None if data is None else positions_hint(data, segment_bytes)
 
 
-def read_last_timestamp_hint(time_index: str, store: Store = LOCAL) -> int | None:
+def read_last_timestamp_hint(time_index: str, store: ReadStore = LOCAL) -> int | None:
     """The timestamp of the last entry of a closed segment's time index, ms, as a hint; None when it is absent or tells nothing.
 
     Only the end of the file is read: a broker may have hundreds of thousands of these.

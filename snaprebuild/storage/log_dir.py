@@ -29,7 +29,7 @@ from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.directory_kind import BROKER_FILES, REMOTE_LOG_INDEX_CACHE, is_partition, leads_to_directory
 from snaprebuild.storage.local_store import LOCAL
-from snaprebuild.storage.object_tree import ObjectLister, find_objects
+from snaprebuild.storage.object_tree import find_objects
 from snaprebuild.storage.partition_dir import ENTRIES_MAX, PartitionDir, list_partition_dir, partition_dir_of_entries
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute, is_object
 
@@ -145,7 +145,7 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
                 found.named.add(partition.path)
             by_log_dir.setdefault(_log_dir_of(partition), []).append(partition)
     places = sorted(by_log_dir)
-    stores = {place: by_log_dir[place][0].store for place in places}
+    stores = {place: store_of(place, settings) for place in places}
     each_of = map if all(store.is_local for store in stores.values()) else at_once
     for place, state in zip(places, each_of(lambda place: read_log_dir(place, stores[place]), places), strict=True):
         partitions = sorted(by_log_dir[place], key=lambda each: (each.name.topic, each.name.partition, each.path))
@@ -155,7 +155,6 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
 
 def _objects(store: Store, root: str, found: Discovery) -> list[PartitionDir]:
     """A bucket that cannot be listed does not keep other paths from being read."""
-    assert isinstance(store, ObjectLister)
     try:
         return find_objects(store, root, found.faults)
     except ReadFailedError as error:
@@ -173,7 +172,7 @@ def listed_again(directory: PartitionDir) -> PartitionDir:
     if directory.store.is_local:
         return list_partition_dir(directory.path, directory.name)
     faults: list[ReadFailedError] = []
-    assert isinstance(directory.store, ObjectLister)
+    assert isinstance(directory.store, Store), "objects that were listed"
     for now in find_objects(directory.store, directory.path, faults):
         return now
     raise RefusedError("is gone", path=directory.path)

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 from formats.file_names import parse_partition_dir_name
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.directory_kind import REMOTE_LOG_INDEX_CACHE, is_partition
 from snaprebuild.storage.partition_dir import ENTRIES_MAX, PartitionDir, partition_dir_of_entries
-from snaprebuild.storage.store import ABOVE_BUCKETS, Store
+from snaprebuild.storage.store import ABOVE_BUCKETS, Status, Store
 
-__all__ = ["ObjectEntry", "ObjectLister", "ObjectStatus", "find_objects"]
+__all__ = ["ObjectEntry", "ObjectStatus", "find_objects"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class ObjectEntry:
     """An object or directory of a listing, like ``os.DirEntry``; a directory has no status."""
 
     name: str
-    status: ObjectStatus | None = None
+    status: Status | None = None
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
         """Whether keys go on below it."""
@@ -55,23 +53,10 @@ class ObjectEntry:
         """Whether it is an object."""
         return self.status is not None
 
-    def stat(self, *, follow_symlinks: bool = True) -> ObjectStatus:
+    def stat(self, *, follow_symlinks: bool = True) -> Status:
         """What the listing says of it."""
         assert self.status is not None, "of a directory nobody asks"
         return self.status
-
-
-@runtime_checkable
-class ObjectLister(Store, Protocol):
-    """A store whose objects can be listed."""
-
-    def list_below(self, location: str) -> Iterator[tuple[str, ObjectStatus]]:
-        """Key below ``location`` and status of every object there, ascending by key.
-
-        Raises:
-            ReadFailedError: it cannot be listed.
-            RefusedError: a limit of the run is used up.
-        """
 
 
 @dataclass(slots=True)
@@ -94,13 +79,13 @@ class _Open:
 class _Tree:
     """Takes the keys of one listing in order."""
 
-    store: ObjectLister
+    store: Store
     faults: list[ReadFailedError]
     open: list[_Open]
     odd: int = 0
     first_odd: str = ""
 
-    def take(self, key: str, status: ObjectStatus) -> None:
+    def take(self, key: str, status: Status) -> None:
         *directories, name = key.split("/")
         # Such a key has no place in a tree of directories, and below --out it could lead anywhere.
         if any(part in ("", ".", "..") for part in directories) or "\0" in key:
@@ -142,7 +127,7 @@ class _Tree:
         return found
 
 
-def find_objects(store: ObjectLister, root: str, faults: list[ReadFailedError]) -> list[PartitionDir]:
+def find_objects(store: Store, root: str, faults: list[ReadFailedError]) -> list[PartitionDir]:
     """Partition directories at or below ``root``.
 
     Args:

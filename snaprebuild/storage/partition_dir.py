@@ -17,7 +17,7 @@ from formats.file_names import INT64_MAX, FileKind, FileSuffix, PartitionDirecto
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.local_store import LOCAL
-from snaprebuild.storage.store import FileIdentity, OpenBytes, Status, Store
+from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore, Status, Store
 
 __all__ = ["ENTRIES_MAX", "Entry", "ListedFile", "PartitionDir", "SegmentFiles", "list_partition_dir", "partition_dir_of_entries"]
 
@@ -100,7 +100,7 @@ class PartitionDir:
     others: int = 0
     sub_directories: tuple[str, ...] = ()
     inode: int = field(default=0, compare=False)
-    store: Store = LOCAL
+    store: ReadStore = LOCAL
 
     @property
     def topic_partition(self) -> str:

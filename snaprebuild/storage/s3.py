@@ -109,7 +109,7 @@ _probed_lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class S3Store:
-    """Objects; see ``store.Store`` and ``object_tree.ObjectLister``. The connection is made when it is first used, once in a process."""
+    """Objects; see ``store.Store``. The connection is made when it is first used, once in a process."""
 
     settings: S3Settings = field(default_factory=S3Settings)
 
@@ -121,7 +121,7 @@ class S3Store:
     # ------------------------------------------------------------------------------------------------------------ what is there
 
     def list_below(self, location: str) -> Iterator[tuple[str, ObjectStatus]]:
-        """See ``ObjectLister.list_below``. What does not fit one answer is listed in several ranges of keys at once."""
+        """See ``Store.list_below``: ascending by key. What does not fit one answer is listed in several ranges of keys at once."""
         bucket, prefix = _bucket_and_key(location)
         prefix = f"{prefix}/" if prefix else ""
         rows, is_whole = self._page(location, bucket, prefix, "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from formats.batch_headers import SegmentBytes
 from snaprebuild.errors import UsageError
@@ -24,6 +24,7 @@ __all__ = [
     "USUAL_S3",
     "FileIdentity",
     "OpenBytes",
+    "ReadStore",
     "S3Settings",
     "Status",
     "Store",
@@ -103,38 +104,12 @@ class OpenBytes(SegmentBytes, Protocol):
     def __exit__(self, *error: object) -> None: ...
 
 
-class Store(Protocol):
-    """Bytes at rest: what is there, ranged reading, and creation that never replaces."""
+class ReadStore(Protocol):
+    """Bytes at rest, read by whoever knows where they are."""
 
     @property
     def is_local(self) -> bool:
         """A file system: with locks, owners, links, and names that can be changed. Elsewhere small reads mostly wait (``at_once``)."""
-
-    def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
-        """Those of the names that are taken in a directory.
-
-        Raises:
-            ReadFailedError: it cannot be told.
-        """
-
-    def holds_segments(self, directory: str) -> bool:
-        """Whether segments lie directly in a directory, as far as it can be listed."""
-
-    def names_in(self, directory: str) -> frozenset[str]:
-        """The files directly in a directory; none where it is absent.
-
-        Raises:
-            ReadFailedError: it cannot be listed.
-            RefusedError: a limit of the run is used up.
-        """
-
-    def list_below(self, location: str) -> Iterator[tuple[str, Status]]:
-        """Path below a location and status of every file there, of each directory in one piece.
-
-        Raises:
-            ReadFailedError: it cannot be listed.
-            RefusedError: a limit of the run is used up.
-        """
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
         """All bytes of a small regular file, or None when it is absent.
@@ -161,6 +136,37 @@ class Store(Protocol):
 
         Raises:
             ReadFailedError: it cannot be opened (``errno`` is ENOENT where it is absent).
+        """
+
+
+@runtime_checkable
+class Store(ReadStore, Protocol):
+    """And what is there beside them, and creation that never replaces."""
+
+    def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
+        """Those of the names that are taken in a directory.
+
+        Raises:
+            ReadFailedError: it cannot be told.
+        """
+
+    def holds_segments(self, directory: str) -> bool:
+        """Whether segments lie directly in a directory, as far as it can be listed."""
+
+    def names_in(self, directory: str) -> frozenset[str]:
+        """The files directly in a directory; none where it is absent.
+
+        Raises:
+            ReadFailedError: it cannot be listed.
+            RefusedError: a limit of the run is used up.
+        """
+
+    def list_below(self, location: str) -> Iterator[tuple[str, Status]]:
+        """Path below a location and status of every file there, of each directory in one piece.
+
+        Raises:
+            ReadFailedError: it cannot be listed.
+            RefusedError: a limit of the run is used up.
         """
 
     def prepare_writes(self, directory: str) -> None:

@@ -1,16 +1,15 @@
 """The files of a segment, read out of its copy in remote storage, as if they lay in a directory: ``<base offset>-<segment id><suffix>``.
 
 LocalTieredStorage has them so. Of a copy in Aiven's layout the segment is put together from its chunks, and each index is a range of the
-``.indexes`` object. Whatever reads segments and snapshots through a `Store` reads remote storage through this one.
+``.indexes`` object. Whatever reads segments and snapshots through a `ReadStore` reads remote storage through this one.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from formats.aiven_encryption import DataKey, NoCryptographyError, PrivateKey
 from formats.aiven_key import AivenObject
@@ -20,10 +19,7 @@ from formats.errors import BadLengthError, FormatError, TruncatedError
 from formats.limits import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX
 from formats.local_tier_name import LocalTierFile
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
-from snaprebuild.storage.store import FileIdentity, OpenBytes, Status, Store
-
-if TYPE_CHECKING:
-    from snaprebuild.storage.atomic_file import Ownership
+from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
 __all__ = ["TierStore", "read_private_key"]
 
@@ -56,14 +52,14 @@ def read_private_key(path: str) -> PrivateKey:
 
 @dataclass(frozen=True, slots=True)
 class TierStore:
-    """Copies in Aiven's layout; see ``store.Store``. It only reads.
+    """Copies in Aiven's layout; see ``store.ReadStore``.
 
     Attributes:
         base: that holds the objects.
         private_key_file: PEM, for copies that are encrypted; None without one.
     """
 
-    base: Store
+    base: ReadStore
     private_key_file: str | None = None
 
     @property
@@ -100,7 +96,7 @@ class TierStore:
             ) from error
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
-        """See ``Store.read_small``: an index of a copy; None for a transaction index that there is not."""
+        """See ``ReadStore.read_small``: an index of a copy; None for a transaction index that there is not."""
         stem, kind, manifest = self._manifest(location)
         place = manifest.indexes[INDEX_OF[kind]]
         if place is None:
@@ -124,7 +120,7 @@ class TierStore:
             raise error.in_file(path) from None
 
     def open_bytes(self, location: str, identity: FileIdentity | None = None, deadline: float | None = None) -> OpenBytes:
-        """See ``Store.open_bytes``: the segment of a copy. ``identity`` has the size of the segment, the rest is of the object."""
+        """See ``ReadStore.open_bytes``: the segment of a copy. ``identity`` has the size of the segment, the rest is of the object."""
         _, _, manifest = self._manifest(location)
         chunks = manifest.chunks
         stored = chunks.positions[-1]
@@ -139,57 +135,10 @@ class TierStore:
             return source
         return _ChunkedBytes(source, manifest, self._data_key(manifest, location), deadline)
 
-    # What is only asked of stores that are listed or written to.
-
-    def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
-        """See ``Store.present``."""
-        return self.base.present(directory, names)
-
-    def names_in(self, directory: str) -> frozenset[str]:
-        """See ``Store.names_in``."""
-        return self.base.names_in(directory)
-
-    def list_below(self, location: str) -> Iterator[tuple[str, Status]]:
-        """See ``Store.list_below``."""
-        return self.base.list_below(location)
-
-    def holds_segments(self, directory: str) -> bool:
-        """See ``Store.holds_segments``."""
-        return False
-
     def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
-        """See ``Store.read_end``."""
+        """See ``ReadStore.read_end``."""
         data = self.read_small(location, CHUNK_BYTES_MAX)
         return None if data is None else (len(data), data[-count:])
-
-    def prepare_writes(self, directory: str) -> None:
-        """See ``Store.prepare_writes``.
-
-        Raises:
-            RefusedError: always.
-        """
-        raise RefusedError("files of a copy in remote storage are not written one by one", path=directory)
-
-    def wrote(self, location: str, since_ns: int) -> bool:
-        """See ``Store.wrote``: nothing is."""
-        return False
-
-    def create(
-        self,
-        directory: str,
-        name: str,
-        data: bytes,
-        *,
-        owner: Ownership | None,
-        temporary_name: str,
-        before_name: Callable[[int], None] | None = None,
-    ) -> None:
-        """See ``Store.create``.
-
-        Raises:
-            RefusedError: always.
-        """
-        self.prepare_writes(directory)
 
 
 class _ChunkedBytes:
