@@ -41,7 +41,8 @@ def bad_checksums(buffer: np.ndarray, offsets: np.ndarray, ends: np.ndarray, row
 
 
 def _joined_is_right(buffer: np.ndarray, offsets: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> bool:
-    joints = np.zeros((len(rows) - 1, _CHANGED_BYTES), dtype=np.uint8)
+    joints = np.empty((len(rows) - 1, _CHANGED_BYTES), dtype=np.uint8)
+    joints[:, 4:_START] = 0
     stored = rows["crc"]
     # The register is the complement of the checksum, least byte first; fed with itself it becomes zero, and stays so over zeros.
     joints[:, :4] = (~stored[:-1]).astype("<u4").view(np.uint8).reshape(-1, 4)

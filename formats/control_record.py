@@ -18,6 +18,7 @@ from construct import Bytes, Construct, GreedyBytes, StreamError, Struct
 
 from formats import limits
 from formats.errors import BadLengthError, BadVersionError, FormatError, TruncatedError
+from formats.message import COMPACT_STRING
 from formats.primitives import INT16, INT32, INT64, UINT16, UNSIGNED_VARINT, parse_whole
 from formats.record_batch import Record
 
@@ -139,25 +140,6 @@ class ControlRecord:
     value: ControlValue
 
 
-class _CompactString(Construct):  # type: ignore[misc]
-    """An unsigned varint of length + 1, then UTF-8."""
-
-    def _parse(self, stream: IO[bytes], context: Any, path: str) -> str:
-        length = UNSIGNED_VARINT._parse(stream, context, path) - 1
-        if length < 0:
-            raise BadLengthError("length of a string", expected="0 or more", found=length)
-        data = stream.read(length)
-        if len(data) != length:
-            raise StreamError("string ends early", path=path)
-        return data.decode()
-
-    def _build(self, obj: str, stream: IO[bytes], context: Any, path: str) -> str:
-        data = obj.encode()
-        UNSIGNED_VARINT._build(len(data) + 1, stream, context, path)
-        stream.write(data)
-        return obj
-
-
 class _CompactArray(Construct):  # type: ignore[misc]
     """An unsigned varint of count + 1, then the elements, of which there can be no more than ``limits.KRAFT_VOTERS_MAX``."""
 
@@ -210,7 +192,7 @@ LEADER_CHANGE = (_leader_change(LEADER_CHANGE_VOTER_V0), _leader_change(LEADER_C
 SNAPSHOT_HEADER = Struct("version" / INT16, "last_contained_log_timestamp" / INT64, TAGS)
 SNAPSHOT_FOOTER = Struct("version" / INT16, TAGS)
 KRAFT_VERSION = Struct("version" / INT16, "kraft_version" / INT16, TAGS)
-ENDPOINT = Struct("name" / _CompactString(), "host" / _CompactString(), "port" / UINT16, TAGS)
+ENDPOINT = Struct("name" / COMPACT_STRING, "host" / COMPACT_STRING, "port" / UINT16, TAGS)
 KRAFT_VOTER = Struct(
     "voter_id" / INT32,
     "directory_id" / Bytes(16),

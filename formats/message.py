@@ -70,6 +70,8 @@ class _CompactLength(Construct):  # type: ignore[misc]
 class _Lengthed(Construct):  # type: ignore[misc]
     """A length, or -1 for null, and what it counts."""
 
+    _what = "length"
+
     def __init__(self, length: Construct, *, is_nullable: bool) -> None:
         super().__init__()
         self._length = length
@@ -80,7 +82,7 @@ class _Lengthed(Construct):  # type: ignore[misc]
         if length == -1 and self._is_nullable:
             return None
         if length < 0:
-            raise BadLengthError("length", expected="-1 or more" if self._is_nullable else "0 or more", found=length)
+            raise BadLengthError(self._what, expected="-1 or more" if self._is_nullable else "0 or more", found=length)
         return self._parse_content(stream, length, context, path)
 
     def _build(self, obj: Any, stream: IO[bytes], context: Any, path: str) -> Any:
@@ -106,6 +108,8 @@ class _Lengthed(Construct):  # type: ignore[misc]
 class _String(_Lengthed):
     """A length in bytes and UTF-8."""
 
+    _what = "length of a string"
+
     def _parse_content(self, stream: IO[bytes], length: int, context: Any, path: str) -> str:
         return _read(stream, length, path).decode()
 
@@ -123,6 +127,8 @@ COMPACT_STRING = _String(_CompactLength(), is_nullable=False)
 
 class _Array(_Lengthed):
     """A count and the elements."""
+
+    _what = "count of an array"
 
     def __init__(self, length: Construct, element: Construct, *, is_nullable: bool) -> None:
         super().__init__(length, is_nullable=is_nullable)

@@ -204,6 +204,8 @@ def read_range(task: ReadTask, number: int, ranges: int) -> tuple[RangeSummary, 
         if number >= len(starts):
             return ()
         end = starts[number + 1] if number + 1 < len(starts) else None
+        if end is not None:
+            source.will_stop_at(end)
         return summarise_range(
             source,
             task.base_offset,

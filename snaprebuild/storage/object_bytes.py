@@ -31,8 +31,8 @@ AHEAD = 4
 HELD_MAX = AHEAD + 1
 """Ranges held, the one that is read among them."""
 
-Fetch = Callable[[int, int, threading.Event], bytearray]
-"""Gets (position, count) of the object, whole, or raises; gives up when the event is set."""
+Fetch = Callable[[int, memoryview, threading.Event], None]
+"""Fills the buffer from a position of the object on, whole, or raises; gives up when the event is set."""
 
 _pool: ThreadPoolExecutor | None = None
 _pool_lock = threading.Lock()
@@ -51,7 +51,8 @@ def _fetchers() -> ThreadPoolExecutor:
 class _Range:
     start: int
     end: int
-    data: Future[bytearray]
+    buffer: memoryview
+    filled: Future[None]
 
 
 class ObjectBytes:
@@ -63,7 +64,7 @@ class ObjectBytes:
         Args:
             location: for messages.
             identity: of the object, to which ``fetch`` holds it.
-            fetch: gets a range.
+            fetch: fills a range.
             deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
         """
         self._location = location
@@ -71,6 +72,8 @@ class ObjectBytes:
         self._fetch = fetch
         self._deadline = deadline
         self._ranges: deque[_Range] = deque()
+        self._spare: list[memoryview] = []
+        self._stop = identity.size_bytes
         self._closed = threading.Event()
 
     @property
@@ -88,6 +91,10 @@ class ObjectBytes:
         """Of the object."""
         return self._identity.size_bytes
 
+    def will_stop_at(self, position_bytes: int) -> None:
+        """See ``OpenBytes``."""
+        self._stop = min(position_bytes, self.size_bytes)
+
     def read_into(self, position_bytes: int, buffer: memoryview) -> int:
         """Fills ``buffer`` from ``position_bytes``; returns the count of bytes, less than asked for only at the end.
 
@@ -104,10 +111,10 @@ class ObjectBytes:
                 raise RefusedError("the deadline has passed", path=self._location)
             self._ask(position, end, size)
             current = next(each for each in self._ranges if each.start <= position < each.end)
-            data = current.data.result()
+            current.filled.result()
             count = min(current.end, end) - position
             start = position - current.start
-            buffer[position - position_bytes : position - position_bytes + count] = memoryview(data)[start : start + count]
+            buffer[position - position_bytes : position - position_bytes + count] = current.buffer[start : start + count]
             position += count
         return max(end - position_bytes, 0)
 
@@ -116,21 +123,30 @@ class ObjectBytes:
         if self._ranges and not self._ranges[0].start <= position <= self._ranges[-1].end:
             self._cancel()
         while self._ranges and self._ranges[0].end <= position:
-            self._ranges.popleft()
+            self._let_go_of_first()
+
+    def _let_go_of_first(self) -> None:
+        """Its buffer serves again: fresh memory of that size costs more than to fill it."""
+        first = self._ranges.popleft()
+        if first.filled.done() and len(first.buffer) == RANGE_BYTES:
+            self._spare.append(first.buffer)
 
     def _ask(self, position: int, end: int, size: int) -> None:
         """Makes sure that the range at ``position`` is on its way, and those ahead of it where the reader goes through the object."""
         while self._ranges and self._ranges[0].end <= position and len(self._ranges) >= HELD_MAX:
-            self._ranges.popleft()
+            self._let_go_of_first()
         reached = self._ranges[-1].end if self._ranges else position
-        while len(self._ranges) < HELD_MAX and reached < (self.size_bytes if size == RANGE_BYTES else end):
-            until = min(reached + size, self.size_bytes)
-            self._ranges.append(_Range(reached, until, _fetchers().submit(self._fetch, reached, until - reached, self._closed)))
+        target = max(self._stop, end) if size == RANGE_BYTES else end
+        while len(self._ranges) < HELD_MAX and reached < target:
+            until = min(reached + size, self.size_bytes if reached >= self._stop else self._stop)
+            count = until - reached
+            buffer = self._spare.pop() if self._spare and count == RANGE_BYTES else memoryview(bytearray(count))
+            self._ranges.append(_Range(reached, until, buffer, _fetchers().submit(self._fetch, reached, buffer, self._closed)))
             reached = until
 
     def _cancel(self) -> None:
         for each in self._ranges:
-            each.data.cancel()
+            each.filled.cancel()
         self._ranges.clear()
 
     def close(self) -> None:

@@ -293,26 +293,24 @@ class S3Store:
             raise ReadFailedError("the store gives no ETag, which would tell whether it changes while it is read", path=location)
         known = identity
 
-        def fetch(start: int, count: int, given_up: threading.Event) -> bytearray:
-            return self._range(location, known, start, count, given_up)
+        def fetch(start: int, buffer: memoryview, given_up: threading.Event) -> None:
+            self._range(location, known, start, buffer, given_up)
 
         return ObjectBytes(location, identity, fetch, deadline)
 
-    def _range(self, location: str, identity: FileIdentity, start: int, count: int, given_up: threading.Event) -> bytearray:
+    def _range(self, location: str, identity: FileIdentity, start: int, buffer: memoryview, given_up: threading.Event) -> None:
         """One range of an object that must not have changed; a body that breaks off is gone on with where it broke."""
-        buffer = bytearray(count)
-        done = 0
+        count, done = len(buffer), 0
 
-        def get() -> bytearray:
+        def get() -> None:
             nonlocal done
             for piece in self._pieces(location, identity, start + done, count - done):
                 if given_up.is_set():
                     break
                 buffer[done : done + len(piece)] = piece
                 done += len(piece)
-            return buffer
 
-        return _attempted(get, location, f"cannot be read at bytes {start} to {start + count - 1}")
+        _attempted(get, location, f"cannot be read at bytes {start} to {start + count - 1}")
 
     def _pieces(self, location: str, identity: FileIdentity, start: int, count: int) -> Iterator[bytes]:
         bucket, key = _bucket_and_key(location)

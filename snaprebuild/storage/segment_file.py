@@ -64,6 +64,9 @@ class SegmentFile:
             raise ReadFailedError(message, path=self._path, errno=error.errno) from error
         return done
 
+    def will_stop_at(self, position_bytes: int) -> None:
+        """See ``OpenBytes``: the operating system reads ahead as it sees fit."""
+
     def close(self) -> None:
         """Closes the file."""
         os.close(self._fd)

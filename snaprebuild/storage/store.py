@@ -96,6 +96,9 @@ class OpenBytes(SegmentBytes, Protocol):
     def identity(self) -> FileIdentity:
         """What it was when it was opened."""
 
+    def will_stop_at(self, position_bytes: int) -> None:
+        """Its reader means to go no farther: what lies behind need not be fetched ahead of it."""
+
     def close(self) -> None:
         """Lets go of whatever reading took."""
 

@@ -216,6 +216,9 @@ class _ChunkedBytes:
         self._held = (number, data)
         return data
 
+    def will_stop_at(self, position_bytes: int) -> None:
+        """See ``OpenBytes``: nothing is fetched ahead but within a chunk."""
+
     def close(self) -> None:
         """Lets go of the object."""
         self._source.close()
