@@ -37,6 +37,10 @@ SETTINGS = {
 }
 """Where the session is ours, beside what ``spark-defaults.conf`` says; under ``spark-submit`` its options count."""
 
+QUICK_COMPILER = "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
+"""For Java on this machine, which only hands rows on: the compiler that optimises long takes more of the processors than it gives back.
+Measured: half the time of processors for the start, a first job, and each job after it."""
+
 LINES_KEPT = 8
 """Of what Java says before it gives up."""
 
@@ -119,11 +123,14 @@ def opened_session(master: str | None) -> Iterator[SparkSession]:
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells each call, and the secret of the connection
     try:
         if not is_submitted:
-            builder = builder.master(master or os.environ.get("SPARK_MASTER", "local[*]"))
+            master = master or os.environ.get("SPARK_MASTER", "local[*]")
+            builder = builder.master(master)
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-            if master is None or master.startswith("local"):
+            java_options = f"-Dlog4j2.configurationFile={_log_settings()}"
+            if master.startswith("local"):
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            settings = {**SETTINGS, "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_settings()}"}
+                java_options += f" {QUICK_COMPILER}"
+            settings = {**SETTINGS, "spark.driver.extraJavaOptions": java_options}
             for key, value in settings.items():
                 builder = builder.config(key, value)
             _start_java(settings, said)
