@@ -42,7 +42,7 @@ EFFECT = (
     "last use, so that one in constant use stays until the broker restarts; and of the old snapshot: fetch.indexes.cache.retention.ms "
     "(600000) after the last use. What it reads until then is the old snapshot, whole. remote-log-index-cache of Kafka itself holds no "
     "producer snapshots.",
-    "A follower that has already started from a wrong snapshot is not mended by this.",
+    "A follower that has already started from a wrong snapshot is not mended by this: `follower repair` is for that.",
 )
 """When it takes effect (``MemorySegmentManifestCache``, ``MemorySegmentIndexesCache`` of the plugin, which count from the last access)."""
 

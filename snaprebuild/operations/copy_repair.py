@@ -75,8 +75,9 @@ def copy_repair(store: ReplacingStore, tier: TierStore, root: str, copy: TierCop
     """
     keys = {kind: copy.objects[kind].key for kind in AivenObject}
     stem = keys[AivenObject.LOG].removesuffix(f".{AivenObject.LOG}")
-    if any(key != f"{stem}.{kind}" for kind, key in keys.items()):
-        raise RefusedError("its objects lie below different prefixes", path=f"{root}/{keys[AivenObject.MANIFEST]}")
+    if copy.others or any(key != f"{stem}.{kind}" for kind, key in keys.items()):
+        message = "objects of this copy lie below several prefixes: name the one that brokers use"
+        raise RefusedError(message, path=f"{root}/{keys[AivenObject.MANIFEST]}")
     manifest_at, manifest = _read(store, root, copy, AivenObject.MANIFEST, MANIFEST_BYTES_MAX)
     indexes_at, indexes = _read(store, root, copy, AivenObject.INDEXES, INDEXES_BYTES_MAX)
     parsed = read_aiven_manifest(manifest.data, file=manifest_at)

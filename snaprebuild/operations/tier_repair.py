@@ -157,7 +157,7 @@ def _why_not(partition: AuditedPartition, audited: AuditedCopy, *, allow_unverif
         return "its end is not known"
     shared = _shared_from(partition)
     if shared is not None and audited.end_offset >= shared:
-        return f"copies share offsets from {shared} on, of which one may not belong to the log"
+        return f"from offset {shared} on copies share offsets, or one has no end that anybody tells: which belong to the log is not certain"
     if partition.damaged_at is not None and partition.damaged_at <= audited.end_offset:
         return f"an object is damaged, at offset {partition.damaged_at} or near it"
     return None if audited.proven is not None else f"what is right is not proven: {audited.unproven}"

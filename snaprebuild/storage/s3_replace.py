@@ -82,8 +82,11 @@ class S3Replacing:
                 raise
         else:
             raise RefusedError("the store ignores If-Match, so that what somebody else wrote could be replaced", path=directory)
-        # Some stores refuse every condition.
-        self.replace(location, b"snaprebuild: may be deleted, too", was)
+        try:
+            self.replace(location, b"snaprebuild: may be deleted, too", was)
+        except RefusedError as error:
+            message = f"the store refuses a write whose If-Match is right ({error.message}): nothing is replaced here"
+            raise RefusedError(message, path=directory) from None
 
     def replace(self, location: str, data: bytes, was: WholeObject) -> None:
         """See ``ReplacingStore.replace``. Each attempt is ours, so that it is known which one took effect."""

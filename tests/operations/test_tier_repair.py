@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from faulty_store import FaultyStore, faulty_store
 from manifests import FIXTURES
 from object_store import ObjectStore
 
+from formats.partition_metadata import uuid_to_text
 from snaprebuild.errors import OutcomeUnknownError, RefusedError
 from snaprebuild.operations import tier_repair as operation
 from snaprebuild.operations.evidence import Clock
@@ -239,6 +240,43 @@ def test_two_runs(name: str, at: int, tmp_path: Path, monkeypatch: pytest.Monkey
     check_race(place, *race(place, at, monkeypatch))
 
 
+@pytest.mark.parametrize("name", sorted(READS["variants"]))
+def test_every_layout(name: str, tmp_path: Path) -> None:
+    """Snapshots of no bytes in every variant: compressed, encrypted, without a transaction index, of the API of Kafka 4."""
+    place = local_place(name, tmp_path)
+    starts: dict[str, int] = {}
+    for segment in place.segments:
+        path = Path(place.root) / f"{segment['key']}.rsm-manifest"
+        manifest = json.loads(path.read_text())
+        manifest["segmentIndexes"]["producerSnapshot"]["size"] = 0
+        path.write_text(json.dumps(manifest, separators=(",", ":")))
+        known = segment["metadata"]
+        starts[known["topic_id"]] = min(known["start_offset"], starts.get(known["topic_id"], known["start_offset"]))
+    result = place.repair()
+    repaired = {uuid_to_text(each.audited.segment_id) for each in result.copies if each.action is RepairAction.REPAIRED}
+    assert len(result.copies) == len(place.segments)
+    # Two of these segments are not next to each other: nothing is proven up to the end of the first, nor behind the gap.
+    assert len(repaired) == (0 if name == "zstd-heuristic" else len(place.segments))
+    for segment in place.segments:
+        if segment["metadata"]["segment_id"] in repaired:
+            read = {index: fetch_index(place.get, segment["key"], index, PEM.read_bytes()) for index in INDEXES}
+            assert read["producerSnapshot"] is not None
+            found = entries_sha256(read["producerSnapshot"])
+            # Where remote storage begins above offset 0, what lay below is not in it.
+            assert found == segment["right_snapshot"]["entries_sha256"] or starts[segment["metadata"]["topic_id"]] > 0
+
+
+def test_a_copy_below_two_prefixes(tmp_path: Path) -> None:
+    """Of a backup beside the objects nobody tells which of them brokers read."""
+    place = local_place("diseased-encrypted", tmp_path)
+    before = {path: path.read_bytes() for path in Path(place.root).rglob("*") if path.is_file()}
+    shutil.copytree(Path(place.root) / "tier", Path(place.root) / "backup")
+    result = place.repair()
+    assert [each.action for each in result.copies] == [RepairAction.REFUSED]
+    assert "lie below several prefixes" in result.copies[0].why
+    assert all(path.read_bytes() == data for path, data in before.items())
+
+
 # ---------------------------------------------------------------------------------------------------------------- object stores
 
 
@@ -344,6 +382,36 @@ def test_a_copy_that_brokers_delete_meanwhile(faulty: FaultyStore, tmp_path: Pat
             result = place.repair()
         assert [each.action for each in result.copies] == [RepairAction.REFUSED if at in (3, 5) else RepairAction.UNKNOWN]
         assert not [key for key in faulty.objects if key.startswith(f"bucket/{wrong}")]
+
+
+def test_a_limit_at_each_request(faulty: FaultyStore, tmp_path: Path) -> None:
+    """Nothing is half done; what a run that may go on makes of it is right."""
+    seen = set()
+    for limit in count(4, 3):
+        place = remote_place("diseased-encrypted", faulty, tmp_path / str(limit))
+        faulty.seen.clear()
+        settings = S3Settings(endpoint_url=faulty.endpoint, path_style=True, max_requests=limit, run=f"limit {limit}")
+        limited = replace(place, store=S3Store(settings))
+        try:
+            actions = [each.action for each in limited.repair().copies]
+        except RefusedError:
+            actions = []
+        assert len(faulty.seen) <= limit
+        seen |= set(actions)
+        right = place.is_right()
+        assert (right == [True] * len(right)) or RepairAction.REPAIRED not in actions
+        if actions == [RepairAction.REPAIRED]:
+            break
+        assert exit_code_of(place.repair().findings) == 0
+        assert all(place.is_right())
+    assert seen >= {RepairAction.REPAIRED, RepairAction.REFUSED}
+
+
+def test_a_dry_run_sends_nothing_that_writes(faulty: FaultyStore, tmp_path: Path) -> None:
+    place = remote_place("diseased-zstd", faulty, tmp_path)
+    result = tier_repair(place.store, place.root, CLOCK, private_key_file=str(PEM), jobs=1, allow_unverified=True)
+    assert {each.action for each in result.copies} == {RepairAction.WOULD_REPAIR}
+    assert set(faulty.methods()) == {"GET", "HEAD"}
 
 
 @pytest.mark.s3
