@@ -12,21 +12,12 @@ import errno
 import os
 import stat
 
-from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, StorageError
+from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError
+from snaprebuild.storage.atomic_file import Ownership, written_temporary
 from snaprebuild.storage.file_calls import OS, FileCalls
 from snaprebuild.storage.place import Place, check_names, opened, reason_of
 from snaprebuild.storage.regular_file import open_regular_file
 from snaprebuild.storage.store import FileIdentity
-from snaprebuild.storage.temporary_file import (
-    Ownership,
-    lock_temporary,
-    open_temporary,
-    read_back,
-    remove_leftover,
-    remove_own,
-    take_ownership,
-    write_all,
-)
 
 __all__ = ["TEMPORARY_SUFFIX", "read_identified", "replace_file"]
 
@@ -82,25 +73,11 @@ def replace_file(path: str, data: bytes, was: FileIdentity, *, calls: FileCalls 
     check_names(name, temporary_name)
     with opened(directory, calls) as place:
         owner = Ownership.of(_still(place, name, was))
-        remove_leftover(place, temporary_name)
-        fd = open_temporary(place, temporary_name)
-        try:
-            lock_temporary(place, temporary_name, fd)
-            try:
-                take_ownership(place, temporary_name, fd, owner)
-                write_all(place, temporary_name, fd, data)
-                read_back(place, temporary_name, fd, data)
-                _still(place, name, was)
-                _rename(place, temporary_name, name, fd)
-            except BaseException as error:
-                is_removed = remove_own(place, temporary_name, fd)
-                if isinstance(error, StorageError) and not is_removed:
-                    error.leftover = temporary_name
-                raise
+        with written_temporary(place, temporary_name, data, owner) as fd:
+            _still(place, name, was)
+            _rename(place, temporary_name, name, fd)
             if failure := place.sync_failure(name, "was replaced, and may be the old one after a power failure"):
                 raise failure
-        finally:
-            place.close(fd)
 
 
 def _still(place: Place, name: str, was: FileIdentity) -> os.stat_result:

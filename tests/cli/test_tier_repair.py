@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiven_reader import INDEXES, entries_sha256, fetch_index, told
+from aiven_index_reader import INDEXES, entries_sha256, fetch_index, told
 from command import Run, in_json, snaprebuild
 from jsonschema import Draft202012Validator
 from log_dirs import batch, make_log_dir, record, tree, write_partition

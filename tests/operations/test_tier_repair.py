@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiven_reader import INDEXES, entries_sha256, fetch_index
+from aiven_index_reader import INDEXES, entries_sha256, fetch_index
 from faulty_store import FaultyStore, faulty_store
 from manifests import FIXTURES
 from object_store import ObjectStore
