@@ -17,14 +17,16 @@ from manifests import FIXTURES
 from object_store import ObjectStore
 
 from formats.partition_metadata import uuid_to_text
-from snaprebuild.errors import OutcomeUnknownError, RefusedError
+from snaprebuild.errors import OutcomeUnknownError, RefusedError, WriteFailedError
 from snaprebuild.operations import tier_repair as operation
+from snaprebuild.operations import tier_undo
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.tier_audit import Verdict, tier_audit
 from snaprebuild.operations.tier_repair import RepairAction, TierRepair, tier_repair
 from snaprebuild.operations.tier_undo import undo_repairs
 from snaprebuild.storage import s3, s3_replace
+from snaprebuild.storage.journal_file import JournalFile
 from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.replacing import ReplacingStore, WholeObject, replacing
 from snaprebuild.storage.s3 import S3Store
@@ -187,6 +189,41 @@ def test_what_undo_makes_of_a_killed_run(at: int, tmp_path: Path, monkeypatch: p
         assert len(result.copies) == 1
     else:
         assert at < 3, "announced before the first write"
+    assert {key: place.get(f"{key}.rsm-manifest") for key in before} == before
+
+
+def test_without_an_undo_file_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = local_place("diseased-zstd", tmp_path)
+    before = {path: path.read_bytes() for path in Path(place.root).rglob("*") if path.is_file()}
+
+    def full(*_: object) -> None:
+        raise WriteFailedError("cannot be written: No space left on device")
+
+    monkeypatch.setattr(JournalFile, "append", full)
+    result = place.repair()
+    assert {each.action for each in result.copies} == {RepairAction.FAILED}
+    assert exit_code_of(result.findings) == 5
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("how", ["before", "after", "lost"])
+def test_an_undo_that_is_killed(how: str, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its probe, its read and its write: the manifest is that of the repair or the old one, and a second undo ends right."""
+    place = local_place("diseased-encrypted", tmp_path)
+    before = {segment["key"]: place.get(f"{segment['key']}.rsm-manifest") for segment in place.segments}
+    place.repair()
+    undo = str(tmp_path / "undo-0.jsonl")
+    with monkeypatch.context() as patch:
+        patch.setattr(tier_undo, "replacing", lambda store: Dying(replacing(store), at, how))
+        try:
+            result = undo_repairs(LOCAL, place.root, undo, dry_run=False)
+        except Killed:
+            assert how != "lost"
+        else:
+            assert [each.action.value for each in result.copies] == ["unknown" if at == 2 else "restored"]
+    place.is_right()
+    undo_repairs(LOCAL, place.root, undo, dry_run=False)
     assert {key: place.get(f"{key}.rsm-manifest") for key in before} == before
 
 
