@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 
 from formats.errors import BadValueError, FormatError
 
-__all__ = ["ENCRYPTION_BYTES", "DataKey", "NoCryptographyError", "PrivateKey"]
+__all__ = ["ENCRYPTION_BYTES", "VECTOR_BYTES", "DataKey", "NoCryptographyError", "PrivateKey"]
 
 VECTOR_BYTES = 12
+"""Of the initialisation vector."""
 TAG_BYTES = 16
 ENCRYPTION_BYTES = VECTOR_BYTES + TAG_BYTES
 """That encryption adds to each chunk and index."""
@@ -60,6 +61,23 @@ class DataKey:
             return bytes(AESGCM(self.key).decrypt(data[:VECTOR_BYTES], data[VECTOR_BYTES:], self.additional))
         except InvalidTag:
             raise BadValueError(what, expected="what its tag says", found="other bytes, or of another key") from None
+
+    def encrypted(self, data: bytes, vector: bytes) -> bytes:
+        """What ``decrypted`` takes; of nothing, nothing.
+
+        Args:
+            data: the content of a chunk or index.
+            vector: 12 random bytes, which were never used with this key.
+        """
+        if not data:
+            return b""
+        try:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        except ImportError:
+            raise NoCryptographyError from None
+        if len(vector) != VECTOR_BYTES:
+            raise ValueError(f"expected {VECTOR_BYTES} bytes, found {len(vector)}")
+        return vector + AESGCM(self.key).encrypt(vector, data, self.additional)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class FaultyStore:
         faults: for each method the faults of its next requests, the first one first; the last stays where ``lasting`` names the method.
         lasting: methods that fail for good.
         choose: gives the fault of each request by its method, path and headers, where ``faults`` holds none; it may take its time.
-        ignores_conditions: as some stores do, without a word.
+        ignores_conditions: as some stores do, without a word; ``ignores_if_match`` that of a PUT alone.
         released: requests with the fault ``late`` are answered once it is set, or after a while; a PUT has taken effect by then.
         seen: method, path and headers of every request.
         order: of the keys in a listing.
@@ -48,6 +48,7 @@ class FaultyStore:
     lasting: set[str] = field(default_factory=set)
     choose: Callable[[str, str, dict[str, str]], str] = lambda *_: ""
     ignores_conditions: bool = False
+    ignores_if_match: bool = False
     released: threading.Event = field(default_factory=threading.Event)
     seen: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     order: Callable[[list[str]], list[str]] = sorted
@@ -180,8 +181,12 @@ class _Handler(BaseHTTPRequestHandler):
         if self._failed(fault):
             return
         with self.lock:
-            taken = name in self.store.objects and self.headers.get("If-None-Match") == "*" and not self.store.ignores_conditions
-            if not taken:
+            there = self.store.objects.get(name)
+            taken = there is not None and self.headers.get("If-None-Match") == "*" and not self.store.ignores_conditions
+            wanted = self.headers.get("If-Match")
+            gone = wanted is not None and there is None
+            taken |= there is not None and wanted not in (None, etag_of(there)) and not self.store.ignores_if_match
+            if not (taken or gone):
                 self.store.objects[name] = b"another's" if fault == "another" else data
                 said = {header.lower(): value for header, value in self.headers.items()}
                 self.store.metadata[name] = {header: said[header] for header in said if header.startswith("x-amz-meta-")}
@@ -189,6 +194,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.store.released.wait(LATE_SECONDS_MAX)
         if fault in ("lost", "another"):
             self._drop()
+        elif gone:
+            self._error(404, "NoSuchKey")
         elif taken:
             self._error(412, "PreconditionFailed")
         else:

@@ -27,6 +27,7 @@ from snaprebuild.cli.streams import open_standard_streams, tell
 from snaprebuild.cli.table import printable
 from snaprebuild.cli.tier_audit import tier_audit
 from snaprebuild.cli.tier_inventory import tier_inventory
+from snaprebuild.cli.tier_repair import tier_repair
 from snaprebuild.cli.transactions import transactions
 from snaprebuild.cli.undo import undo
 from snaprebuild.cli.verify import verify
@@ -43,7 +44,7 @@ The contract:
 2. A saved plan carries the identity of its inputs and is refused when the
    disk has moved on.
 3. An existing file is never replaced. A proven wrong one is moved aside only
-   with --set-aside.
+   with --set-aside. Only tier repair replaces what it has read, if unchanged.
 4. What was written is read back and checked before it gets its name.
 5. Every guess is printed with its reason and counted.
 6. Exit codes: 0 clean or done; 1 findings; 2 usage; 3 refused; 4 input
@@ -74,6 +75,10 @@ EXAMPLES = {
     "tier audit": (
         "tier audit s3://tiered/kafka --metadata-log /var/lib/kafka",
         "tier audit s3://tiered/kafka --private-key rsm.pem",
+    ),
+    "tier repair": (
+        "tier repair s3://tiered/kafka --metadata-log /var/lib/kafka",
+        "tier repair s3://tiered/kafka --undo tier-undo.jsonl",
     ),
 }
 """What a help ends with: commands that do something useful as they stand."""
@@ -145,9 +150,10 @@ _add("dump", dump, "Reads only: what stands in files of a log directory.")
 _add("diff", diff, "Reads only: in which producers two snapshots differ.")
 _add("explain", explain, "Reads only: one producer's state, and why.")
 _add("transactions", transactions, "Reads only: open, late and empty transactions.")
-app.add_typer(tier, name="tier", short_help="Verbs on remote storage: inventory, audit.")
+app.add_typer(tier, name="tier", short_help="Verbs on remote storage: inventory, audit, repair.")
 _add("tier inventory", tier_inventory, "Reads only: the copies of segments in remote storage.")
 _add("tier audit", tier_audit, "Reads only: compares snapshots in remote storage with a replay.")
+_add("tier repair", tier_repair, "WRITES right snapshots where those in remote storage are wrong.")
 _add("undo", undo, "REMOVES what a rebuild wrote, by its receipt.")
 
 

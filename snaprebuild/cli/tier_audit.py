@@ -26,7 +26,16 @@ from snaprebuild.operations.tier_levels import AuditLevel
 if TYPE_CHECKING:
     from snaprebuild.operations.tier_audit import AuditedPartition, TierAudit
 
-__all__ = ["tier_audit"]
+__all__ = ["PrivateKeyFile", "tier_audit"]
+
+PrivateKeyFile = Annotated[
+    str | None,
+    typer.Option(
+        "--private-key",
+        metavar="FILE",
+        help="Private RSA key in PEM, of segments that Aiven's plugin encrypted (needs snaprebuild[encryption]). Default: none.",
+    ),
+]
 
 
 @takes_s3
@@ -42,14 +51,7 @@ def tier_audit(
             help="full replays every segment; structure reads manifests alone, and finds snapshots that are too small. Default: full.",
         ),
     ] = AuditLevel.FULL,
-    private_key: Annotated[
-        str | None,
-        typer.Option(
-            "--private-key",
-            metavar="FILE",
-            help="Private RSA key in PEM, of segments that Aiven's plugin encrypted (needs snaprebuild[encryption]). Default: none.",
-        ),
-    ] = None,
+    private_key: PrivateKeyFile = None,
     expiration_ms: ExpirationMs = None,
     as_of: AsOf = None,
     jobs: Jobs = None,

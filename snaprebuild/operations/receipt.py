@@ -54,7 +54,7 @@ LINE_BYTES_MAX = 256 << 20
 INT64_MAX = 2**63 - 1
 
 
-def default_receipt_path(out: str | None) -> str:
+def default_receipt_path(out: str | None, what: str = "receipt", option: str = "--receipt") -> str:
     """Where a receipt goes if nobody says: into the state directory of the user, never among a broker's files.
 
     Not into ``--out``, which holds snapshots and nothing else, unless the user has no home that can be written to (service accounts often
@@ -62,6 +62,8 @@ def default_receipt_path(out: str | None) -> str:
 
     Args:
         out: the directory that the run writes to; None in place.
+        what: is written, as its name says it.
+        option: that names another place.
 
     Raises:
         UsageError: neither can be written to.
@@ -73,9 +75,9 @@ def default_receipt_path(out: str | None) -> str:
     places.append(os.getcwd() if out is None or is_object(out) else out)
     directory = next((place for place in places if _can_be_written(place)), None)
     if directory is None:
-        raise UsageError(f"a receipt can be written neither to {' nor to '.join(places)}: say --receipt FILE")
+        raise UsageError(f"a {what} can be written neither to {' nor to '.join(places)}: say {option} FILE")
     now = datetime.datetime.now(datetime.UTC)
-    return os.path.join(directory, f"snaprebuild-receipt-{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}.jsonl")
+    return os.path.join(directory, f"snaprebuild-{what}-{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}.jsonl")
 
 
 def _can_be_written(directory: str) -> bool:

@@ -13,23 +13,28 @@ from functools import partial
 
 from formats.aiven_encryption import ENCRYPTION_BYTES
 from formats.aiven_key import AivenObject
+from formats.batch_headers import TailKind
 from formats.errors import FormatError
 from formats.file_names import DirectoryForm, PartitionDirectoryName
 from formats.local_tier_name import LocalTierFile
 from formats.partition_metadata import uuid_to_text
+from formats.producer_snapshot import write_entries
 from formats.remote_log_metadata import SegmentState, TopicIdPartition
 from snaprebuild.cluster.remote_log import RemoteLog
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.operations.log_facts import log_end_offset
+from snaprebuild.operations.proven_snapshots import ProvenSnapshot, ProvenSnapshots
+from snaprebuild.operations.replay_partition import BoundaryState
 from snaprebuild.operations.schedule import Engine
 from snaprebuild.operations.source import PartitionSource, Source
 from snaprebuild.operations.tier_copies import CopyFacts, copy_facts, manifest_bytes, missing_objects
 from snaprebuild.operations.tier_inventory import ICEBERG_LACKS, read_remote_logs, unknown_objects
 from snaprebuild.operations.tier_levels import AuditLevel
 from snaprebuild.operations.verify import PartitionVerdict, SnapshotVerdict, verify
-from snaprebuild.replay.difference import Difference, SnapshotStatus
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.replay.difference import Comparison, Difference, SnapshotStatus, impossible_entries
 from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.log_dir import LogDirState
@@ -81,6 +86,9 @@ class AuditedCopy:
         differences: producers that differ, the certain ones first, at most 1,000; each with what a follower that starts from the snapshot
             would do.
         difference_count: all of them.
+        copy: its objects.
+        proven: the right snapshot, where this one is wrong, the log proves another one, and somebody asked for that.
+        unproven: why there is none, where somebody asked.
     """
 
     segment_id: bytes
@@ -93,6 +101,9 @@ class AuditedCopy:
     expected_entries: int | None = None
     differences: tuple[Difference, ...] = ()
     difference_count: int = 0
+    copy: TierCopy | None = None
+    proven: ProvenSnapshot | None = None
+    unproven: str = "the replay has no state at its end"
 
     def not_read(self, why: str) -> None:
         """Says why, unless its size alone has settled the verdict."""
@@ -111,6 +122,8 @@ class AuditedPartition:
         layout: of its objects.
         copies: that are live, or complete where nobody tells; by start offset.
         bytes_read: of segments.
+        is_verified: a metadata log that could be read whole told which copies are live.
+        damaged_at: the least offset at which an object is damaged, as far as that is known; None where none is.
     """
 
     topic: str
@@ -119,6 +132,13 @@ class AuditedPartition:
     layout: TierLayout
     copies: list[AuditedCopy]
     bytes_read: int = 0
+    is_verified: bool = False
+    damaged_at: int | None = None
+
+    def damaged(self, offset: int | None) -> None:
+        """That an object is; an offset that nobody tells may be any."""
+        at = 0 if offset is None else offset
+        self.damaged_at = at if self.damaged_at is None else min(at, self.damaged_at)
 
     @property
     def name(self) -> str:
@@ -156,6 +176,7 @@ def tier_audit(
     settings: S3Settings | None = None,
     jobs: int | None = None,
     engine: Engine | None = None,
+    keep: ProvenSnapshots | None = None,
 ) -> TierAudit:
     """Looks at every snapshot below a location.
 
@@ -169,6 +190,7 @@ def tier_audit(
         settings: of object stores that ``metadata_logs`` lead into.
         jobs: worker processes, None for as many as processors.
         engine: reads and replays in place of worker processes of this machine.
+        keep: gets the right snapshot of each copy whose own is wrong, where the log proves it; not with an engine.
 
     Raises:
         UsageError: nothing of a known layout is there, or the private key is none.
@@ -188,14 +210,18 @@ def tier_audit(
             message = f"the metadata log knows none of its {counted(len(found.copies), 'copy', 'copies')}: no broker reads them"
             audit.findings.append(Finding("tier-orphan", Severity.FINDING, place, message))
             continue
-        chains.append(_Chain(audit, store, found, partition, log, private_key_file))
+        chain = _Chain(audit, store, found, partition, log, private_key_file, keep)
+        chain.audited.is_verified = log is not None and knows_all
+        chains.append(chain)
     audit.findings += unknown_objects(root, unknown, 0)
     if not chains and not audit.findings:
         raise UsageError("no copy of a segment lies below it", path=root)
     audit.partitions = [chain.audited for chain in chains]
     if level is AuditLevel.FULL:
         source = Source(tuple(chain.source for chain in chains if chain.source is not None), ())
-        result = verify(source, clock, jobs=jobs, engine=engine)
+        by_source = {id(chain.source): chain for chain in chains}
+        tell = None if keep is None else lambda place, *state: by_source[id(place)].keep_proven(*state)
+        result = verify(source, clock, jobs=jobs, engine=engine, tell=tell)
         verdicts = iter(result.partitions)
         for chain in chains:
             if chain.source is not None:
@@ -235,8 +261,10 @@ class _Chain:
         partition: TopicIdPartition | None,
         log: RemoteLog | None,
         private_key_file: str | None,
+        keep: ProvenSnapshots | None,
     ) -> None:
         self._audit = audit
+        self._keep = keep
         self._store: ReadStore = TierStore(store, private_key_file) if found.layout is TierLayout.AIVEN else store
         self._layout = found.layout
         self._has_key = private_key_file is not None
@@ -259,7 +287,8 @@ class _Chain:
         """What needs no segment; the copy, if its segment can be read."""
         segment = None if log is None else log.segments.get(copy.segment_id)
         end = None if facts is None else facts.end_offset
-        audited = AuditedCopy(copy.segment_id, copy.base_offset, end if segment is None else segment.end_offset, copy.size_bytes)
+        end = end if segment is None else segment.end_offset
+        audited = AuditedCopy(copy.segment_id, copy.base_offset, end, copy.size_bytes, copy=copy)
         self.audited.copies.append(audited)
         if facts is None:
             missing = missing_objects(self._layout, copy)
@@ -306,6 +335,7 @@ class _Chain:
             return None
 
     def _find(self, code: str, severity: Severity, message: str, copy: TierCopy) -> None:
+        self.audited.damaged(copy.base_offset)
         text = f"copy {uuid_to_text(copy.segment_id)}: {message}"
         self._audit.findings.append(Finding(code, severity, self._place, text, copy.base_offset))
 
@@ -348,7 +378,7 @@ class _Chain:
             if each.facts.snapshot_bytes:
                 name = each.copy.objects[_LOG[self._layout]].key.removesuffix(".log") + LocalTierFile.PRODUCER_SNAPSHOT
                 snapshots.append((each.end_offset + 1, ListedFile(name, FileIdentity(each.facts.snapshot_bytes, 0, 0), NOBODY)))
-                self._by_end[each.end_offset + 1] = each.audited
+            self._by_end[each.end_offset + 1] = each.audited
         directory = self._directory([self._segment(each.copy, each.facts) for each in self._chain], snapshots)
         return PartitionSource(directory, LogDirState(self._audit.root, store=store), self.audited.name)
 
@@ -356,6 +386,8 @@ class _Chain:
         """Takes what the replay says."""
         self.audited.bytes_read = verdict.bytes_read
         for each in verdict.findings:
+            if each.severity > Severity.FINDING:
+                self.audited.damaged(each.offset)
             if each.code in _TOLD:
                 is_object = each.path != self._audit.root
                 path, text = (each.path, f"{self.audited.name}: {each.message}") if is_object else (self._place, each.message)
@@ -364,6 +396,24 @@ class _Chain:
             audited = self._by_end.get(snapshot.offset)
             if audited is not None:
                 _judge(audited, snapshot)
+
+    def keep_proven(self, state: BoundaryState, comparison: Comparison | None) -> None:
+        """Keeps the right snapshot of a boundary whose own is wrong, if what was replayed proves it."""
+        audited = self._by_end.get(state.offset)
+        if audited is None or self._keep is None or not (comparison is None or comparison.proven_wrong):
+            return
+        judgement = state.judgement
+        if not judgement.snapshot_class.may_go_in_place:
+            audited.unproven = f"the replay is {judgement.snapshot_class.value}: {judgement.reasons[0]}"
+        elif judgement.snapshot_class is not SnapshotClass.EXACT and comparison is not None and comparison.found_entries:
+            # What was deleted before them only this snapshot knows, wrong as it is.
+            audited.unproven = "it knows producers, and what they did before the first copy nothing else tells"
+        elif state.segment.tail.kind is not TailKind.CLEAN:
+            audited.unproven = f"its segment ends with what is no batch: {state.segment.tail.error}"
+        elif (impossible := impossible_entries(state.entries, state.offset)) is not None:
+            audited.unproven = f"the replay gives what no broker writes: {impossible}"
+        else:
+            audited.proven = self._keep.add(judgement.snapshot_class.value, write_entries(state.entries))
 
     def tell(self) -> None:
         """The findings of the partition."""

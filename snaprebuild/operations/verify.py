@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -29,10 +29,13 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 
-__all__ = ["PartitionVerdict", "RemoteVerdict", "SnapshotVerdict", "VerifyJob", "VerifyResult", "verify"]
+__all__ = ["BoundaryTold", "PartitionVerdict", "RemoteVerdict", "SnapshotVerdict", "VerifyJob", "VerifyResult", "verify"]
 
 
 UNSOUND = "unsound-boundary"
+
+BoundaryTold = Callable[[PartitionSource, BoundaryState, Comparison | None], None]
+"""Told of each boundary that the replay comes to, in log order: its state, and the snapshot there beside it, None without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,7 @@ def verify(
     jobs: int | None = None,
     engine: Engine | None = None,
     progress: Progress | None = None,
+    tell: BoundaryTold | None = None,
 ) -> VerifyResult:
     """Judges every snapshot of the partitions of ``source``.
 
@@ -112,11 +116,13 @@ def verify(
         jobs: worker processes, None for as many as processors.
         engine: reads and replays in place of worker processes of this machine.
         progress: told of every segment: partition and bytes.
+        tell: told of every boundary; not with an engine that judges partitions elsewhere.
     """
+    assert tell is None or engine is None, "states stay where they are made"
     verdicts = [PartitionVerdict(partition) for partition in source.partitions]
     listed = ListedDifferences()
     works = (
-        _VerifyWork(verdict, place, clock, selection or Selection(), listed, check_crc=check_crc, progress=progress)
+        _VerifyWork(verdict, place, clock, selection or Selection(), listed, check_crc=check_crc, progress=progress, tell=tell)
         for place, verdict in enumerate(verdicts)
     )
     run_partitions(works, jobs, engine)
@@ -150,8 +156,10 @@ class _VerifyWork(PartitionWork):
         check_crc: bool,
         progress: Progress | None,
         replay: PartitionReplay | None = None,
+        tell: BoundaryTold | None = None,
     ) -> None:
         super().__init__(verdict.source, verdict.findings, progress)
+        self._tell = tell
         self._verdict = verdict
         self._place = place
         self._listed = listed
@@ -226,6 +234,8 @@ class _VerifyWork(PartitionWork):
         except ReadFailedError as error:
             self._unreadable(error)
             return
+        if self._tell is not None and not state.is_cut:
+            self._tell(self._verdict.source, state, comparison)
         if comparison is None and not state.is_cut:
             self._verdict.missing.append(state.offset)
         elif comparison is not None:

@@ -24,7 +24,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -33,7 +33,7 @@ from snaprebuild.storage.file_calls import NO_RENAME_NOREPLACE, OS, FileCalls
 from snaprebuild.storage.place import Place, check_names, opened, reason_of
 from snaprebuild.storage.store import Status
 
-__all__ = ["Ownership", "create_file"]
+__all__ = ["Ownership", "create_file", "written_temporary"]
 
 _READ_BLOCK_BYTES = 1 << 20
 
@@ -328,3 +328,28 @@ def _finish(place: Place, temporary_name: str | None, name: str) -> None:
     if failure is not None:
         failure.leftover = temporary_name if is_left else None
         raise failure
+
+
+@contextlib.contextmanager
+def written_temporary(place: Place, temporary_name: str, data: bytes, owner: Ownership) -> Iterator[int]:
+    """A whole file under a temporary name, locked, synced and read back, for a block that gives it its name; removed where that raises.
+
+    Raises:
+        RefusedError, BusyError, WriteFailedError: as ``create_file``.
+    """
+    _remove_leftover(place, temporary_name)
+    fd = _open_temporary(place, temporary_name)
+    try:
+        _lock_temporary(place, temporary_name, fd)
+        try:
+            _take_ownership(place, temporary_name, fd, owner)
+            _write(place, temporary_name, fd, data)
+            _read_back(place, temporary_name, fd, data)
+            yield fd
+        except BaseException as error:
+            is_removed = _remove_own(place, temporary_name, fd)
+            if isinstance(error, StorageError) and not is_removed:
+                error.leftover = temporary_name
+            raise
+    finally:
+        place.close(fd)

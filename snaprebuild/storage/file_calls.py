@@ -20,7 +20,7 @@ _UMASK = threading.Lock()
 
 
 class FileCalls:
-    """What `create_file` and `set_aside` ask of the operating system, one method for each system call.
+    """What `create_file`, `replace_file` and `set_aside` ask of the operating system, one method for each system call.
 
     Names are relative to ``dir_fd``, a descriptor of the directory, so that a directory renamed meanwhile (as Kafka does before
     it deletes one) cannot lead a write elsewhere. Symbolic links are never followed. Every method raises OSError as the system
@@ -82,6 +82,10 @@ class FileCalls:
     def link(self, name: str, new_name: str, *, dir_fd: int) -> None:
         """Gives the file a second name, or raises FileExistsError."""
         os.link(name, new_name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
+
+    def rename(self, name: str, new_name: str, *, dir_fd: int) -> None:
+        """Renames, over what has the new name."""
+        os.rename(name, new_name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
 
     def rename_noreplace(self, name: str, new_name: str, *, dir_fd: int) -> None:
         """Renames, or raises FileExistsError (`renameat2` with RENAME_NOREPLACE, which Python does not offer)."""

@@ -1,8 +1,8 @@
 """Object stores that speak S3; the only module that knows boto3.
 
-What is sent: ListObjectsV2, HeadObject, GetObject (of ranges, with If-Match), PutObject (with If-None-Match and a checksum), and, once for
-each place that is written to, the DeleteObject of a probe of our own. Credentials come from the usual chain of the SDK and appear in no
-message: of what a store or the SDK says, only codes, names of exceptions and request ids are repeated.
+What is sent: ListObjectsV2, HeadObject, GetObject (of ranges, with If-Match), PutObject (with a checksum and If-None-Match, or If-Match for
+``s3_replace``), and, once for each place that is written to, the DeleteObject of a probe of our own. Credentials come from the usual chain
+of the SDK and appear in no message: of what a store or the SDK says, only codes, names of exceptions and request ids are repeated.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from snaprebuild.storage.object_bytes import ObjectBytes
 from snaprebuild.storage.object_tree import ObjectStatus
 from snaprebuild.storage.store import OBJECT_SCHEME, FileIdentity, S3Settings
 
-__all__ = ["PROBE_NAME", "S3Store"]
+__all__ = ["ATTEMPTS", "PAUSE_SECONDS", "PROBE_NAME", "PutOutcome", "S3Store", "object_changed"]
 
 log = logging.getLogger(__name__)
 
@@ -242,9 +242,18 @@ class S3Store:
 
     def _small(self, location: str, bytes_max: int) -> tuple[bytes, str | None] | None:
         """The bytes of an object, and which run made it, as far as it says so."""
+        found = self.whole(location, bytes_max)
+        return None if found is None else (found[0], found[1].get("Metadata", {}).get(RUN_KEY))
+
+    def whole(self, location: str, bytes_max: int) -> tuple[bytes, dict[str, Any]] | None:
+        """The bytes of an object, and what the store says with them (the fields of a GetObject); None when it is absent.
+
+        Raises:
+            ReadFailedError, RefusedError: as ``Store.read_small``.
+        """
         bucket, key = _bucket_and_key(location)
 
-        def get() -> tuple[bytes, str | None] | None:
+        def get() -> tuple[bytes, dict[str, Any]] | None:
             try:
                 answer = self._client().get_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED", **self._access())
             except ClientError as error:
@@ -256,7 +265,7 @@ class S3Store:
                 if size > bytes_max:
                     raise ReadFailedError(f"has {size} bytes, more than the limit of {bytes_max}", path=location)
                 self._count(size)
-                return body.read(), answer.get("Metadata", {}).get(RUN_KEY)
+                return body.read(), answer
 
         return _attempted(get, location, "cannot be read")
 
@@ -322,11 +331,11 @@ class S3Store:
             )
         except ClientError as error:
             if _status(error) == HTTPStatus.PRECONDITION_FAILED:
-                raise _changed(location) from None
+                raise object_changed(location) from None
             raise
         with contextlib.closing(answer["Body"]) as body:
             if answer.get("ETag") != identity.etag:  # the store knows no If-Match
-                raise _changed(location)
+                raise object_changed(location)
             found = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
             is_whole = found is None and (start, count) == (0, identity.size_bytes)
             if answer["ContentLength"] != count or not (is_whole or (found and (int(found[1]), int(found[2])) == (start, last))):
@@ -357,9 +366,10 @@ class S3Store:
                 message = "the store ignores If-None-Match, so that an object could be replaced: nothing is written here"
                 raise RefusedError(message, path=directory)
             finally:
-                self._delete_probe(location)
+                self.delete_probe(location)
 
-    def _delete_probe(self, location: str) -> None:
+    def delete_probe(self, location: str) -> None:
+        """Deletes a probe of our own. That it stays is no failure, and logged."""
         bucket, key = _bucket_and_key(location)
         try:
             self._client().delete_object(Bucket=bucket, Key=key, **self._payer())
@@ -406,32 +416,48 @@ class S3Store:
                     raise
                 message = f"whether it was written is not known ({reason}), and it cannot be looked at: {error.message}"
                 raise OutcomeUnknownError(message, path=location) from None
-            if outcome is _Put.DONE:
+            if outcome is PutOutcome.DONE:
                 return
-            if outcome is _Put.UNPROVEN:
+            if outcome is PutOutcome.UNPROVEN:
                 self._check_written(location, data)
                 return
-            if outcome is _Put.TAKEN and not may_be_there:
+            if outcome is PutOutcome.TAKEN and not may_be_there:
                 raise AlreadyExistsError("is there already, and was not touched", path=location, name=os.path.basename(location))
-            if outcome is _Put.FAILED and not may_be_there:
+            if outcome in (PutOutcome.FAILED, PutOutcome.GONE) and not may_be_there:
                 raise WriteFailedError(f"cannot be written: {reason}", path=location)
-            may_be_there |= outcome is _Put.UNKNOWN
+            may_be_there |= outcome is PutOutcome.UNKNOWN
             if may_be_there and self._is_ours(location, data, reason):
                 return
         if may_be_there:
             message = f"whether it was written is not known ({reason}), and it may still appear: look before trying again"
             raise OutcomeUnknownError(message, path=location)
-        if outcome is _Put.CONFLICT:
+        if outcome is PutOutcome.CONFLICT:
             raise BusyError("another run writes this very object now", path=location)
         raise WriteFailedError(f"cannot be written: {reason}", path=location)
 
-    def _put(self, location: str, data: bytes) -> tuple[_Put, str]:
+    def _put(self, location: str, data: bytes) -> tuple[PutOutcome, str]:
+        metadata = {"Metadata": {RUN_KEY: self.settings.run}} if self.settings.run else {}
+        return self.put(location, data, IfNoneMatch="*", **metadata)
+
+    def put(self, location: str, data: bytes, **fields: Any) -> tuple[PutOutcome, str]:
+        """Attempts once to put an object.
+
+        Args:
+            location: of it.
+            data: all of its bytes.
+            fields: of a PutObject: the condition that it is held to, and what is told of the object.
+
+        Returns:
+            What came of it, and what the store said where that is no good.
+
+        Raises:
+            RefusedError: the store knows no conditions, or a limit of the run is used up.
+        """
         bucket, key = _bucket_and_key(location)
         digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
-        more = {**self._access(), "Metadata": {RUN_KEY: self.settings.run}} if self.settings.run else self._access()
         try:
             answer = self._client(attempts=1).put_object(
-                Bucket=bucket, Key=key, Body=data, IfNoneMatch="*", ChecksumSHA256=digest, **more
+                Bucket=bucket, Key=key, Body=data, ChecksumSHA256=digest, **fields, **self._access()
             )
         except (ClientError, BotoCoreError) as error:
             if _status(error) == HTTPStatus.NOT_IMPLEMENTED:
@@ -440,7 +466,7 @@ class S3Store:
             return _put_outcome(error), _told(error)
         # The ETag is the MD5 of what was stored, unless that is encrypted by a key of its own.
         is_proven = answer.get("ChecksumSHA256") == digest or answer.get("ETag", "").strip('"') == _md5(data)
-        return _Put.DONE if is_proven else _Put.UNPROVEN, ""
+        return PutOutcome.DONE if is_proven else PutOutcome.UNPROVEN, ""
 
     def _is_ours(self, location: str, data: bytes, reason: str) -> bool:
         """Reads back where an answer was lost: our bytes mean that it was done, none that it may be tried again.
@@ -491,13 +517,16 @@ class S3Store:
             return _clients[key]
 
 
-class _Put(Enum):
-    """What an attempt to create an object came to."""
+class PutOutcome(Enum):
+    """What an attempt to put an object came to."""
 
     DONE = "done"
     UNPROVEN = "unproven"
     """Done, and no checksum in the answer says that it holds our bytes."""
     TAKEN = "taken"
+    """The condition does not hold: a name is taken, or the object is another one."""
+    GONE = "gone"
+    """There is no such object, or no such bucket."""
     CONFLICT = "conflict"
     """Another attempt for the same key was under way (409): this one took no effect."""
     REPEAT = "repeat"
@@ -508,21 +537,23 @@ class _Put(Enum):
     """It was sent, and what became of it nobody told."""
 
 
-def _put_outcome(error: Exception) -> _Put:
+def _put_outcome(error: Exception) -> PutOutcome:
     status = _status(error)
     if status == HTTPStatus.PRECONDITION_FAILED:
-        return _Put.TAKEN
+        return PutOutcome.TAKEN
+    if status == HTTPStatus.NOT_FOUND:
+        return PutOutcome.GONE
     if status == HTTPStatus.CONFLICT:
-        return _Put.CONFLICT
+        return PutOutcome.CONFLICT
     if status == HTTPStatus.TOO_MANY_REQUESTS or _code(error) in ("SlowDown", "RequestTimeout"):
-        return _Put.REPEAT
+        return PutOutcome.REPEAT
     if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
-        return _Put.FAILED
+        return PutOutcome.FAILED
     if isinstance(error, (EndpointConnectionError, ConnectTimeoutError)):
-        return _Put.REPEAT
+        return PutOutcome.REPEAT
     if isinstance(error, (NoCredentialsError, PartialCredentialsError, ParamValidationError)):
-        return _Put.FAILED
-    return _Put.UNKNOWN
+        return PutOutcome.FAILED
+    return PutOutcome.UNKNOWN
 
 
 def _md5(data: bytes) -> str:
@@ -618,7 +649,8 @@ def _attempted(get: Callable[[], _Answer], location: str, what: str) -> _Answer:
     raise AssertionError
 
 
-def _changed(location: str) -> RefusedError:
+def object_changed(location: str) -> RefusedError:
+    """The error to raise where an object is not what it was."""
     return RefusedError("changed since it was listed (somebody is at work here): run again", path=location)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from formats.aiven_key import AivenKey, parse_aiven_key
@@ -53,11 +53,13 @@ class TierCopy:
         base_offset: of the segment.
         segment_id: 16 bytes.
         objects: by kind (``AivenObject``, ``LocalTierFile``), those that are there.
+        others: keys of further objects of the same kinds: the copy lies below several prefixes, as a backup of it may.
     """
 
     base_offset: int
     segment_id: bytes
     objects: dict[str, TierObject]
+    others: list[str] = field(default_factory=list)
 
     @property
     def size_bytes(self) -> int:
@@ -144,7 +146,10 @@ def list_tier(store: Store, root: str, unknown: UnknownObjects) -> list[TierPart
             count += 1
             if count > COPIES_MAX:
                 raise UsageError(f"has more than {COPIES_MAX} copies of segments: name a part of it", path=root)
-        copies[each.segment_id].objects[each.kind] = each.found
+        copy = copies[each.segment_id]
+        if each.kind in copy.objects:
+            copy.others.append(copy.objects[each.kind].key)
+        copy.objects[each.kind] = each.found
     return [
         TierPartition(layout, head, topic_id, partition, tuple(sorted(copies.values(), key=lambda copy: copy.base_offset)))
         for (layout, topic_id, partition), (head, copies) in partitions.items()

@@ -81,7 +81,12 @@ class TierStore:
             raise ReadFailedError("is not there, so that nothing of the copy can be read", path=path)
         return stem, LocalTierFile(dot + suffix), read_aiven_manifest(data, file=path)
 
-    def _data_key(self, manifest: AivenManifest, shown: str) -> DataKey | None:
+    def data_key(self, manifest: AivenManifest, shown: str) -> DataKey | None:
+        """The key of a copy, None where it is not encrypted.
+
+        Raises:
+            RefusedError: the private key is not given, or another one.
+        """
         if manifest.encryption is None:
             return None
         key_id = manifest.encryption.key_id
@@ -106,7 +111,7 @@ class TierStore:
         if not place.size:
             return b""
         path = f"{stem}.{AivenObject.INDEXES}"
-        key, buffer = self._data_key(manifest, location), bytearray(place.size)
+        key, buffer = self.data_key(manifest, location), bytearray(place.size)
         with self.base.open_bytes(path) as source:
             count = source.read_into(place.position, memoryview(buffer))
         if count != place.size:
@@ -133,7 +138,7 @@ class TierStore:
             raise BadLengthError("chunks", file=location, expected=expected, found=found)
         if manifest.encryption is None and not manifest.is_compressed:
             return source
-        return _ChunkedBytes(source, manifest, self._data_key(manifest, location), deadline)
+        return _ChunkedBytes(source, manifest, self.data_key(manifest, location), deadline)
 
     def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
         """See ``ReadStore.read_end``."""

@@ -185,12 +185,13 @@ OPERANDS = {
     "dump": "FILE is a segment, an index, a snapshot",
     "diff": "A and B are snapshot files of any name",
     "tier audit": "STORE is a directory or s3://BUCKET/PREFIX",
+    "tier repair": "STORE is a directory or s3://BUCKET/PREFIX",
     "tier inventory": "STORE is a directory or s3://BUCKET/PREFIX",
 }
 """What the text of a verb says of its operands, where they are no PATH."""
 
 RISKY = {"--set-aside", "--crc", "--drop-expired", "--allow-unproven", "--expiration-ms", "--replay-from"}
-RISKY |= {"--late-ms", "--max-timeout-ms", "--effects", "--metadata-log"}
+RISKY |= {"--late-ms", "--max-timeout-ms", "--effects", "--metadata-log", "--allow-unverified"}
 """Options with which a snapshot may become wrong, a way back is lost, damage is not seen, a transaction that lives may be taken for a
 hanging one, or a good copy for an orphan."""
 

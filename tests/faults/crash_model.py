@@ -130,7 +130,7 @@ class Disk:
                     self.durable_names, self.pending_names = dict(self.names), []
             case "link", (str(name), str(new_name)):
                 self._enter(("add", new_name, self.names[name]))
-            case "rename_noreplace", (str(name), str(new_name)):
+            case "rename_noreplace" | "rename", (str(name), str(new_name)):
                 self._enter((f"rename {name}", new_name, self.names[name]))
             case "unlink", (str(name),):
                 self._enter(("remove", name, -1))

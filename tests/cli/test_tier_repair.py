@@ -1,0 +1,393 @@
+"""``tier repair`` as a user runs it: what is wrong becomes right as an independent reader sees it, and nothing else changes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiven_index_reader import INDEXES, entries_sha256, fetch_index, told
+from command import Run, in_json, snaprebuild
+from jsonschema import Draft202012Validator
+from log_dirs import batch, make_log_dir, record, tree, write_partition
+from manifests import FIXTURES, REPOSITORY
+from object_store import ObjectStore
+
+AIVEN = FIXTURES / "aiven-layout"
+READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
+PEM = AIVEN / "keys" / "key1.private.pem"
+KEY = ("--private-key", PEM)
+LONG_AGO = ("--as-of", "2026-11-20")
+"""Before the records, so that nobody has expired."""
+
+DISEASED = ("diseased", "diseased-zstd", "diseased-encrypted")
+GOLDEN = dict(zip(INDEXES, ("offset", "timestamp", "producer_snapshot", "leader_epoch", "transaction"), strict=True))
+EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
+
+
+def store_of(name: str, to: Path) -> Path:
+    return Path(shutil.copytree(AIVEN / READS["variants"][name]["store"], to / "store"))
+
+
+@pytest.fixture
+def diseased(tmp_path: Path) -> Path:
+    return store_of("diseased", tmp_path)
+
+
+def repair(store: object, *arguments: object, undo: Path | None = None) -> Run:
+    more = () if undo is None else ("--undo-file", undo)
+    return in_json("tier repair", store, *LONG_AGO, "--allow-unverified", *more, *arguments)
+
+
+def audit(store: object, *arguments: object) -> dict[str, str]:
+    document = in_json("tier audit", store, *LONG_AGO, *arguments).document
+    return {copy["segment_id"]: copy["verdict"] for partition in document["partitions"] for copy in partition["copies"]}
+
+
+def actions(run: Run) -> dict[int, str]:
+    return {copy["start_offset"]: copy["action"] for copy in run.document["copies"]}
+
+
+def totals(run: Run) -> dict[str, int]:
+    return {action: number for action, number in run.document["totals"].items() if number}
+
+
+def check_reads(name: str, get: Any, *, is_repaired: bool = True) -> None:
+    """Every index of every copy as the plugin reads it: those that were sound as it read them before, snapshots as Kafka has them."""
+    for segment in READS["variants"][name]["segments"]:
+        for index in INDEXES:
+            found = fetch_index(get, segment["key"], index, PEM.read_bytes())
+            if index == "producerSnapshot" and is_repaired and segment["disease"] is not None:
+                assert found is not None
+                assert entries_sha256(found) == segment["right_snapshot"]["entries_sha256"]
+                assert len(found) == segment["right_snapshot"]["size"]
+            elif found is None:
+                assert segment["golden"][GOLDEN[index]]["error"] == "RemoteResourceNotFoundException"
+            else:
+                assert told(found) == segment["golden"][GOLDEN[index]]
+
+
+# ---------------------------------------------------------------------------------------------------------------- repaired
+
+
+@pytest.mark.parametrize("name", DISEASED)
+def test_what_is_wrong_becomes_right(name: str, tmp_path: Path) -> None:
+    store, undo = store_of(name, tmp_path), tmp_path / "undo.jsonl"
+    key = KEY if "encrypted" in name else ()
+    wrong = [segment["key"] for segment in READS["variants"][name]["segments"] if segment["disease"] is not None]
+    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    run = repair(store, *key, undo=undo)
+    assert (run.exit_code, totals(run)) == (0, {"repaired": len(wrong)})
+    assert {each["manifest"] for each in run.document["copies"]} == {f"{each}.rsm-manifest" for each in wrong}
+    assert {each["class"] for each in run.document["copies"]} == {"EXACT"}
+    assert run.document["undo_file"] == str(undo)
+    check_reads(name, lambda path: (store / path).read_bytes())
+    assert set(audit(store, *key).values()) == {"right"}
+    changed = {path for path, data in before.items() if path.read_bytes() != data}
+    assert changed == {store / f"{each}.{suffix}" for each in wrong for suffix in ("indexes", "rsm-manifest")}
+    assert {path for path in store.rglob("*") if path.is_file()} == before.keys()
+    for each in wrong:
+        self_describing(store / each, before)
+    again = repair(store, *key, undo=tmp_path / "again.jsonl")
+    assert (again.exit_code, again.document["copies"], again.document["undo_file"]) == (0, [], None)
+    assert not (tmp_path / "again.jsonl").exists()
+
+
+def self_describing(stem: Path, before: dict[Path, bytes]) -> None:
+    """The old bytes are unchanged in front, and of the manifest only the place of the snapshot is another one."""
+    indexes, manifest = (stem.parent / f"{stem.name}.{suffix}" for suffix in ("indexes", "rsm-manifest"))
+    old, new = json.loads(before[manifest]), json.loads(manifest.read_bytes())
+    place = new["segmentIndexes"]["producerSnapshot"]
+    assert indexes.read_bytes()[: place["position"]] == before[indexes]
+    assert place == {"position": len(before[indexes]), "size": len(indexes.read_bytes()) - len(before[indexes])}
+    text = json.dumps(old["segmentIndexes"]["producerSnapshot"], separators=(",", ":"))
+    written = f'"producerSnapshot":{json.dumps(place, separators=(",", ":"))}'
+    assert manifest.read_text() == before[manifest].decode().replace(f'"producerSnapshot":{text}', written)
+
+
+@pytest.mark.parametrize("name", sorted(set(READS["variants"]) - set(DISEASED)))
+def test_what_is_right_stays(name: str, tmp_path: Path) -> None:
+    store = store_of(name, tmp_path)
+    before = tree(store)
+    run = repair(store, *(KEY if "encrypted" in name else ()), undo=tmp_path / "undo.jsonl")
+    # Two of these segments are not next to each other.
+    assert (run.exit_code, run.document["copies"]) == (int(name == "zstd-heuristic"), [])
+    assert tree(store) == before
+    assert not (tmp_path / "undo.jsonl").exists()
+
+
+def test_a_dry_run_tells_the_same(diseased: Path, tmp_path: Path) -> None:
+    before = tree(diseased)
+    dry = repair(diseased, "--dry-run")
+    assert (dry.exit_code, totals(dry)) == (0, {"would-repair": 4})
+    assert tree(diseased) == before
+    done = repair(diseased, undo=tmp_path / "undo.jsonl")
+    assert [{**copy, "action": "repaired"} for copy in dry.document["copies"]] == done.document["copies"]
+
+
+def test_unknown_keys_of_the_broker_stay(diseased: Path, tmp_path: Path) -> None:
+    (path,) = diseased.rglob("*00687-*.rsm-manifest")
+    path.write_text(
+        path.read_text().replace('"remoteLogSegmentMetadata":{', '"remoteLogSegmentMetadata":{"later":{"ü":[1.50,2e3]},', 1)
+    )
+    run = repair(diseased, undo=tmp_path / "undo.jsonl")
+    # Numbers that would come out in another form: the manifest would change in more than one place.
+    assert actions(run)[687] == "refused"
+    path.write_text(path.read_text().replace("[1.50,2e3]", "[1.5,2000]"))
+    run = repair(diseased, undo=tmp_path / "again.jsonl")
+    assert (run.exit_code, actions(run)) == (0, {687: "repaired"})
+    assert '"later":{"ü":[1.5,2000]}' in path.read_text()
+
+
+# ---------------------------------------------------------------------------------------------------------------- taken back
+
+
+def test_undo_puts_the_manifests_back(diseased: Path, tmp_path: Path) -> None:
+    undo = tmp_path / "undo.jsonl"
+    before = {path: path.read_bytes() for path in diseased.rglob("*.rsm-manifest")}
+    verdicts = audit(diseased)
+    repair(diseased, undo=undo)
+    lines = [json.loads(line) for line in undo.read_text().splitlines()]
+    schema = json.loads((REPOSITORY / "docs" / "schema" / "tier-undo.schema.json").read_text())
+    for line in lines:
+        assert not list(Draft202012Validator(schema).iter_errors(line)), line
+    assert [line.get("step") for line in lines] == [None, *["repair", "repaired"] * 4, "end"]
+    for line in lines[1:-1:2]:
+        assert base64.b64decode(line["manifest"]["base64"]) == before[diseased / line["manifest"]["key"]]
+    repaired = tree(diseased)
+    dry = in_json("tier repair", diseased, "--undo", undo, "--dry-run")
+    assert (dry.exit_code, totals(dry), tree(diseased)) == (0, {"would-restore": 4}, repaired)
+    run = in_json("tier repair", diseased, "--undo", undo)
+    assert (run.exit_code, totals(run)) == (0, {"restored": 4})
+    assert {path: path.read_bytes() for path in before} == before
+    assert audit(diseased) == verdicts
+    check_reads("diseased", lambda path: (diseased / path).read_bytes(), is_repaired=False)
+    assert totals(in_json("tier repair", diseased, "--undo", undo)) == {"absent": 4}
+    # What was appended is taken again.
+    again = repair(diseased, undo=tmp_path / "again.jsonl")
+    assert (totals(again), {copy["appended_bytes"] for copy in again.document["copies"]}) == ({"repaired": 4}, {0})
+    assert set(audit(diseased).values()) == {"right"}
+
+
+def test_undo_leaves_what_is_not_its_own(diseased: Path, tmp_path: Path) -> None:
+    undo = tmp_path / "undo.jsonl"
+    repair(diseased, undo=undo)
+    changed, gone = (next(diseased.rglob(f"*{offset}-*.rsm-manifest")) for offset in ("00687", "01231"))
+    changed.write_text(changed.read_text() + " ")
+    gone.unlink()
+    text = undo.read_bytes()
+    undo.write_bytes(text[: text.rindex(b'{"step":"end"') + 5])  # as a killed run leaves it
+    run = in_json("tier repair", diseased, "--undo", undo)
+    assert (run.exit_code, actions(run)) == (1, {687: "left", 1231: "absent", 1805: "restored", 2430: "restored"})
+    assert run.codes == {"left-alone": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "is empty, and no undo file"),
+        ("{}\n", "is no undo file of tier repair"),
+        ("[]\n", "is no undo file of tier repair"),
+        ('{"schema":"snaprebuild.tier-undo/1","store":"/elsewhere"}\n', "tells of /elsewhere, and not of"),
+        ('{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n{"step":"repair"}\n', "line 2: is no line of an undo file"),
+        ('{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\nnull\n', "line 2: is no line of an undo file"),
+        (
+            '{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n'
+            '{"step":"repair","topic":"","topic_id":"","partition":0,"segment_id":"","start_offset":0,'
+            f'"manifest":{{"key":"../t-{"A" * 22}/0/{0:020d}-{"A" * 22}.rsm-manifest","base64":"","new_sha256":""}}}}\n',
+            "line 2: is no line of an undo file",
+        ),
+    ],
+)
+def test_what_is_no_undo_file(diseased: Path, tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "undo.jsonl").write_text(text.replace("STORE", str(diseased)))
+    run = snaprebuild("tier", "repair", diseased, "--undo", tmp_path / "undo.jsonl")
+    assert run.exit_code == 2
+    assert told in run.stderr
+
+
+# ---------------------------------------------------------------------------------------------------------------- left alone
+
+
+def test_without_a_metadata_log_nothing_is_written(diseased: Path, tmp_path: Path) -> None:
+    before = tree(diseased)
+    run = in_json("tier repair", diseased, *LONG_AGO, "--undo-file", tmp_path / "undo.jsonl")
+    assert (run.exit_code, run.codes, totals(run)) == (3, {"refused": 1}, {"not-repaired": 4})
+    assert "--metadata-log tells, or --allow-unverified" in run.messages("refused")
+    assert tree(diseased) == before
+    assert not (tmp_path / "undo.jsonl").exists()
+
+
+def uuid_bytes(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "==")
+
+
+def compact(text: str) -> bytes:
+    return bytes((len(text) + 1,)) + text.encode()
+
+
+def metadata_log(to: Path, segments: list[dict[str, Any]]) -> Path:
+    """``__remote_log_metadata`` by hand: each segment announced and finished (A8: frame, fields, tags)."""
+    values = []
+    for segment in segments:
+        known = segment["metadata"]
+        partition = compact(known["topic"]) + uuid_bytes(known["topic_id"]) + struct.pack(">i", known["partition"]) + b"\0"
+        segment_id = partition + uuid_bytes(known["segment_id"]) + b"\0"
+        epochs = b"".join(struct.pack(">iq", int(epoch), start) + b"\0" for epoch, start in known["leader_epochs"].items())
+        offsets = struct.pack(">qqiqq", known["start_offset"], known["end_offset"], 1, known["max_timestamp_ms"], 1)
+        rest = bytes((len(known["leader_epochs"]) + 1,)) + epochs + struct.pack(">i", known["segment_size"])
+        values += [
+            b"\1\0\0" + segment_id + offsets + rest + b"\0\0\0",
+            b"\1\1\0" + segment_id + struct.pack(">iq", 1, 2) + b"\0\1\0",
+        ]
+    data = b"".join(batch(offset, records=[record(value)]) for offset, value in enumerate(values))
+    write_partition(make_log_dir(to) / "__remote_log_metadata-0", {0: data})
+    return to
+
+
+def test_the_metadata_log_tells_what_is_repaired(diseased: Path, tmp_path: Path) -> None:
+    """A copy that it does not know is no part of the log; from the gap on, what ends there too, nothing is proven."""
+    segments = READS["variants"]["diseased"]["segments"]
+    log = metadata_log(tmp_path / "logs", [each for each in segments if each["metadata"]["start_offset"] != 1805])
+    run = in_json("tier repair", diseased, *LONG_AGO, "--metadata-log", log, "--undo-file", tmp_path / "undo.jsonl")
+    assert {start for start, action in actions(run).items() if action == "repaired"} == {687}
+    assert "the replay has no state at its end" in run.messages("tier-not-repaired")
+    verdicts = audit(diseased)
+    by_start = {each["metadata"]["start_offset"]: verdicts[each["metadata"]["segment_id"]] for each in segments}
+    assert (by_start[687], by_start[1231], by_start[1805], by_start[2430]) == ("right", "zero-bytes", "missing-producers", "wrong")
+    whole = metadata_log(tmp_path / "whole", segments)
+    run = in_json("tier repair", diseased, *LONG_AGO, "--metadata-log", whole, "--undo-file", tmp_path / "more.jsonl")
+    assert (run.exit_code, actions(run)) == (0, dict.fromkeys((1231, 1805, 2430), "repaired"))
+    check_reads("diseased", lambda path: (diseased / path).read_bytes())
+
+
+def test_behind_damage_nothing_is_repaired(diseased: Path, tmp_path: Path) -> None:
+    (path,) = diseased.rglob("*01231-*.log")
+    data = bytearray(path.read_bytes())
+    data[30_000] ^= 1
+    path.write_bytes(data)
+    run = repair(diseased, undo=tmp_path / "undo.jsonl")
+    assert run.exit_code == 4
+    assert {start: action for start, action in actions(run).items() if action != "not-repaired"} == {687: "repaired"}
+    assert run.codes["bad-checksum"] == 1
+    (left,) = [copy for copy in run.document["copies"] if copy["start_offset"] == 1231]
+    assert "an object is damaged" in left["why"]
+
+
+@pytest.mark.parametrize("offset", ["00000", "01231"])
+def test_copies_that_share_offsets_are_left_alone(diseased: Path, tmp_path: Path, offset: str) -> None:
+    """Without a metadata log nobody tells which of them the log goes on with."""
+    for path in sorted(diseased.rglob(f"*{offset}-*")):
+        shutil.copy(path, path.with_name(f"{path.name[:21]}Z{path.name[22:]}"))
+    before = {path: path.read_bytes() for path in diseased.rglob("*") if path.is_file()}
+    run = repair(diseased, undo=tmp_path / "undo.jsonl")
+    assert run.exit_code == 1
+    repaired = {start for start, action in actions(run).items() if action == "repaired"}
+    assert repaired == ({687} if offset == "01231" else set())
+    assert run.codes["tier-not-repaired"] == len(run.document["copies"]) - len(repaired)
+    assert f"from offset {int(offset)} on copies share offsets" in run.messages("tier-not-repaired")
+    changed = {path.name[15:20] for path, data in before.items() if path.read_bytes() != data}
+    assert changed == ({"00687"} if repaired else set())
+
+
+def test_a_store_that_begins_above_zero(diseased: Path, tmp_path: Path) -> None:
+    """An empty snapshot knows nothing that could be lost; one with producers may know some whom no segment tells of any more."""
+    for path in list(diseased.rglob("*00000-*")):
+        path.unlink()
+    run = repair(diseased, undo=tmp_path / "undo.jsonl")
+    found = {copy["start_offset"]: (copy["verdict"], copy["action"], copy["class"]) for copy in run.document["copies"]}
+    assert found[687] == ("false-empty", "repaired", "EXACT_FROM_LOG_START")
+    assert found[1231] == ("zero-bytes", "repaired", "EXACT_FROM_LOG_START")
+    assert found[1805][1:] == found[2430][1:] == ("not-repaired", None)
+    assert "what they did before the first copy nothing else tells" in run.messages("tier-not-repaired")
+
+
+def test_bytes_of_somebody_else_are_not_touched(diseased: Path, tmp_path: Path) -> None:
+    (path,) = diseased.rglob("*00687-*.indexes")
+    path.write_bytes(path.read_bytes() + b"mine")
+    before = path.read_bytes()
+    run = repair(diseased, undo=tmp_path / "undo.jsonl")
+    assert (run.exit_code, actions(run)[687], actions(run)[1231]) == (3, "refused", "repaired")
+    assert "has 4 bytes behind its indexes, which are not the right snapshot" in run.messages("refused")
+    assert path.read_bytes() == before
+
+
+def test_an_indexes_object_that_is_too_short(diseased: Path, tmp_path: Path) -> None:
+    (path,) = diseased.rglob("*01805-*.indexes")
+    path.write_bytes(path.read_bytes()[:100])
+    before = path.read_bytes()
+    run = repair(diseased, undo=tmp_path / "undo.jsonl")
+    assert actions(run)[1805] in ("refused", "not-repaired")
+    assert path.read_bytes() == before
+
+
+def test_encrypted_copies_need_their_key(tmp_path: Path) -> None:
+    store = store_of("diseased-encrypted", tmp_path)
+    before = tree(store)
+    run = repair(store, undo=tmp_path / "undo.jsonl")
+    assert (run.exit_code, totals(run)) == (3, {"not-repaired": 1})
+    assert "--private-key names the file" in run.messages("refused")
+    assert tree(store) == before
+
+
+def test_local_tiered_storage_is_refused(tmp_path: Path) -> None:
+    shutil.copytree(FIXTURES / "tiered-local" / "remote", tmp_path / "remote")
+    path = min(tmp_path.rglob("*.snapshot"))
+    path.write_bytes(EMPTY_SNAPSHOT)
+    before = tree(tmp_path / "remote")
+    logs = ("--metadata-log", FIXTURES / "tiered-local" / "logs")
+    run = in_json("tier repair", tmp_path / "remote", *LONG_AGO, *logs, "--undo-file", tmp_path / "undo.jsonl")
+    assert (run.exit_code, totals(run)) == (3, {"not-repaired": 1})
+    assert "LocalTieredStorage keeps a snapshot in a file of its own" in run.messages("refused")
+    assert tree(tmp_path / "remote") == before
+
+
+def test_options_that_exclude_each_other(diseased: Path, tmp_path: Path) -> None:
+    (tmp_path / "there.jsonl").write_text("mine")
+    before = tree(diseased)
+    run = repair(diseased, undo=tmp_path / "there.jsonl")
+    assert (run.exit_code, "is there and is not replaced" in run.stderr) == (3, True)
+    assert ((tmp_path / "there.jsonl").read_text(), tree(diseased)) == ("mine", before)
+    run = snaprebuild("tier", "repair", diseased, "--undo", tmp_path / "there.jsonl", "--allow-unverified")
+    assert (run.exit_code, "--undo takes a repair back, and goes with none of" in run.stderr) == (2, True)
+
+
+def test_as_a_table(diseased: Path, tmp_path: Path) -> None:
+    run = snaprebuild("tier", "repair", diseased, *LONG_AGO, "--allow-unverified", "--undo-file", tmp_path / "undo.jsonl")
+    lines = [" ".join(line.split()) for line in run.stdout.splitlines()]
+    assert "mixed-0 687 false-empty repaired 10 B at 412 884 B at 498 -" in lines
+    assert "4 wrong snapshots: 4 repaired" in lines
+    assert any("fetch.manifest.cache.retention.ms (3600000 by default)" in line for line in lines)
+    assert any("is not mended by this" in line for line in lines)
+    run = snaprebuild("tier", "repair", diseased, "--undo", tmp_path / "undo.jsonl")
+    assert "4 repairs: 4 restored" in run.stdout
+    assert "stays behind the indexes" in run.stdout
+
+
+# ---------------------------------------------------------------------------------------------------------------- an object store
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("name", ["diseased", "diseased-encrypted"])
+def test_at_a_real_object_store(object_store: ObjectStore, name: str, tmp_path: Path) -> None:
+    bucket = object_store.bucket()
+    location = object_store.upload(AIVEN / READS["variants"][name]["store"], f"s3://{bucket}/remote")
+    key = KEY if "encrypted" in name else ()
+    before = object_store.files(location)
+    run = repair(location, *key, undo=tmp_path / "undo.jsonl")
+    wrong = sum(segment["disease"] is not None for segment in READS["variants"][name]["segments"])
+    assert (run.exit_code, totals(run)) == (0, {"repaired": wrong})
+    after = object_store.files(location)
+    assert after.keys() == before.keys(), "no probe stays"
+    check_reads(name, after.__getitem__)
+    assert set(audit(location, *key).values()) == {"right"}
+    run = in_json("tier repair", location, "--undo", tmp_path / "undo.jsonl")
+    assert (run.exit_code, totals(run)) == (0, {"restored": wrong})
+    restored = object_store.files(location)
+    assert {path: data for path, data in restored.items() if path.endswith("manifest")} == {
+        path: data for path, data in before.items() if path.endswith("manifest")
+    }

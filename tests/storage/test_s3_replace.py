@@ -1,0 +1,167 @@
+"""Conditional replacement at an object store: each answer, answers that are lost, and what stays with the object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from faulty_store import FaultyStore, etag_of, faulty_store
+from object_store import ObjectStore, split
+
+from snaprebuild.errors import BusyError, OutcomeUnknownError, RefusedError, SnaprebuildError, WriteFailedError
+from snaprebuild.storage import s3, s3_replace
+from snaprebuild.storage.replacing import WholeObject
+from snaprebuild.storage.s3 import S3Store
+from snaprebuild.storage.s3_replace import S3Replacing
+from snaprebuild.storage.store import S3Settings
+
+LOCATION, KEY = "s3://bucket/t-0/x.indexes", "bucket/t-0/x.indexes"
+
+HEADERS = {
+    "Content_Type": "application/x",
+    "x_amz_storage_class": "STANDARD_IA",
+    "x_amz_server_side_encryption": "aws:kms",
+    "x_amz_server_side_encryption_aws_kms_key_id": "one",
+    "x_amz_meta_mine": "yes",
+}
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setattr(s3, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
+    with faulty_store() as store:
+        store.objects[KEY] = b"old"
+        yield store
+
+
+def replacing(faulty: FaultyStore, **settings: object) -> S3Replacing:
+    return S3Replacing(S3Store(S3Settings(endpoint_url=faulty.endpoint, path_style=True, **settings)))  # type: ignore[arg-type]
+
+
+def read(store: S3Replacing, location: str = LOCATION) -> WholeObject:
+    found = store.read_whole(location, 1000)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("fault", ["", "409", "503", "500", "drop", "lost"])
+def test_a_write_that_fails_once_at_most(faulty: FaultyStore, fault: str) -> None:
+    was = read(replacing(faulty))
+    faulty.faults["PUT"] = [fault]
+    replacing(faulty).replace(LOCATION, b"new", was)
+    assert faulty.objects == {KEY: b"new"}
+    puts = [headers for method, _, headers in faulty.seen if method == "PUT"]
+    assert all(headers["if-match"] == etag_of(b"old") and "if-none-match" not in headers for headers in puts)
+    assert len(puts) == (1 if fault in ("", "lost") else 2)
+
+
+@pytest.mark.parametrize(
+    ("puts", "gets", "error", "told"),
+    [
+        (["412"], [], RefusedError, "changed since it was listed"),
+        (["another"], [], RefusedError, "changed since it was listed"),
+        (["409"], [], BusyError, "another run writes"),
+        (["503"], [], WriteFailedError, "503 SlowDown"),
+        (["403"], [], WriteFailedError, "403 AccessDenied"),
+        (["501"], [], RefusedError, "takes no conditional writes"),
+        (["500"], [], OutcomeUnknownError, "may still appear"),
+        (["drop"], [], OutcomeUnknownError, "may still appear"),
+        (["lost"], ["403"], OutcomeUnknownError, "cannot be read back"),
+        (["drop", "403"], [], OutcomeUnknownError, "may still appear"),
+    ],
+)
+def test_a_write_that_always_fails(
+    faulty: FaultyStore, puts: list[str], gets: list[str], error: type[SnaprebuildError], told: str
+) -> None:
+    was = read(replacing(faulty))
+    faulty.faults, faulty.lasting = {"PUT": puts, "GET": gets}, {"PUT", "GET"}
+    with pytest.raises(error, match=told) as caught:
+        replacing(faulty).replace(LOCATION, b"new", was)
+    assert type(caught.value) is error
+    assert "hunter2" not in str(caught.value)
+    assert faulty.methods().count("PUT") <= s3.ATTEMPTS
+    assert faulty.objects[KEY] == (b"another's" if puts == ["another"] else b"new" if puts == ["lost"] else b"old")
+
+
+def test_an_object_that_is_another_one_or_gone(faulty: FaultyStore) -> None:
+    was = read(replacing(faulty))
+    faulty.objects[KEY] = b"mine"
+    with pytest.raises(RefusedError, match="changed since it was listed"):
+        replacing(faulty).replace(LOCATION, b"new", was)
+    assert faulty.objects == {KEY: b"mine"}
+    del faulty.objects[KEY]
+    with pytest.raises(RefusedError, match="is gone"):
+        replacing(faulty).replace(LOCATION, b"new", was)
+    faulty.faults["PUT"] = ["drop"]
+    with pytest.raises(RefusedError, match="is gone"):
+        replacing(faulty).replace(LOCATION, b"new", was)
+    assert faulty.objects == {}
+    assert replacing(faulty).read_whole(LOCATION, 10) is None
+
+
+def test_a_limit_that_is_used_up_behind_a_lost_answer(faulty: FaultyStore) -> None:
+    was = read(replacing(faulty))
+    faulty.faults["PUT"] = ["500"]
+    with pytest.raises(OutcomeUnknownError, match=r"--max-requests 1 is used up"):
+        replacing(faulty, max_requests=1, run="one").replace(LOCATION, b"new", was)
+    with pytest.raises(RefusedError, match=r"--max-requests 0 is used up"):
+        replacing(faulty, max_requests=0, run="none").replace(LOCATION, b"new", was)
+
+
+def test_the_probe(faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves nothing, is sent once for a place, and refuses where the store ignores the condition, or knows none."""
+    monkeypatch.setattr(s3_replace, "_probed", set())
+    for _ in range(2):
+        replacing(faulty).prepare("s3://bucket/t-0")
+    assert faulty.objects == {KEY: b"old"}
+    assert faulty.methods().count("DELETE") == 2, "one for each condition"
+    assert all(s3.PROBE_NAME in path for _, path, _ in faulty.seen)
+    faulty.ignores_if_match = True
+    with pytest.raises(RefusedError, match="the store ignores If-Match"):
+        replacing(faulty).prepare("s3://bucket/other")
+    faulty.ignores_if_match = False
+    faulty.choose = lambda method, _, headers: "412" if method == "PUT" and "if-match" in headers else ""
+    with pytest.raises(RefusedError, match="refuses a write whose If-Match is right"):
+        replacing(faulty).prepare("s3://bucket/other")
+    faulty.choose = lambda method, _, headers: "501" if method == "PUT" and "if-match" in headers else ""
+    with pytest.raises(RefusedError, match="takes no conditional writes"):
+        replacing(faulty).prepare("s3://bucket/other")
+    assert faulty.objects == {KEY: b"old"}
+
+
+def test_what_stays_with_an_object(faulty: FaultyStore) -> None:
+    faulty.metadata[KEY] = dict(HEADERS)
+    was = read(replacing(faulty))
+    replacing(faulty).replace(LOCATION, b"new", was)
+    (sent,) = [headers for method, _, headers in faulty.seen if method == "PUT"]
+    assert {name: sent[name.replace("_", "-").lower()] for name in HEADERS} == HEADERS
+    faulty.metadata[KEY] = {"x_amz_tagging_count": "2"}
+    was = read(replacing(faulty))
+    assert was.not_kept == "tags"
+    with pytest.raises(RefusedError, match="has tags, which a replacement would lose"):
+        replacing(faulty).replace(LOCATION, b"newer", was)
+
+
+@pytest.mark.s3
+def test_at_a_real_object_store(object_store: ObjectStore) -> None:
+    bucket = object_store.bucket()
+    location = f"s3://{bucket}/t-0/x.indexes"
+    object_store.client.put_object(
+        Bucket=bucket, Key=split(location)[1], Body=b"old", Metadata={"mine": "yes"}, ContentType="application/x"
+    )
+    store = S3Replacing(S3Store(S3Settings(endpoint_url=object_store.endpoint, path_style=True)))
+    store.prepare(f"s3://{bucket}")
+    was = read(store, location)
+    store.replace(location, b"new", was)
+    now = object_store.client.get_object(Bucket=bucket, Key=split(location)[1])
+    assert (now["Body"].read(), now["Metadata"], now["ContentType"]) == (b"new", {"mine": "yes"}, "application/x")
+    with pytest.raises(RefusedError, match="changed since it was listed"):
+        store.replace(location, b"newer", was)
+    object_store.client.delete_object(Bucket=bucket, Key=split(location)[1])
+    with pytest.raises(RefusedError, match="is gone"):
+        store.replace(location, b"newer", was)
+    assert object_store.files(f"s3://{bucket}") == {}
