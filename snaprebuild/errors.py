@@ -5,6 +5,7 @@
     SnaprebuildError              root: message, path, exit_code
     ├── UsageError            2   the request itself makes no sense
     ├── RefusedError          3   unsafe source, live broker, stale plan, owner that cannot be kept
+    │   ├── DeadlinePassedError  3   the time that was given is over
     │   ├── LockUnknownError  3   whether a broker runs here cannot be told
     │   └── SnapshotRefusedError  3   an uploader gets no snapshot
     └── StorageError          5   root of what the storage did
@@ -26,6 +27,7 @@ from typing import ClassVar
 __all__ = [
     "AlreadyExistsError",
     "BusyError",
+    "DeadlinePassedError",
     "LockUnknownError",
     "OutcomeUnknownError",
     "ReadFailedError",
@@ -77,6 +79,10 @@ class RefusedError(SnaprebuildError):
 
 class LockUnknownError(RefusedError):
     """Whether a broker holds the log directory cannot be told: its lock file or its file system does not answer."""
+
+
+class DeadlinePassedError(RefusedError):
+    """The time that the caller gave is over; nothing more was read."""
 
 
 class SnapshotRefusedError(RefusedError):

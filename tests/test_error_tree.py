@@ -14,6 +14,7 @@ EXIT_CODES = {
     "SnaprebuildError": 5,
     "UsageError": 2,
     "RefusedError": 3,
+    "DeadlinePassedError": 3,
     "LockUnknownError": 3,
     "SnapshotRefusedError": 3,
     "StorageError": 5,
