@@ -1,8 +1,9 @@
 """Producer-snapshot recovery for Apache Kafka log directories.
 
-What stands in ``__all__`` is the library: ``ensure_snapshot`` with its values and errors (docs/api.md). Each name is loaded when it is
-first asked for. Everything else is the inside of the command: ``snaprebuild.replay`` is what a log says about its producers,
-``snaprebuild.storage`` is bytes at rest, ``snaprebuild.operations`` has one module for each verb, ``snaprebuild.cli`` prints them.
+What stands in ``__all__`` is the library: ``ensure_snapshot`` and ``validate_snapshot`` with their values and errors (docs/api.md).
+Each name is loaded when it is first asked for. Everything else is the inside of the command: ``snaprebuild.replay`` is what a log
+says about its producers, ``snaprebuild.storage`` is bytes at rest, ``snaprebuild.operations`` has one module for each verb,
+``snaprebuild.cli`` prints them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
         UsageError,
         WriteFailedError,
     )
-    from snaprebuild.hooks import EnsuredSnapshot, Origin, ensure_snapshot
+    from snaprebuild.hooks import EnsuredSnapshot, Origin, ValidatedSnapshot, Validity, ensure_snapshot, validate_snapshot
     from snaprebuild.operations.replay_partition import ReplayFrom
     from snaprebuild.replay.classes import SnapshotClass
     from snaprebuild.storage.store import S3Settings
@@ -41,9 +42,12 @@ __all__ = [
     "SnapshotRefusedError",
     "StorageError",
     "UsageError",
+    "ValidatedSnapshot",
+    "Validity",
     "WriteFailedError",
     "__version__",
     "ensure_snapshot",
+    "validate_snapshot",
 ]
 
 _MODULES = {
@@ -52,7 +56,10 @@ _MODULES = {
     "ReplayFrom": "snaprebuild.operations.replay_partition",
     "S3Settings": "snaprebuild.storage.store",
     "SnapshotClass": "snaprebuild.replay.classes",
+    "ValidatedSnapshot": "snaprebuild.hooks",
+    "Validity": "snaprebuild.hooks",
     "ensure_snapshot": "snaprebuild.hooks",
+    "validate_snapshot": "snaprebuild.hooks",
 }
 
 

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import TypeVar
+
+import numpy as np
 
 from formats.errors import FormatError
-from formats.file_names import snapshot_file_name, snapshot_temporary_file_name
+from formats.file_names import FileKind, parse_file_name, snapshot_file_name, snapshot_temporary_file_name
 from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.producer_snapshot import read_entries, write_entries
 from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, SnapshotRefusedError, UsageError
@@ -23,6 +27,7 @@ from snaprebuild.operations.log_facts import log_end_offset, window_index
 from snaprebuild.operations.plan import check_output, stop_index
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom, ReplayPoint
 from snaprebuild.operations.schedule import run
+from snaprebuild.operations.snapshot_validity import ValidatedSnapshot, Validity, judged
 from snaprebuild.operations.source import PartitionSource, check_segments_are_files, open_source
 from snaprebuild.operations.write_out import create_in_turn
 from snaprebuild.replay.classes import Judgement, SnapshotClass
@@ -32,7 +37,9 @@ from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute
 
-__all__ = ["EnsuredSnapshot", "Origin", "ensure_snapshot"]
+__all__ = ["EnsuredSnapshot", "Origin", "ValidatedSnapshot", "Validity", "ensure_snapshot", "validate_snapshot"]
+
+Result = TypeVar("Result")
 
 
 class Origin(Enum):
@@ -131,20 +138,8 @@ def ensure_snapshot(
         None if after is None else after.point,
         USUAL_S3 if s3 is None else s3,
     )
-    if expiration_ms < 1 or jobs < 1 or (byte_budget is not None and byte_budget < 0):
-        raise UsageError("expected an expiration and jobs of 1 or more, and a budget of 0 or more")
-    work: _EnsureWork | None = None
-    try:
-        work = _opened(request)
-        run([work], jobs)
-        if work.failure is not None:
-            raise work.failure
-        ensured = work.ensured(allow_unproven=allow_unproven, allow_unsound=allow_unsound)
-    except SnapshotRefusedError:
-        raise
-    except (RefusedError, FormatError) as error:
-        message, path = (error.message, error.path) if isinstance(error, RefusedError) else (str(error), request.directory)
-        raise SnapshotRefusedError(message, path=path, bytes_read=0 if work is None else work.bytes_read) from error
+    _check_numbers(expiration_ms, jobs, byte_budget)
+    ensured = _replayed(request, jobs, lambda work: work.ensured(allow_unproven=allow_unproven, allow_unsound=allow_unsound))
     return ensured if request.out is None else _written(ensured, request.out, store_of(request.out, request.s3))
 
 
@@ -276,6 +271,16 @@ class _EnsureWork(BoundaryWork):
         data = write_entries(state.entries)
         return self._ensured(data, None, Origin.REBUILT, Judgement(klass, reasons), len(state.entries))
 
+    def validated(self, entries: np.ndarray) -> ValidatedSnapshot:
+        """What the replay says of the entries of a snapshot."""
+        if self._state is None:
+            damage = self.replay.damage
+            reason = "the log changed while it was read" if damage is None else f"{damage.reason}: no replay gets past it"
+            return ValidatedSnapshot(
+                self._request.offset, Validity.UNPROVEN, (reason,), entries=len(entries), bytes_read=self.bytes_read
+            )
+        return judged(self._state, self.cross.judge(self._state, entries), self.bytes_read, self._point)
+
     def _ensured(self, data: bytes, path: str | None, origin: Origin, judgement: Judgement, entries: int) -> EnsuredSnapshot:
         klass, reasons = judgement.snapshot_class, judgement.reasons
         return EnsuredSnapshot(self._request.offset, data, path, origin, klass, reasons, entries, self.bytes_read, self._point)
@@ -307,6 +312,31 @@ class _EnsureWork(BoundaryWork):
         return self._ensured(data, path, Origin.ON_DISK, judgement, len(entries))
 
 
+def _check_numbers(expiration_ms: int, jobs: int, byte_budget: int | None) -> None:
+    if expiration_ms < 1 or jobs < 1 or (byte_budget is not None and byte_budget < 0):
+        raise UsageError("expected an expiration and jobs of 1 or more, and a budget of 0 or more")
+
+
+def _replayed(request: _Request, jobs: int, take: Callable[[_EnsureWork], Result]) -> Result:
+    """Replays up to the boundary, and gives what ``take`` makes of that.
+
+    Raises:
+        SnapshotRefusedError: it was refused, or a limit was reached.
+    """
+    work: _EnsureWork | None = None
+    try:
+        work = _opened(request)
+        run([work], jobs)
+        if work.failure is not None:
+            raise work.failure
+        return take(work)
+    except SnapshotRefusedError:
+        raise
+    except (RefusedError, FormatError) as error:
+        message, path = (error.message, error.path) if isinstance(error, RefusedError) else (str(error), request.directory)
+        raise SnapshotRefusedError(message, path=path, bytes_read=0 if work is None else work.bytes_read) from error
+
+
 def _written(ensured: EnsuredSnapshot, out: str, store: Store) -> EnsuredSnapshot:
     """Writes the file to another directory; one with the same bytes may be there."""
     name = snapshot_file_name(ensured.offset)
@@ -332,3 +362,86 @@ def _written(ensured: EnsuredSnapshot, out: str, store: Store) -> EnsuredSnapsho
                 reasons=ensured.reasons,
             )
     return replace(ensured, path=path)
+
+
+def validate_snapshot(
+    partition: str | os.PathLike[str],
+    snapshot: bytes | str | os.PathLike[str],
+    next_base_offset: int | None = None,
+    *,
+    after: EnsuredSnapshot | ValidatedSnapshot | None = None,
+    as_of_ms: int | None = None,
+    expiration_ms: int = DEFAULT_EXPIRATION_MS,
+    replay_from: ReplayFrom | str = ReplayFrom.AUTO,
+    check_crc: bool = True,
+    byte_budget: int | None = None,
+    deadline: float | None = None,
+    jobs: int = 1,
+    s3: S3Settings | None = None,
+) -> ValidatedSnapshot:
+    """Tells whether a snapshot, wherever it comes from, is the one that belongs to a segment, as the log proves it.
+
+    A wrong one is told and not mended: ``ensure_snapshot`` gives the right one.
+
+    Args:
+        partition: the partition's directory, or the path of the segment's ``.log`` in it, or either as ``s3://BUCKET/...`` as text.
+        snapshot: the whole file as bytes, or its path.
+        next_base_offset: the boundary, as for ``ensure_snapshot``; None only where ``partition`` is a segment: where that one ends.
+        after: an earlier result for this partition, of ``ensure_snapshot``, too, which the replay goes on from.
+        as_of_ms: moment at which producers expire, ms since 1970; None for now.
+        expiration_ms: ``producer.id.expiration.ms`` of the broker.
+        replay_from: as for ``ensure_snapshot``.
+        check_crc: compute the checksum of every batch.
+        byte_budget: refuse before more bytes of segments than this would be read; None for no limit.
+        deadline: refuse once ``time.monotonic()`` is past this; None for none.
+        jobs: processes that read segments; 1 reads in this one.
+        s3: how object stores are reached; None for what the environment and the SDK say.
+
+    Returns:
+        The verdict with its reasons. A snapshot that does not parse is judged without a look at the log.
+
+    Raises:
+        SnapshotRefusedError: a limit is reached, or the directory is no source.
+        UsageError: an argument makes no sense: no such directory, no boundary of the log, a negative limit.
+        ReadFailedError: a file cannot be read, or the snapshot is not there.
+    """
+    settings = USUAL_S3 if s3 is None else s3
+    _check_numbers(expiration_ms, jobs, byte_budget)
+    mode = _replay_from(replay_from)
+    directory, offset = _boundary(absolute(os.fspath(partition)), next_base_offset, settings, deadline)
+    try:
+        entries = _entries_of(snapshot, settings)
+    except FormatError as error:
+        return ValidatedSnapshot(offset, Validity.CORRUPT, (str(error),))
+    clock = Clock(int(time.time() * 1000) if as_of_ms is None else as_of_ms, expiration_ms)
+    point = None if after is None else after.point
+    request = _Request(directory, offset, clock, mode, check_crc, byte_budget, deadline, None, point, settings)
+    return _replayed(request, jobs, lambda work: work.validated(entries))
+
+
+def _boundary(path: str, next_base_offset: int | None, settings: S3Settings, deadline: float | None) -> tuple[str, int]:
+    """The partition's directory and the boundary that are meant."""
+    known = parse_file_name(os.path.basename(path))
+    base_offset = known.offset if known is not None and known.kind is FileKind.LOG else None
+    directory = path if base_offset is None else os.path.dirname(path)
+    if next_base_offset is not None:
+        return directory, next_base_offset
+    if base_offset is None:
+        raise UsageError("next_base_offset: needed where no segment is named", path=path)
+    found = [each.directory for each in open_source([directory], settings=settings).partitions if each.directory.path == directory]
+    segments = found[0].segments if found else ()
+    index = next((index for index, each in enumerate(segments) if each.base_offset == base_offset), None)
+    if index is None:
+        raise UsageError("is no segment of a partition directory", path=path)
+    return directory, segments[index + 1].base_offset if index + 1 < len(segments) else log_end_offset(found[0], deadline)
+
+
+def _entries_of(snapshot: bytes | str | os.PathLike[str], settings: S3Settings) -> np.ndarray:
+    """Raises FormatError where it does not parse, ReadFailedError where it cannot be read."""
+    if isinstance(snapshot, bytes):
+        return read_entries(snapshot, file="the snapshot")
+    path = absolute(os.fspath(snapshot))
+    data = store_of(path, settings).read_small(path, SNAPSHOT_BYTES_MAX)
+    if data is None:
+        raise ReadFailedError("does not exist", path=path)
+    return read_entries(data, file=path)
