@@ -106,3 +106,24 @@ def test_the_entry_point_wants_to_know_the_directories(bin_dir: Path) -> None:
     done = subprocess.run([EXAMPLES / "entrypoint.sh", "true"], env=variables, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "KAFKA_LOG_DIRS" in done.stderr
+
+
+def right_snapshot(*arguments: object) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, EXAMPLES / "right-snapshot", *map(str, arguments)]
+    return subprocess.run(command, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, capture_output=True, check=False)
+
+
+def test_the_program_that_a_plugin_asks(tmp_path: Path) -> None:
+    mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
+    done = right_snapshot(mixed, 1151, 60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert entries_in(done.stdout) == truth("kafka27-mixed", "mixed-0")[1151]
+    for arguments, code, said in (
+        ((mixed, 1152), 2, b"neither the base offset"),
+        ((mixed, 1151, 0), 3, b"deadline"),
+        ((mixed,), 1, b"usage: right-snapshot"),
+        ((mixed, "x"), 1, b"usage: right-snapshot"),
+    ):
+        refused = right_snapshot(*arguments)
+        assert (refused.returncode, refused.stdout) == (code, b"")
+        assert said in refused.stderr
