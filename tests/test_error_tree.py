@@ -16,6 +16,7 @@ EXIT_CODES = {
     "RefusedError": 3,
     "LockUnknownError": 3,
     "SnapshotRefusedError": 3,
+    "UploadRefusedError": 3,
     "StorageError": 5,
     "WriteFailedError": 5,
     "AlreadyExistsError": 5,
