@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -23,8 +22,10 @@ from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.producer_snapshot import read_entries, write_entries
 from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, SnapshotRefusedError, UsageError
 from snaprebuild.operations.boundary_work import BoundaryWork
+from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot, Origin
 from snaprebuild.operations.log_facts import log_end_offset, window_index
 from snaprebuild.operations.plan import check_output, stop_index
+from snaprebuild.operations.prepare_upload import PreparedUpload, prepare_segment
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom, ReplayPoint
 from snaprebuild.operations.schedule import run
 from snaprebuild.operations.snapshot_validity import ValidatedSnapshot, Validity, judged
@@ -37,46 +38,18 @@ from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store, absolute
 
-__all__ = ["EnsuredSnapshot", "Origin", "ValidatedSnapshot", "Validity", "ensure_snapshot", "validate_snapshot"]
+__all__ = [
+    "EnsuredSnapshot",
+    "Origin",
+    "PreparedUpload",
+    "ValidatedSnapshot",
+    "Validity",
+    "ensure_snapshot",
+    "prepare_upload",
+    "validate_snapshot",
+]
 
 Result = TypeVar("Result")
-
-
-class Origin(Enum):
-    """Where the bytes of a snapshot come from."""
-
-    ON_DISK = "on_disk"
-    """From the file in the partition directory, which the log proves right."""
-    REBUILT = "rebuilt"
-    """From a replay of the log: there is no such file, or it is wrong, or nothing proves it right."""
-
-
-@dataclass(frozen=True, slots=True)
-class EnsuredSnapshot:
-    """A snapshot that belongs to a segment.
-
-    Attributes:
-        offset: the next base offset of the segment, which is the snapshot's own.
-        data: the whole file, as Kafka writes it.
-        path: of a file with these bytes: below ``out``, or the partition's own; None where there is none.
-        origin: where the bytes come from.
-        snapshot_class: what may be claimed of them (docs/evidence.md).
-        reasons: why that class, and what is the matter with a file on disk that was not taken.
-        entries: count of producers.
-        bytes_read: of segments, to tell.
-        point: where the replay stood, for the next call (``after``); nothing to look into. None where nothing can go on from here: at the
-            log end, or where a window was replayed.
-    """
-
-    offset: int
-    data: bytes = field(repr=False)
-    path: str | None
-    origin: Origin
-    snapshot_class: SnapshotClass
-    reasons: tuple[str, ...]
-    entries: int
-    bytes_read: int
-    point: ReplayPoint | None = field(default=None, repr=False, compare=False)
 
 
 def ensure_snapshot(
@@ -141,6 +114,70 @@ def ensure_snapshot(
     _check_numbers(expiration_ms, jobs, byte_budget)
     ensured = _replayed(request, jobs, lambda work: work.ensured(allow_unproven=allow_unproven, allow_unsound=allow_unsound))
     return ensured if request.out is None else _written(ensured, request.out, store_of(request.out, request.s3))
+
+
+def prepare_upload(
+    segment: str | os.PathLike[str],
+    *,
+    after: EnsuredSnapshot | None = None,
+    topic_id: str | None = None,
+    high_watermark: int | None = None,
+    as_of_ms: int | None = None,
+    expiration_ms: int = DEFAULT_EXPIRATION_MS,
+    allow_unproven: bool = False,
+    byte_budget: int | None = None,
+    deadline: float | None = None,
+    jobs: int = 1,
+    s3: S3Settings | None = None,
+) -> PreparedUpload:
+    """Gives everything that goes to remote storage with a closed segment, consistent with one another, or refuses.
+
+    The segment, its indexes, the leader epochs, and the producer snapshot at its end, rebuilt where the one on disk is missing or wrong.
+    Refused is what a broker would not upload, or not yet (``UploadRefusedError.reason`` tells), and what contradicts itself. Nothing is
+    written. With a neighbour's snapshot (``after``) one segment is replayed. Whoever uploads calls ``check_unchanged`` of the result once
+    more, just before the upload is called complete.
+
+    Args:
+        segment: path of its ``.log``, or ``s3://BUCKET/KEY`` as text.
+        after: the snapshot of an earlier result for this partition (``PreparedUpload.snapshot``), which the replay goes on from.
+        topic_id: Kafka's text of it, needed where there is no ``partition.metadata``; where there is one, both must say the same.
+        high_watermark: offset up to which the log is replicated; None for what ``replication-offset-checkpoint`` of the log directory says.
+        as_of_ms: moment at which producers expire, ms since 1970; None for now.
+        expiration_ms: ``producer.id.expiration.ms`` of the broker; less than it uses loses producers.
+        allow_unproven: take a snapshot that is UNPROVEN.
+        byte_budget: refuse before more bytes of segments than this would be replayed; None for no limit.
+        deadline: refuse once ``time.monotonic()`` is past this; None for none.
+        jobs: processes that read segments; 1 reads in this one.
+        s3: how object stores are reached; None for what the environment and the SDK say.
+
+    Returns:
+        What is to be sent, and what is to be said of it.
+
+    Raises:
+        UploadRefusedError: the segment may not be uploaded, or not yet.
+        SnapshotRefusedError: there is no snapshot that may be relied on, or a limit is reached.
+        UsageError: an argument makes no sense, or there is no such segment.
+        ReadFailedError: a file cannot be read.
+    """
+    settings = USUAL_S3 if s3 is None else s3
+
+    def ensure(directory: str, offset: int) -> EnsuredSnapshot:
+        return ensure_snapshot(
+            directory,
+            offset,
+            after=after,
+            as_of_ms=as_of_ms,
+            expiration_ms=expiration_ms,
+            allow_unproven=allow_unproven,
+            byte_budget=byte_budget,
+            deadline=deadline,
+            jobs=jobs,
+            s3=settings,
+        )
+
+    return prepare_segment(
+        os.fspath(segment), ensure, topic_id=topic_id, high_watermark=high_watermark, deadline=deadline, settings=settings
+    )
 
 
 def _replay_from(value: ReplayFrom | str) -> ReplayFrom:
@@ -283,7 +320,11 @@ class _EnsureWork(BoundaryWork):
 
     def _ensured(self, data: bytes, path: str | None, origin: Origin, judgement: Judgement, entries: int) -> EnsuredSnapshot:
         klass, reasons = judgement.snapshot_class, judgement.reasons
-        return EnsuredSnapshot(self._request.offset, data, path, origin, klass, reasons, entries, self.bytes_read, self._point)
+        assert self._state is not None
+        index = self.cross.transaction_index(self._state)
+        fault = None if index is None else index.message
+        offset, read = self._request.offset, self.bytes_read
+        return EnsuredSnapshot(offset, data, path, origin, klass, reasons, entries, read, self._point, fault)
 
     def _on_disk(self, state: BoundaryState) -> EnsuredSnapshot | str | None:
         """The file on disk, if it is proven right; else why it is not taken, or None where there is none."""

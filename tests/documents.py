@@ -19,6 +19,7 @@ VERBS = (
     "stats",
     "tier-audit",
     "tier-inventory",
+    "tier-upload",
     "transactions",
     "undo",
     "verify",

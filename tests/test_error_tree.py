@@ -17,6 +17,7 @@ EXIT_CODES = {
     "DeadlinePassedError": 3,
     "LockUnknownError": 3,
     "SnapshotRefusedError": 3,
+    "UploadRefusedError": 3,
     "StorageError": 5,
     "WriteFailedError": 5,
     "AlreadyExistsError": 5,

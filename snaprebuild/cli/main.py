@@ -29,6 +29,7 @@ from snaprebuild.cli.streams import open_standard_streams, tell
 from snaprebuild.cli.table import printable
 from snaprebuild.cli.tier_audit import tier_audit
 from snaprebuild.cli.tier_inventory import tier_inventory
+from snaprebuild.cli.tier_upload import tier_upload
 from snaprebuild.cli.transactions import transactions
 from snaprebuild.cli.undo import undo
 from snaprebuild.cli.verify import verify
@@ -81,6 +82,10 @@ EXAMPLES = {
     "hook run": (
         "hook run /var/lib/kafka --deadline 300",
         "hook run /data -- kafka-server-start.sh server.properties",
+    ),
+    "tier upload": (
+        "tier upload /var/lib/kafka s3://tiered/kafka --dry-run",
+        "tier upload /kafka/orders-0 s3://tiered/kafka --records r.jsonl",
     ),
 }
 """What a help ends with: commands that do something useful as they stand."""
@@ -160,9 +165,10 @@ _add("dump", dump, "Reads only: what stands in files of a log directory.")
 _add("diff", diff, "Reads only: in which producers two snapshots differ.")
 _add("explain", explain, "Reads only: one producer's state, and why.")
 _add("transactions", transactions, "Reads only: open, late and empty transactions.")
-app.add_typer(tier, name="tier", short_help="Verbs on remote storage: inventory, audit.")
+app.add_typer(tier, name="tier", short_help="Verbs on remote storage: inventory, audit, upload.")
 _add("tier inventory", tier_inventory, "Reads only: the copies of segments in remote storage.")
 _add("tier audit", tier_audit, "Reads only: compares snapshots in remote storage with a replay.")
+_add("tier upload", tier_upload, "WRITES closed segments to remote storage.")
 app.add_typer(hook, name="hook", short_help="Beside a broker: run, before it starts.")
 _add("hook run", hook_run, "WRITES missing snapshots, then starts a broker.", WithCommand)
 _add("undo", undo, "REMOVES what a rebuild wrote, by its receipt.")

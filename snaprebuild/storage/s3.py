@@ -1,4 +1,4 @@
-"""Object stores that speak S3; the only module that knows boto3.
+"""Object stores that speak S3; with ``s3_multipart``, the only module that knows the SDK.
 
 What is sent: ListObjectsV2, HeadObject, GetObject (of ranges, with If-Match), PutObject (with If-None-Match and a checksum), and, once for
 each place that is written to, the DeleteObject of a probe of our own. Credentials come from the usual chain of the SDK and appear in no
