@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -28,6 +29,8 @@ ORPHANS_SECONDS = 1.0
 
 NOT_FOUND, NOT_EXECUTABLE, DIED = 127, 126, 5
 """Exit codes: the first two as of a shell; the work ended by a signal."""
+
+PR_SET_PDEATHSIG = 1
 
 _KEY = "snaprebuild.wrapped_command"
 
@@ -82,8 +85,10 @@ def start_after(command: list[str], *, seconds: float | None, only_if_done: bool
         KeyboardInterrupt: the work was interrupted; the command is not started.
     """
     umask = click.get_current_context().obj.umask
+    parent = os.getpid()
     child = os.fork()
     if child == 0:
+        _end_with(parent)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # which belongs to the command
         return
     code = _waited(child, None if seconds is None else time.monotonic() + seconds + GRACE_SECONDS)
@@ -95,6 +100,13 @@ def start_after(command: list[str], *, seconds: float | None, only_if_done: bool
     if code:
         tell(f"snaprebuild: {printable(command[0])} is started all the same")
     _become(command, umask)
+
+
+def _end_with(parent: int) -> None:
+    """Where this process is killed, nobody else would wait for the work, which holds the lock that the next start wants."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        raise KeyboardInterrupt  # it was killed already
 
 
 def _waited(child: int, until: float | None) -> int:

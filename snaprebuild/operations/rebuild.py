@@ -302,6 +302,10 @@ class _RebuildWork(BoundaryWork):
         if left:
             message = f"{error.message}: {counted(len(left), 'snapshot')} not rebuilt"
             result.say("deadline-passed", Severity.FINDING, message, left[0].offset)
+        else:
+            result.say(
+                "deadline-passed", Severity.NOTE, f"{error.message}: nothing is missing, and not all that was there is compared"
+            )
         why = (error.message,)
         result.boundaries += [BoundaryResult(wanted.offset, wanted.is_log_end, LEFT_OUT, None, why) for wanted in left]
 

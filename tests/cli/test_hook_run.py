@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -13,13 +14,19 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from command import COMMAND, in_json, live_broker, snaprebuild
 from documents import check
-from log_dirs import EMPTY_SNAPSHOT, copy_of, entries_in, flip, snapshot_name, tree, truth
+from log_dirs import EMPTY_SNAPSHOT, copy_of, entries_in, flip, remove_snapshots, snapshot_name, tree, truth
 from manifests import FIXTURES, REPOSITORY
+
+from snaprebuild.operations.findings import Severity
+from snaprebuild.operations.hook_run import hook_run
+from snaprebuild.operations.plan import Request
+from snaprebuild.storage import segment_file
 
 PARTITIONS = ("mixed-0", "logappend-0", "deleted-0", "plain-0")
 SECONDS_MAX = 60
@@ -376,3 +383,97 @@ def test_a_preparation_that_hangs_is_stopped_behind_its_deadline(logs: Path) -> 
     assert (process.returncode, printed) == (0, "started\n")
     assert "does not end at its deadline and is stopped" in told
     assert time.monotonic() - began < 40
+
+
+ORPHAN = "os.fork() or os.execvp('sleep', ['sleep', '0.3']); os._exit(0)"
+"""Leaves a process behind, as the helpers of worker processes are for a moment."""
+
+CAN_UNSHARE = subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not CAN_UNSHARE, reason="no name spaces of processes here")
+def test_the_first_process_of_a_container_leaves_no_zombies(logs: Path) -> None:
+    script = SLOW.format(ORPHAN)
+    states = 'echo "$$"; ps -e -o stat='
+    command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", script, str(logs), "--", "sh", "-c", states]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=SECONDS_MAX, check=False)
+    first, *found = done.stdout.split()
+    assert (done.returncode, first) == (0, "1"), done.stderr
+    assert found
+    assert not [state for state in found if state.startswith("Z")]
+
+
+def test_who_is_killed_leaves_no_work_behind(logs: Path) -> None:
+    """Else the broker that is started next would find its directory locked."""
+    waits = "print(os.getpid(), file=sys.stderr, flush=True); time.sleep(60)"
+    with replaced(waits, logs, "--", "echo", "started") as process:
+        assert process.stderr is not None
+        worker = int(process.stderr.readline())
+        process.kill()
+        printed, _ = process.communicate(timeout=SECONDS_MAX)  # which ends when nobody has its streams any more
+    assert (process.returncode, printed) == (-signal.SIGKILL, "")
+    for _ in range(500):
+        if not Path(f"/proc/{worker}").exists():
+            break
+        time.sleep(0.01)
+    assert not Path(f"/proc/{worker}").exists()
+
+
+# --- what a run leaves -----------------------------------------------------------------------------------------------------
+
+
+def test_a_deadline_in_the_middle_leaves_what_is_whole(logs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The clock jumps after some reads: what is written by then is the beginning of what is due, each file right and none torn."""
+    due = missing_before(logs, "mixed-0")
+    right = {snapshot_name(offset): entries for offset, entries in truth("kafka27-mixed", "mixed-0").items()}
+    reached = set()
+    for reads in (1, 4, 7, 10, 13):
+        copy = Path(shutil.copytree(logs, tmp_path / f"copy{reads}"))
+        clock = (0.0 if number < reads else 100.0 for number in itertools.count())
+        monkeypatch.setattr(segment_file, "time", SimpleNamespace(monotonic=lambda clock=clock: next(clock)))
+        request = Request(paths=(str(copy),), as_of_ms=0)
+        result = hook_run(request, deadline=50.0, receipt=str(tmp_path / f"receipt{reads}.jsonl"), jobs=1)
+        first = result.partitions[0]
+        written = [each.offset for each in first.result.boundaries if each.action == "written"]
+        assert written == due[: len(written)]
+        for offset in written:
+            assert entries_in((copy / "mixed-0" / snapshot_name(offset)).read_bytes()) == right[snapshot_name(offset)]
+        assert not list(copy.rglob("*.tmp"))
+        assert first.count("left_out") == len(due) - len(written)
+        assert first.bytes_blocked_left == blocked_bytes(copy, "mixed-0", due[len(written) :])
+        (told,) = [each for each in result.findings if each.path == first.result.plan.source.directory.path]
+        is_done = len(written) == len(due)
+        assert (told.code, told.offset) == ("deadline-passed", None if is_done else due[len(written)])
+        assert (told.severity is Severity.NOTE) == is_done
+        assert result.exit_code == 1
+        reached.add(len(written))
+    assert len(due) in reached
+    assert len(reached) > 3
+
+
+def test_undo_takes_back_what_was_written(logs: Path) -> None:
+    before = tree(logs)
+    receipt = in_json("hook run", logs).document["receipt"]
+    assert tree(logs) != before
+    assert in_json("undo", receipt).exit_code == 0
+    assert {name: about for name, about in tree(logs).items() if name != ".lock"} == before
+
+
+@pytest.mark.parametrize("fixture", ["kafka27-mixed", "kafka4-mixed"])
+def test_all_that_kafka_would_have_written(fixture: str, tmp_path: Path) -> None:
+    """Only the snapshot of the clean stop is left, as a broker of before 2.8 leaves it; the manifest says what belongs to each boundary."""
+    logs = copy_of(fixture, tmp_path)
+    compared = 0
+    ordinary = [directory for directory in sorted(logs.glob("*-0")) if not directory.name.startswith("__")]
+    for directory in ordinary:
+        remove_snapshots(
+            directory, *[offset for offset in truth(fixture, directory.name) if offset != max(truth(fixture, directory.name))]
+        )
+    assert in_json("hook run", logs, "--receipt", tmp_path / "receipt.jsonl").exit_code == 0
+    for directory in ordinary:
+        bases = [int(path.stem) for path in sorted(directory.glob("*.log"))]
+        for offset, entries in truth(fixture, directory.name).items():
+            if offset > bases[0]:
+                assert entries_in((directory / snapshot_name(offset)).read_bytes()) == entries
+                compared += 1
+    assert compared > 20
