@@ -1,8 +1,9 @@
 """Producer-snapshot recovery for Apache Kafka log directories.
 
-What stands in ``__all__`` is the library: ``ensure_snapshot`` with its values and errors (docs/api.md). Each name is loaded when it is
-first asked for. Everything else is the inside of the command: ``snaprebuild.replay`` is what a log says about its producers,
-``snaprebuild.storage`` is bytes at rest, ``snaprebuild.operations`` has one module for each verb, ``snaprebuild.cli`` prints them.
+What stands in ``__all__`` is the library: ``ensure_snapshot``, ``prepare_upload`` and ``validate_snapshot`` with their values and errors
+(docs/api.md). Each name is loaded when it is first asked for. Everything else is the inside of the command: ``snaprebuild.replay`` is what
+a log says about its producers, ``snaprebuild.storage`` is bytes at rest, ``snaprebuild.operations`` has one module for each verb,
+``snaprebuild.cli`` prints them.
 """
 
 from __future__ import annotations
@@ -18,10 +19,20 @@ if TYPE_CHECKING:
         SnaprebuildError,
         SnapshotRefusedError,
         StorageError,
+        UploadRefusedError,
         UsageError,
         WriteFailedError,
     )
-    from snaprebuild.hooks import EnsuredSnapshot, Origin, ensure_snapshot
+    from snaprebuild.hooks import (
+        EnsuredSnapshot,
+        Origin,
+        PreparedUpload,
+        ValidatedSnapshot,
+        Validity,
+        ensure_snapshot,
+        prepare_upload,
+        validate_snapshot,
+    )
     from snaprebuild.operations.replay_partition import ReplayFrom
     from snaprebuild.replay.classes import SnapshotClass
     from snaprebuild.storage.store import S3Settings
@@ -32,6 +43,7 @@ __all__ = [
     "EnsuredSnapshot",
     "Origin",
     "OutcomeUnknownError",
+    "PreparedUpload",
     "ReadFailedError",
     "RefusedError",
     "ReplayFrom",
@@ -40,19 +52,29 @@ __all__ = [
     "SnapshotClass",
     "SnapshotRefusedError",
     "StorageError",
+    "UploadRefusedError",
     "UsageError",
+    "ValidatedSnapshot",
+    "Validity",
     "WriteFailedError",
     "__version__",
     "ensure_snapshot",
+    "prepare_upload",
+    "validate_snapshot",
 ]
 
 _MODULES = {
     "EnsuredSnapshot": "snaprebuild.hooks",
     "Origin": "snaprebuild.hooks",
+    "PreparedUpload": "snaprebuild.hooks",
     "ReplayFrom": "snaprebuild.operations.replay_partition",
     "S3Settings": "snaprebuild.storage.store",
     "SnapshotClass": "snaprebuild.replay.classes",
+    "ValidatedSnapshot": "snaprebuild.hooks",
+    "Validity": "snaprebuild.hooks",
     "ensure_snapshot": "snaprebuild.hooks",
+    "prepare_upload": "snaprebuild.hooks",
+    "validate_snapshot": "snaprebuild.hooks",
 }
 
 

@@ -5,8 +5,10 @@
     SnaprebuildError              root: message, path, exit_code
     ├── UsageError            2   the request itself makes no sense
     ├── RefusedError          3   unsafe source, live broker, stale plan, owner that cannot be kept
+    │   ├── DeadlinePassedError  3   the time that was given is over
     │   ├── LockUnknownError  3   whether a broker runs here cannot be told
-    │   └── SnapshotRefusedError  3   an uploader gets no snapshot
+    │   ├── SnapshotRefusedError  3   an uploader gets no snapshot
+    │   └── UploadRefusedError  3     a segment may not be uploaded, or not yet
     └── StorageError          5   root of what the storage did
         ├── ReadFailedError       a file or directory cannot be read
         ├── WriteFailedError      nothing took effect
@@ -26,6 +28,7 @@ from typing import ClassVar
 __all__ = [
     "AlreadyExistsError",
     "BusyError",
+    "DeadlinePassedError",
     "LockUnknownError",
     "OutcomeUnknownError",
     "ReadFailedError",
@@ -33,6 +36,7 @@ __all__ = [
     "SnaprebuildError",
     "SnapshotRefusedError",
     "StorageError",
+    "UploadRefusedError",
     "UsageError",
     "WriteFailedError",
 ]
@@ -79,6 +83,10 @@ class LockUnknownError(RefusedError):
     """Whether a broker holds the log directory cannot be told: its lock file or its file system does not answer."""
 
 
+class DeadlinePassedError(RefusedError):
+    """The time that the caller gave is over; nothing more was read."""
+
+
 class SnapshotRefusedError(RefusedError):
     """No snapshot can be given that may be relied on, or not within the limits (``snaprebuild.ensure_snapshot``).
 
@@ -101,6 +109,18 @@ class SnapshotRefusedError(RefusedError):
         self.bytes_read = bytes_read
         self.snapshot_class = snapshot_class
         self.reasons = reasons
+
+
+class UploadRefusedError(RefusedError):
+    """A segment may not go to remote storage, or not yet (``snaprebuild.prepare_upload``).
+
+    Attributes:
+        reason: a stable name, words joined by dashes, as docs/tier-upload.md lists them.
+    """
+
+    def __init__(self, message: str, *, path: str | None = None, reason: str = "") -> None:
+        super().__init__(message, path=path)
+        self.reason = reason
 
 
 class StorageError(SnaprebuildError):

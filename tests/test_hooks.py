@@ -11,6 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from log_dirs import (
@@ -32,6 +33,9 @@ import snaprebuild
 from snaprebuild import Origin, SnapshotClass, SnapshotRefusedError, UsageError, ensure_snapshot
 from snaprebuild.operations.plan import Request, make_plan
 from snaprebuild.operations.rebuild import rebuild
+
+if TYPE_CHECKING:
+    from object_store import ObjectStore
 
 EARLY = 0
 """As-of of a time when nothing had expired."""
@@ -432,24 +436,49 @@ def uploader(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
 
 
+TOPIC_ID = "pnG54XS0SyKCbPV6BzO-OQ"
+
+
 def test_the_example_uploader(tmp_path: Path) -> None:
     mixed, target = copy_of("kafka27-mixed", tmp_path) / "mixed-0", tmp_path / "tier"
-    done = uploader(mixed, target, cwd=tmp_path)
+    done = uploader(mixed, target, TOPIC_ID, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    segments = sorted(mixed.glob("*.log"))
+    # Brokers of 3.6.2, 3.9.2 and 4.3.1 uploaded these, too: a transaction hangs from 6913 on.
+    segments = sorted(mixed.glob("*.log"))[:13]
     assert done.stdout.count("rebuilt, EXACT") == 12
-    assert done.stdout.count("on_disk, EXACT") == 2
-    expected = truth("kafka27-mixed", "mixed-0")
-    for segment, following in itertools.pairwise(segments):
-        assert (target / segment.name).read_bytes() == segment.read_bytes()
-        assert entries_in((target / f"{segment.stem}.snapshot").read_bytes()) == expected[int(following.stem)]
-    assert len(list(target.iterdir())) == 2 * (len(segments) - 1)
+    assert "00000000000000006390.log: waits: " in done.stdout
+    assert_uploaded(mixed, segments, {path.name: path.read_bytes() for path in target.iterdir()})
     flip(mixed / f"{2181:020d}.log", 61 + 20)
-    again = uploader(mixed, tmp_path / "again", cwd=tmp_path)
+    again = uploader(mixed, tmp_path / "again", TOPIC_ID, cwd=tmp_path)
     assert (again.returncode, again.stdout.count("\n")) == (1, 4)
     assert "00000000000000002181.log: not uploaded: " in again.stderr
-    assert len(list((tmp_path / "again").iterdir())) == 2 * 4
+    assert len(list((tmp_path / "again").glob("*.log"))) == 4
     for wrong in ((), (mixed,), (tmp_path / "nowhere", target)):
         asked = uploader(*wrong, cwd=tmp_path)
         assert (asked.returncode, asked.stdout) == (1, "")
         assert "usage: upload-segments" in asked.stderr
+
+
+def assert_uploaded(mixed: Path, segments: list[Path], there: dict[str, bytes]) -> None:
+    """Each segment but the last, with all that belongs to it, as it stands in the directory; the snapshot is Kafka's own answer."""
+    expected = truth("kafka27-mixed", "mixed-0")
+    names = set()
+    for segment, following in itertools.pairwise(segments):
+        for ending in (".log", ".index", ".timeindex", ".txnindex"):
+            local = segment.with_suffix(ending)
+            if local.exists():
+                assert there[local.name] == local.read_bytes()
+                names.add(local.name)
+        assert entries_in(there[f"{segment.stem}.snapshot"]) == expected[int(following.stem)]
+        assert there[f"{segment.stem}.leader_epoch_checkpoint"].startswith(b"0\n")
+        names |= {f"{segment.stem}.snapshot", f"{segment.stem}.leader_epoch_checkpoint"}
+    assert set(there) == names
+
+
+@pytest.mark.s3
+def test_the_example_uploader_into_a_bucket(object_store: ObjectStore, tmp_path: Path) -> None:
+    mixed, location = copy_of("kafka27-mixed", tmp_path) / "mixed-0", f"s3://{object_store.bucket()}/tier"
+    for _ in range(2):  # the second time everything is there
+        done = uploader(mixed, location, TOPIC_ID, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert_uploaded(mixed, sorted(mixed.glob("*.log"))[:13], object_store.files(location))

@@ -60,7 +60,7 @@ ONLY_IN = {
     "typer": ("snaprebuild/cli/",),
     "rich": ("snaprebuild/cli/",),
     "boto3": ("snaprebuild/storage/s3.py",),
-    "botocore": ("snaprebuild/storage/s3.py",),
+    "botocore": ("snaprebuild/storage/s3.py", "snaprebuild/storage/s3_multipart.py"),
     "pyspark": ("snaprebuild/spark/",),
 }
 

@@ -15,11 +15,13 @@ from collections.abc import Callable
 import click
 import typer
 from click.exceptions import NoArgsIsHelpError
+from typer.core import TyperCommand
 
 from snaprebuild import __version__
 from snaprebuild.cli.diff import diff
 from snaprebuild.cli.dump import dump
 from snaprebuild.cli.explain import explain
+from snaprebuild.cli.hook_run import hook_run
 from snaprebuild.cli.rebuild import plan, rebuild
 from snaprebuild.cli.scan import scan
 from snaprebuild.cli.stats import stats
@@ -28,9 +30,11 @@ from snaprebuild.cli.table import printable
 from snaprebuild.cli.tier_audit import tier_audit
 from snaprebuild.cli.tier_inventory import tier_inventory
 from snaprebuild.cli.tier_repair import tier_repair
+from snaprebuild.cli.tier_upload import tier_upload
 from snaprebuild.cli.transactions import transactions
 from snaprebuild.cli.undo import undo
 from snaprebuild.cli.verify import verify
+from snaprebuild.cli.wrapped_command import Inherited, WithCommand
 from snaprebuild.errors import SnaprebuildError
 
 __all__ = ["app", "main"]
@@ -80,6 +84,14 @@ EXAMPLES = {
         "tier repair s3://tiered/kafka --metadata-log /var/lib/kafka",
         "tier repair s3://tiered/kafka --undo tier-undo.jsonl",
     ),
+    "hook run": (
+        "hook run /var/lib/kafka --deadline 300",
+        "hook run /data -- kafka-server-start.sh server.properties",
+    ),
+    "tier upload": (
+        "tier upload /var/lib/kafka s3://tiered/kafka --dry-run",
+        "tier upload /kafka/orders-0 s3://tiered/kafka --records r.jsonl",
+    ),
 }
 """What a help ends with: commands that do something useful as they stand."""
 
@@ -112,6 +124,14 @@ tier = typer.Typer(
 )
 
 
+hook = typer.Typer(
+    help="Stands beside a broker: what runs before it starts.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"snaprebuild {__version__}")
@@ -125,7 +145,7 @@ def _root(
     pass
 
 
-def _add(name: str, verb: Callable[..., None], short_help: str) -> None:
+def _add(name: str, verb: Callable[..., None], short_help: str, cls: type[TyperCommand] = TyperCommand) -> None:
     @functools.wraps(verb)
     def run(*args: object, **kwargs: object) -> None:
         try:
@@ -136,9 +156,9 @@ def _add(name: str, verb: Callable[..., None], short_help: str) -> None:
 
     lines = [f"  snaprebuild {example}" for example in EXAMPLES[name]]
     of_group, _, own_name = name.rpartition(" ")
-    group = {"": app, "tier": tier}[of_group]
+    group = {"": app, "tier": tier, "hook": hook}[of_group]
     epilog = "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *lines])
-    group.command(own_name, short_help=short_help, epilog=epilog)(run)
+    group.command(own_name, cls=cls, short_help=short_help, epilog=epilog)(run)
 
 
 _add("scan", scan, "Reads only: what is missing, and what blocks the upload.")
@@ -150,22 +170,25 @@ _add("dump", dump, "Reads only: what stands in files of a log directory.")
 _add("diff", diff, "Reads only: in which producers two snapshots differ.")
 _add("explain", explain, "Reads only: one producer's state, and why.")
 _add("transactions", transactions, "Reads only: open, late and empty transactions.")
-app.add_typer(tier, name="tier", short_help="Verbs on remote storage: inventory, audit, repair.")
+app.add_typer(tier, name="tier", short_help="Remote storage: inventory, audit, repair, upload.")
 _add("tier inventory", tier_inventory, "Reads only: the copies of segments in remote storage.")
 _add("tier audit", tier_audit, "Reads only: compares snapshots in remote storage with a replay.")
 _add("tier repair", tier_repair, "WRITES right snapshots where those in remote storage are wrong.")
+_add("tier upload", tier_upload, "WRITES closed segments to remote storage.")
+app.add_typer(hook, name="hook", short_help="Beside a broker: run, before it starts.")
+_add("hook run", hook_run, "WRITES missing snapshots, then starts a broker.", WithCommand)
 _add("undo", undo, "REMOVES what a rebuild wrote, by its receipt.")
 
 
 def main() -> None:
     """Entry point: runs the command; an error is printed as one line and becomes its exit code."""
     # A temporary file that a crash leaves behind must stay readable for the broker, whatever the umask of the caller is.
-    os.umask(0o022)
+    umask = os.umask(0o022)
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     open_standard_streams()
     try:
-        code = app(prog_name="snaprebuild", standalone_mode=False)
+        code = app(prog_name="snaprebuild", standalone_mode=False, obj=Inherited(umask))
     except SystemExit:
         code = 0  # click ends so, with 1, where the reader of a help went away
     except NoArgsIsHelpError as error:

@@ -28,6 +28,7 @@ from snaprebuild.cli.table import printable
 from snaprebuild.operations.findings import counted
 
 if TYPE_CHECKING:
+    from snaprebuild.cluster.copy_attempt import CopyOutcome
     from snaprebuild.operations.scan_result import Counts, PartitionScan, ScanResult
 
 __all__ = ["scan"]
@@ -42,6 +43,13 @@ COLUMNS = ("segments", "size", "boundaries", "missing", "corrupt", "suspect", "m
 EFFECT = (
     "Effect: a snapshot that is written now counts from the next start of its broker on, when it loads the log; a running broker "
     "does not see it."
+)
+
+AGAIN = "So it goes every 30 s."
+
+STOP = (
+    "Until the broker can be started again: remote.log.copy.disable=true of the topic stops the attempts (3.9 and later, KRaft); "
+    "before, do not set remote.storage.enable yet (--output json tells more)."
 )
 
 ORDER = "Segments go up in order: the first blocked one holds back every later one, and local retention with it."
@@ -141,6 +149,32 @@ def _print_sentences(result: ScanResult) -> None:
         print_text(EFFECT)
     if counts.blocked_segments:
         print_text(ORDER)
+    _print_next_attempts(result)
+
+
+def _print_next_attempts(result: ScanResult) -> None:
+    """Which partitions a leader will try in vain, and what stops that."""
+    failing = [each for each in result.partitions if each.preflight.next_attempt is not None and each.preflight.next_attempt.fails]
+    if not failing:
+        return
+    first = failing[0]
+    attempt = first.preflight.next_attempt
+    assert attempt is not None
+    of = first.source.topic_partition
+    throws = "; ".join(_outcome_text(outcome) for outcome in attempt.outcomes)
+    others = f", and of {counted(len(failing) - 1, 'more partition')}" if len(failing) > 1 else ""
+    print_text(
+        f"Next attempt of a leader with remote storage on: segment {attempt.base_offset} of {of}, in vain{others}: {throws}. {AGAIN}"
+    )
+    print_text(STOP)
+
+
+def _outcome_text(outcome: CopyOutcome) -> str:
+    if outcome.exception is None:
+        return f"{outcome.versions}: it goes up"
+    what = f"{outcome.exception.rpartition('.')[2]} in {outcome.thrown_in}"
+    phantom = ", and a phantom is left in __remote_log_metadata" if outcome.announces else ""
+    return f"{outcome.versions}: {what}{phantom}"
 
 
 def _print_rows(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]], rows_max: int, of: int | None = None) -> None:
@@ -228,4 +262,24 @@ def _print_boundaries(result: ScanResult) -> None:
         for segment in partition.blocked:
             reasons = ", ".join(f"{blocker.value} (freed by {blocker.freed_by.value})" for blocker in segment.blockers)
             lines.append(f"  segment {segment.base_offset} to {segment.next_base_offset} is blocked: {reasons}")
+        for run in partition.preflight.runs:
+            if not run.blockers:
+                count = counted(run.segments, "closed segment")
+                lines.append(f"  {count}, {run.base_offset} to {run.next_base_offset}: {run.state.value.replace('-', ' ')}")
+        lines += _attempt_lines(partition)
         sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _attempt_lines(partition: PartitionScan) -> list[str]:
+    attempt, bound = partition.preflight.next_attempt, partition.preflight.bound
+    stable = bound.at_least if bound.exact is None else bound.exact
+    lines = []
+    if partition.source.can_be_tiered:
+        known = (
+            "not known" if bound.known_by is None else f"{'at least ' if bound.exact is None else ''}{stable}, by {bound.known_by}"
+        )
+        lines.append(f"  last stable offset: {known}")
+    if attempt is not None:
+        lines.append(f"  next attempt: segment {attempt.base_offset}, if {' and '.join(attempt.assumes)}")
+        lines += [f"    {_outcome_text(outcome)}" for outcome in attempt.outcomes]
+    return lines

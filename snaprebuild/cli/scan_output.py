@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
+from snaprebuild.cluster.copy_attempt import ways_to_stop
 from snaprebuild.operations.scan_result import AtNextStart, LogDirScan, PartitionScan, ScanResult, Shutdown
 
 __all__ = ["SCAN_VERSION", "scan_as_json"]
 
 SCAN_VERSION = 1
+
+INTERVAL = "remote.log.manager.task.interval.ms of the broker, 30 s by default"
+
+NOT_LOOKED_AT = (
+    "who leads the partition: only a leader uploads",
+    "remote.storage.enable and remote.log.copy.disable of the topic",
+    "remote.copy.lag.ms and remote.copy.lag.bytes of the topic (4.4), which let a segment wait on purpose",
+    "what is in remote storage (tier inventory)",
+)
 
 
 def scan_as_json(result: ScanResult) -> dict[str, object]:
@@ -18,6 +30,7 @@ def scan_as_json(result: ScanResult) -> dict[str, object]:
         "log_dirs": [_log_dir(log_dir) for log_dir in result.log_dirs],
         "topics": [{"topic": topic, **counts.as_json()} for topic, counts in sorted(result.topics.items())],
         "partitions": [_partition(partition, shutdowns[partition.source.log_dir.path]) for partition in result.partitions],
+        "upload_attempts": _attempts(),
         "findings": [finding.as_json() for finding in result.findings],
     }
 
@@ -80,10 +93,14 @@ def _partition(partition: PartitionScan, shutdown: Shutdown) -> dict[str, object
 
 
 def _upload(partition: PartitionScan) -> dict[str, object]:
+    bound, attempt = partition.preflight.bound, partition.preflight.next_attempt
     return {
         "stuck_bytes": partition.stuck_bytes,
         "stuck_bytes_after_rebuild": partition.stuck_bytes_after_rebuild,
         "last_stable_offset": partition.last_stable_offset,
+        "last_stable_offset_at_least": bound.at_least,
+        "last_stable_offset_known_by": bound.known_by,
+        "high_watermark": bound.at_most,
         "waiting_segments": partition.waiting_segments,
         "blockers": {
             blocker.value: {"segments": count, "freed_by": blocker.freed_by.value}
@@ -98,7 +115,17 @@ def _upload(partition: PartitionScan) -> dict[str, object]:
             }
             for segment in partition.blocked
         ],
+        "closed_segments": [
+            {**asdict(run), "state": run.state.value, "blockers": [blocker.value for blocker in run.blockers]}
+            for run in partition.preflight.runs
+        ],
+        "next_attempt": None if attempt is None else {**asdict(attempt), "assumes": list(attempt.assumes)},
     }
+
+
+def _attempts() -> dict[str, object]:
+    """What is the same for all partitions."""
+    return {"interval": INTERVAL, "ways_to_stop": [asdict(way) for way in ways_to_stop()], "not_looked_at": list(NOT_LOOKED_AT)}
 
 
 def _next_start(partition: PartitionScan, shutdown: Shutdown) -> dict[str, object] | None:

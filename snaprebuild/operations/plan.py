@@ -40,6 +40,7 @@ from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import ABOVE_BUCKETS, USUAL_S3, S3Settings, Store, is_object
 
 __all__ = [
+    "NOT_KNOWN_TO_BE_DUE",
     "BoundaryPlan",
     "PartitionPlan",
     "Plan",
@@ -54,6 +55,9 @@ NO_BROKER_FILES = "no broker's files lie around it, so that nothing tells what a
 CLEANER_UNKNOWN = "the cleaner's checkpoint cannot be read, so that nothing tells whether the topic is compacted: write with --out"
 IRREGULAR_NAME = "its name belongs to a directory, link or pipe: move that away first"
 END_BELOW_RECOVERY_POINT = "the log ends below its recovery point: its last segment has lost its end"
+NOT_KNOWN_TO_BE_DUE = frozenset((NO_BROKER_FILES, CLEANER_UNKNOWN, END_BELOW_RECOVERY_POINT, IRREGULAR_NAME))
+"""Reasons for which something that a broker may need is left out."""
+
 RATE_SAMPLE_BYTES = 32 << 20
 DEFAULT_RETENTION_MS = 604_800_000
 """``log.retention.hours`` is 168 by default."""
@@ -251,8 +255,8 @@ def _left_out_findings(plan: PartitionPlan) -> list[Finding]:
     found = []
     for offset, reason in plan.left_out:
         # What a broker does not need, or makes itself, is nobody's business; what it needs and we may not write is.
-        unknown = reason in (NO_BROKER_FILES, CLEANER_UNKNOWN, END_BELOW_RECOVERY_POINT, IRREGULAR_NAME)
-        code, severity = ("not-known-to-be-due", Severity.FINDING) if unknown else ("not-due", Severity.NOTE)
+        is_known = reason not in NOT_KNOWN_TO_BE_DUE
+        code, severity = ("not-due", Severity.NOTE) if is_known else ("not-known-to-be-due", Severity.FINDING)
         found.append(Finding(code, severity, plan.source.directory.path, reason, offset))
     return found
 

@@ -14,12 +14,20 @@ from dataclasses import dataclass, replace
 from formats.errors import FormatError
 from formats.file_names import parse_file_name
 from formats.producer_snapshot import write_entries
-from snaprebuild.errors import AlreadyExistsError, ReadFailedError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
+from snaprebuild.errors import (
+    AlreadyExistsError,
+    DeadlinePassedError,
+    ReadFailedError,
+    RefusedError,
+    SnaprebuildError,
+    StorageError,
+    WriteFailedError,
+)
 from snaprebuild.operations.boundary_work import BoundaryWork
 from snaprebuild.operations.chunks import Chunk, DivisibleJob, Failure, Unreached, failure_of
 from snaprebuild.operations.crosscheck import ListedDifferences, segment_findings
 from snaprebuild.operations.feed import Arrivals, feed
-from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.from_effects import FromEffects
 from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.operations.rebuild_result import EQUAL, LEFT_OUT, WRITTEN, BoundaryResult, PartitionResult, RebuildResult
@@ -58,6 +66,7 @@ def rebuild(
     dry_run: bool = False,
     receipt: Receipt | None = None,
     progress: Progress | None = None,
+    deadline: float | None = None,
 ) -> RebuildResult:
     """Carries out ``plan``. A failure in one partition does not stop the others.
 
@@ -68,6 +77,8 @@ def rebuild(
         dry_run: replay and judge, write nothing.
         receipt: gets what is written; None leaves none.
         progress: told of every segment.
+        deadline: nothing is read once ``time.monotonic()`` is past it: a partition that is not done by then keeps what was written, and a
+            finding tells what it lacks. None for none.
 
     Raises:
         RefusedError: the receipt would lie among the files of a broker, or its name is taken; or a store would replace what is there.
@@ -84,7 +95,9 @@ def rebuild(
     with contextlib.ExitStack() as held, ThreadPoolExecutor(WRITERS, thread_name_prefix="writer") as writers:
         locks = _Locks(held, needed=in_place and not dry_run)
         told = _told_corrupt(plan)
-        context = _Context(_named(plan.request), plan.clock, writers, dry_run, receipt, progress, told, ListedDifferences())
+        context = _Context(
+            _named(plan.request), plan.clock, writers, dry_run, receipt, progress, told, ListedDifferences(), deadline=deadline
+        )
         works = []
         for place, result in enumerate(results):
             second_names = _second_names(result.plan) if in_place and not dry_run else []
@@ -149,6 +162,7 @@ class _Context:
     listed: ListedDifferences
     earlier_ns: int | None = None
     """An earlier attempt, not before this moment (ns since 1970), may have written some of the files; None where there is but one."""
+    deadline: float | None = None
 
 
 def _told_corrupt(plan: Plan) -> frozenset[tuple[str, int | None]]:
@@ -238,7 +252,7 @@ class _RebuildWork(BoundaryWork):
         self, result: PartitionResult, place: int, context: _Context, lock: HeldLock | None, replay: PartitionReplay
     ) -> None:
         plan, request = result.plan, context.request
-        super().__init__(plan.source, replay, check_crc=request.check_crc)
+        super().__init__(plan.source, replay, check_crc=request.check_crc, deadline=context.deadline)
         self._result = result
         self._context = context
         self._place = place
@@ -274,8 +288,26 @@ class _RebuildWork(BoundaryWork):
             except (SnaprebuildError, FormatError) as another:
                 failures.append(another)
         path = self._result.plan.source.directory.path
+        if isinstance(error, DeadlinePassedError):
+            failures.remove(error)
+            self._tell_deadline(error)
         self._result.findings += [finding_of_error(each, path) for each in failures]
         self._close(str(error))
+
+    def _tell_deadline(self, error: DeadlinePassedError) -> None:
+        """One finding for all that is left, which may be a long list on a broker that had no time at all."""
+        result = self._result
+        done = {boundary.offset for boundary in result.boundaries}
+        left = [wanted for wanted in result.plan.boundaries if wanted.offset not in done]
+        if left:
+            message = f"{error.message}: {counted(len(left), 'snapshot')} not rebuilt"
+            result.say("deadline-passed", Severity.FINDING, message, left[0].offset)
+        else:
+            result.say(
+                "deadline-passed", Severity.NOTE, f"{error.message}: nothing is missing, and not all that was there is compared"
+            )
+        why = (error.message,)
+        result.boundaries += [BoundaryResult(wanted.offset, wanted.is_log_end, LEFT_OUT, None, why) for wanted in left]
 
     def finish(self) -> None:
         super().finish()

@@ -14,6 +14,7 @@ from snaprebuild.operations.scan_result import AtNextStart, BoundaryScan, Bounda
 from snaprebuild.operations.snapshot_check import CheckedSnapshot, ReadOutcome, check_snapshots
 from snaprebuild.operations.source import PartitionSource
 from snaprebuild.operations.upload_blockers import BlockedSegment, Blocker, FreedBy, blocked_segments
+from snaprebuild.operations.upload_preflight import Preflight, preflight, stable_bound
 from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrigin, broker_start
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.log_dir import read_leader_epochs
@@ -69,7 +70,7 @@ class _PartitionScanner:
         others = self._other_snapshots(frozenset(due), checked, after)
         self._say_what_the_start_does(boundaries, others)
         blocked = self._blocked(boundaries)
-        stable = self._last_stable_offset(checked)
+        upload = self._preflight(checked, boundaries, blocked)
         stuck, stuck_after_rebuild = self._stuck_bytes(blocked)
         return PartitionScan(
             source=self.source,
@@ -79,8 +80,8 @@ class _PartitionScanner:
             blocked=blocked,
             stuck_bytes=stuck,
             stuck_bytes_after_rebuild=stuck_after_rebuild,
-            last_stable_offset=stable,
-            waiting_segments=self._waiting_segments(stable),
+            preflight=upload,
+            waiting_segments=self._waiting_segments(upload.bound.ceiling),
             next_start=next_start,
             findings=tuple(self.findings),
             counts=self._counts(boundaries, checked, others, blocked, stuck, stuck_after_rebuild),
@@ -328,28 +329,28 @@ class _PartitionScanner:
             return 0
         return sum(self.sizes[bisect_left(self.bases, base_offset) : -1])
 
-    def _last_stable_offset(self, checked: Sequence[CheckedSnapshot]) -> int | None:
-        """Exact after a clean stop, where the snapshot at the log end names every open transaction."""
-        end = self.log_end.offset
-        last = next((each for each in checked if each.offset == end), None)
-        if end is None or self.shutdown is not Shutdown.CLEAN or last is None or not last.parses or last.why:
-            return None
-        return end if last.first_open_offset is None else last.first_open_offset
-
-    def _waiting_segments(self, stable: int | None) -> int:
-        """Closed segments above the last stable offset or the high watermark. They wait by design, nothing is wrong with them."""
-        if not self.can_be_tiered:
-            return 0
-        bounds = [] if stable is None else [stable]
+    def _preflight(
+        self, checked: Sequence[CheckedSnapshot], boundaries: Sequence[BoundaryScan], blocked: tuple[BlockedSegment, ...]
+    ) -> Preflight:
         high_watermark = (self.source.log_dir.high_watermarks or {}).get(self.source.topic_partition)
-        if high_watermark is not None and self.shutdown is Shutdown.CLEAN:
-            bounds.append(high_watermark)
-        if not bounds:
+        is_clean = self.shutdown is Shutdown.CLEAN
+        # Where the end is not known, a snapshot above the last segment's base may belong to what a crash took.
+        end = self.log_end.offset
+        certain = (end if end is not None else self.bases[-1]) if self.bases else 0
+        bound = stable_bound([each for each in checked if each.offset <= certain], end, high_watermark, is_clean=is_clean)
+        if not self.can_be_tiered:
+            return Preflight(bound, (), None)
+        bad = frozenset(boundary.offset for boundary in boundaries if _goes_up_wrong(boundary))
+        return preflight(self.segments, self.log_start, blocked, bad, bound, is_tiered=self.source.is_tiered)
+
+    def _waiting_segments(self, ceiling: int | None) -> int:
+        """Closed segments above the last stable offset or the high watermark. They wait by design, nothing is wrong with them."""
+        if not self.can_be_tiered or ceiling is None:
             return 0
-        waiting = sum(1 for base_offset in self.bases[1:] if base_offset > max(min(bounds), self.log_start))
+        waiting = sum(1 for base_offset in self.bases[1:] if base_offset > max(ceiling, self.log_start))
         if waiting:
             count = counted(waiting, "closed segment")
-            message = f"{count} beyond offset {min(bounds)}, where a transaction is open or nothing is replicated yet"
+            message = f"{count} beyond offset {ceiling}, where a transaction is open or nothing is replicated yet"
             self._say("above-last-stable-offset", Severity.NOTE, f"{message}: they are uploaded when that is over")
         return waiting
 
@@ -417,6 +418,14 @@ def _snapshot_blocker(boundary: BoundaryScan) -> Blocker | None:
     if boundary.state is BoundaryState.MISSING and boundary.at_next_start in (None, AtNextStart.ABSENT):
         return Blocker.MISSING_SNAPSHOT
     return None
+
+
+def _goes_up_wrong(boundary: BoundaryScan) -> bool:
+    """Whether a snapshot is uploaded from there that does not parse, cannot be true, or was written without a look at the log."""
+    if boundary.at_next_start in (AtNextStart.REBUILT, AtNextStart.REMOVED):
+        return False
+    is_bad = boundary.state in (BoundaryState.CORRUPT, BoundaryState.SUSPECT)
+    return is_bad or boundary.at_next_start is AtNextStart.EMPTY
 
 
 def _why_misnamed(name: str) -> str:

@@ -9,6 +9,7 @@ from enum import Enum
 from snaprebuild.operations.findings import Finding, exit_code_of
 from snaprebuild.operations.source import PartitionSource
 from snaprebuild.operations.upload_blockers import BlockedSegment, Blocker
+from snaprebuild.operations.upload_preflight import Preflight, UploadState
 from snaprebuild.replay.broker_start import BrokerStart
 from snaprebuild.storage.log_dir import LogDirState
 
@@ -141,7 +142,7 @@ class PartitionScan:
         blocked: closed segments that would not be uploaded, ascending; empty where the topic is never uploaded.
         stuck_bytes: from the first of them to the last closed segment; ``stuck_bytes_after_rebuild`` when everything was rebuilt
             and the broker started again.
-        last_stable_offset: what lies above it waits for open transactions; None where snapshots do not tell it.
+        preflight: each closed segment with what becomes of it, and what is tried next; of a topic that is never uploaded no segment.
         waiting_segments: closed segments above the last stable offset or the high watermark.
         next_start: what the broker does to the snapshots; None where that cannot be told.
         findings: everything to say about it.
@@ -155,11 +156,23 @@ class PartitionScan:
     blocked: tuple[BlockedSegment, ...]
     stuck_bytes: int
     stuck_bytes_after_rebuild: int
-    last_stable_offset: int | None
+    preflight: Preflight
     waiting_segments: int
     next_start: BrokerStart | None
     findings: tuple[Finding, ...]
     counts: Counts
+
+    @property
+    def last_stable_offset(self) -> int | None:
+        """What lies above it waits for open transactions; None where snapshots do not tell it."""
+        return self.preflight.bound.exact
+
+    def closed_segments(self) -> Counter[UploadState]:
+        """How many closed segments above the log start have each fate."""
+        counts: Counter[UploadState] = Counter()
+        for run in self.preflight.runs:
+            counts[run.state] += run.segments
+        return counts
 
     def blockers(self) -> Counter[Blocker]:
         """How many segments each reason holds back."""

@@ -193,7 +193,7 @@ def tier_inventory(store: Store, root: str, metadata_logs: Sequence[str] = (), s
             _copy(None, TierLayout.AIVEN, segment, logs.partitions[partition]) for segment in _segments(logs.partitions[partition])
         ]
         inventory.partitions.append(_summed(partition.topic, partition.topic_id, partition.partition, None, copies))
-    if not inventory.partitions:
+    if not inventory.partitions and not inventory.unknown.claims:
         raise UsageError("no copy of a segment lies below it", path=root)
     _tell(inventory)
     return inventory
@@ -363,11 +363,31 @@ def _tell(inventory: TierInventory) -> None:
                 f"{counted(len(partition.overlaps), 'range')} of offsets in more than one copy, as after a new leader: harmless"
             )
             say(Finding("tier-overlap", Severity.NOTE, place, message, partition.overlaps[0][0]))
+    _tell_of_claims(inventory)
     if not inventory.has_metadata:
         message = "which copies brokers know, and which they have given up, is not verified: --metadata-log tells"
         say(Finding("tier-unverified", Severity.NOTE, inventory.root, message))
     iceberg = sum(copy.missing == ICEBERG_LACKS for partition in inventory.partitions for copy in partition.copies)
     inventory.findings += unknown_objects(inventory.root, inventory.unknown, iceberg)
+
+
+def _tell_of_claims(inventory: TierInventory) -> None:
+    """Claims of ``tier upload``, and those among them without a complete copy from their first offset on."""
+    begun = {
+        (partition.topic_id, partition.partition, copy.start_offset)
+        for partition in inventory.partitions
+        for copy in partition.copies
+        if not copy.missing and copy.fault is None
+    }
+    claims = inventory.unknown.claims
+    unfinished = [each for each in claims if (each.topic_id, each.partition, each.start_offset) not in begun]
+    if claims:
+        message, first = f"{counted(len(claims), 'claim')} of snaprebuild tier upload, which the plugin never looks at", None
+        if unfinished:
+            first, last = unfinished[0].start_offset, unfinished[0].end_offset
+            place = f"topic {uuid_to_text(unfinished[0].topic_id)}, partition {unfinished[0].partition}"
+            message += f"; {len(unfinished)} of them without a complete copy, the first of offsets {first} to {last} ({place})"
+        inventory.findings.append(Finding("tier-claim", Severity.NOTE, inventory.root, message, first))
 
 
 def unknown_objects(root: str, unknown: UnknownObjects, iceberg: int) -> Iterator[Finding]:

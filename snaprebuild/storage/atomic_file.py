@@ -24,7 +24,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -33,7 +33,10 @@ from snaprebuild.storage.file_calls import NO_RENAME_NOREPLACE, OS, FileCalls
 from snaprebuild.storage.place import Place, check_names, opened, reason_of
 from snaprebuild.storage.store import Status
 
-__all__ = ["Ownership", "create_file", "written_temporary"]
+__all__ = ["Blocks", "Ownership", "create_file", "written_temporary"]
+
+Blocks = Callable[[], Iterable[bytes | memoryview]]
+"""Gives the bytes of a large file, block after block: once to be written, and once more to be compared with what was written."""
 
 _READ_BLOCK_BYTES = 1 << 20
 
@@ -73,7 +76,7 @@ class Ownership:
 def create_file(
     directory: int | str | os.PathLike[str],
     name: str,
-    data: bytes,
+    data: bytes | Blocks,
     *,
     owner: Ownership | None,
     temporary_name: str,
@@ -85,7 +88,7 @@ def create_file(
     Args:
         directory: path of the directory, or a descriptor of it that is open for reading (not O_PATH).
         name: the file's name inside the directory.
-        data: all of its bytes.
+        data: all of its bytes, or what gives them.
         owner: owner, group and mode that it must have, those of the segment. None leaves them to the process (0644).
         temporary_name: name to write under, ``<20 digits>.snapshot.tmp``. What a killed run left there is removed.
         before_name: told of the whole file, synced and read back, before it gets its name. What it raises leaves nothing behind.
@@ -100,6 +103,7 @@ def create_file(
         OutcomeUnknownError: the file is there or may be there, and something after that failed.
     """
     check_names(name, temporary_name)
+    blocks = (lambda: (data,)) if isinstance(data, bytes) else data
     with opened(directory, calls) as place:
         _remove_leftover(place, temporary_name)
         _refuse_existing(place, name)
@@ -108,8 +112,8 @@ def create_file(
             _lock_temporary(place, temporary_name, fd)
             try:
                 _take_ownership(place, temporary_name, fd, owner)
-                _write(place, temporary_name, fd, data)
-                _read_back(place, temporary_name, fd, data)
+                _write(place, temporary_name, fd, blocks)
+                _read_back(place, temporary_name, fd, blocks)
                 if before_name is not None:
                     before_name(_status_of(place, temporary_name, fd))
                 is_linked = _give_name(place, temporary_name, name, fd)
@@ -228,20 +232,23 @@ def _change_owner(place: Place, temporary_name: str, fd: int, found: Ownership, 
         raise RefusedError(message, path=place.path(temporary_name)) from error
 
 
-def _write(place: Place, temporary_name: str, fd: int, data: bytes) -> None:
-    rest = memoryview(data)
+def _write(place: Place, temporary_name: str, fd: int, blocks: Blocks) -> None:
+    size = 0
     try:
-        while rest:
-            taken = place.calls.write(fd, rest)
-            if taken <= 0:
-                raise OSError(errno.EIO, "the file system takes no bytes")
-            rest = rest[taken:]
+        for block in blocks():
+            rest = memoryview(block)
+            size += len(rest)
+            while rest:
+                taken = place.calls.write(fd, rest)
+                if taken <= 0:
+                    raise OSError(errno.EIO, "the file system takes no bytes")
+                rest = rest[taken:]
         place.calls.fsync(fd)
     except OSError as error:
-        raise place.failed(temporary_name, f"write {len(data)} bytes", error) from error
+        raise place.failed(temporary_name, f"write {size} bytes", error) from error
 
 
-def _read_back(place: Place, temporary_name: str, fd: int, data: bytes) -> None:
+def _read_back(place: Place, temporary_name: str, fd: int, blocks: Blocks) -> None:
     calls = place.calls
     with contextlib.suppress(OSError):  # a wish only: without it the bytes are compared as the kernel remembers them
         calls.forget_cached(fd)
@@ -252,7 +259,7 @@ def _read_back(place: Place, temporary_name: str, fd: int, data: bytes) -> None:
     try:
         if not os.path.samestat(calls.fstat(again), calls.fstat(fd)):
             raise WriteFailedError("was replaced while it was written", path=place.path(temporary_name))
-        difference = _first_difference(calls, again, memoryview(data))
+        difference = _first_difference(calls, again, blocks)
     except OSError as error:
         raise place.failed(temporary_name, "read back what was written", error) from error
     finally:
@@ -261,16 +268,19 @@ def _read_back(place: Place, temporary_name: str, fd: int, data: bytes) -> None:
         raise WriteFailedError(f"reads back other bytes than were written, from byte {difference}", path=place.path(temporary_name))
 
 
-def _first_difference(calls: FileCalls, fd: int, data: memoryview) -> int | None:
+def _first_difference(calls: FileCalls, fd: int, blocks: Blocks) -> int | None:
     position = 0
-    # One byte more than is wanted, to meet the end of the file, or what stands behind it.
-    while block := calls.read(fd, min(len(data) - position + 1, _READ_BLOCK_BYTES)):
-        wanted = data[position : position + len(block)]
-        if block != wanted:
-            common = zip(block, wanted, strict=False)
-            return position + next((i for i, (found, sought) in enumerate(common) if found != sought), len(wanted))
-        position += len(block)
-    return None if position == len(data) else position
+    for block in blocks():
+        rest = memoryview(block)
+        while rest:
+            found = calls.read(fd, min(len(rest), _READ_BLOCK_BYTES))
+            wanted = rest[: len(found)]
+            if not found or found != wanted:
+                common = zip(found, wanted, strict=True)
+                return position + next((i for i, (one, other) in enumerate(common) if one != other), 0)
+            position += len(found)
+            rest = rest[len(found) :]
+    return position if calls.read(fd, 1) else None
 
 
 def _status_of(place: Place, temporary_name: str, fd: int) -> os.stat_result:
@@ -343,8 +353,8 @@ def written_temporary(place: Place, temporary_name: str, data: bytes, owner: Own
         _lock_temporary(place, temporary_name, fd)
         try:
             _take_ownership(place, temporary_name, fd, owner)
-            _write(place, temporary_name, fd, data)
-            _read_back(place, temporary_name, fd, data)
+            _write(place, temporary_name, fd, lambda: (data,))
+            _read_back(place, temporary_name, fd, lambda: (data,))
             yield fd
         except BaseException as error:
             is_removed = _remove_own(place, temporary_name, fd)

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Self
 
-from snaprebuild.errors import RefusedError
+from snaprebuild.errors import DeadlinePassedError
 from snaprebuild.storage.store import FileIdentity
 
 __all__ = ["Fetch", "ObjectBytes"]
@@ -108,7 +108,7 @@ class ObjectBytes:
         position = position_bytes
         while position < end:
             if self._deadline is not None and time.monotonic() > self._deadline:
-                raise RefusedError("the deadline has passed", path=self._location)
+                raise DeadlinePassedError("the deadline has passed", path=self._location)
             self._ask(position, end, size)
             current = next(each for each in self._ranges if each.start <= position < each.end)
             current.filled.result()

@@ -1,4 +1,4 @@
-"""Object stores that speak S3; the only module that knows boto3.
+"""Object stores that speak S3; with ``s3_multipart``, the only module that knows the SDK.
 
 What is sent: ListObjectsV2, HeadObject, GetObject (of ranges, with If-Match), PutObject (with a checksum and If-None-Match, or If-Match for
 ``s3_replace``), and, once for each place that is written to, the DeleteObject of a probe of our own. Credentials come from the usual chain

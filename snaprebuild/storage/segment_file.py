@@ -6,7 +6,7 @@ import os
 import time
 from typing import Self
 
-from snaprebuild.errors import ReadFailedError, RefusedError
+from snaprebuild.errors import DeadlinePassedError, ReadFailedError
 from snaprebuild.storage.regular_file import open_regular_file
 from snaprebuild.storage.store import FileIdentity
 
@@ -48,10 +48,10 @@ class SegmentFile:
 
         Raises:
             ReadFailedError: the device or file system fails.
-            RefusedError: the deadline has passed.
+            DeadlinePassedError: the deadline has passed.
         """
         if self._deadline is not None and time.monotonic() > self._deadline:
-            raise RefusedError("the deadline has passed", path=self._path)
+            raise DeadlinePassedError("the deadline has passed", path=self._path)
         done = 0
         try:
             while done < len(buffer):

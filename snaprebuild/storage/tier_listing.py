@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from formats.aiven_key import AivenKey, parse_aiven_key
 from formats.local_tier_name import LocalTierName, parse_local_tier_name
+from formats.upload_claim import ClaimKey, parse_claim_key
 from snaprebuild.errors import UsageError
 from snaprebuild.storage.store import FileIdentity, Status, Store
 
@@ -99,14 +100,20 @@ class UnknownObjects:
         count: of them.
         first: key of the first one.
         old_aiven: keys of a plugin of before October 2023 among them, whose layout cannot be read.
+        claims: of ``tier upload``, which are known and not counted.
     """
 
     count: int = 0
     first: str = ""
     old_aiven: int = 0
+    claims: list[ClaimKey] = field(default_factory=list)
 
     def add(self, key: str) -> None:
-        """Counts one."""
+        """Counts one, or keeps a claim."""
+        claim = parse_claim_key(key)
+        if claim is not None and len(self.claims) < COPIES_MAX:
+            self.claims.append(claim)
+            return
         self.count += 1
         self.first = self.first or key
         self.old_aiven += _OLD_AIVEN.fullmatch(os.path.basename(key)) is not None

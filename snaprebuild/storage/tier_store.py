@@ -18,7 +18,7 @@ from formats.compression import CODECS, decompress
 from formats.errors import BadLengthError, FormatError, TruncatedError
 from formats.limits import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX
 from formats.local_tier_name import LocalTierFile
-from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError, UsageError
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
 __all__ = ["TierStore", "read_private_key"]
@@ -185,7 +185,7 @@ class _ChunkedBytes:
         position = position_bytes
         while position < end:
             if self._deadline is not None and time.monotonic() > self._deadline:
-                raise RefusedError("the deadline has passed", path=self.name)
+                raise DeadlinePassedError("the deadline has passed", path=self.name)
             number = position // self._chunks.original_size
             begin, stop = self._chunks.original(number)
             count = min(stop, end) - position

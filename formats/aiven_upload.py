@@ -1,0 +1,84 @@
+"""The objects of a segment as the tiered storage plugin of Aiven writes them, neither compressed nor encrypted.
+
+The ``.log`` object is the segment. The indexes stand one behind the other in ``.indexes``; ``.rsm-manifest`` tells where.
+
+Source: ``SegmentIndexesV1Builder``, ``FixedSizeChunkIndex``, ``SegmentManifestV1``, ``RemoteLogSegmentMetadata`` as the plugin's
+``KafkaTypeSerdeModule`` writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Any
+
+from formats.aiven_manifest import VERSION, SegmentIndex, write_aiven_manifest
+from formats.partition_metadata import uuid_to_text
+from formats.remote_log_metadata import RemoteSegment
+
+__all__ = ["plain_indexes", "plain_manifest"]
+
+
+def plain_indexes(indexes: Mapping[SegmentIndex, bytes | None]) -> bytes:
+    """The ``.indexes`` object.
+
+    Args:
+        indexes: all of them; None for a transaction index that there is not.
+    """
+    return b"".join(indexes[index] or b"" for index in SegmentIndex)
+
+
+def plain_manifest(segment: RemoteSegment, chunk_size: int, indexes: Mapping[SegmentIndex, bytes | None]) -> bytes:
+    """The ``.rsm-manifest`` object of a segment that was not changed on its way.
+
+    Args:
+        segment: as its copy began; with the id of its partition.
+        chunk_size: ``chunk.size`` of the plugin, bytes that it reads at once.
+        indexes: as in ``plain_indexes``.
+
+    Raises:
+        FormatError: the plugin could not read it.
+    """
+    sizes = [len(indexes[index] or b"") for index in SegmentIndex]
+    places = {
+        str(index): None if indexes[index] is None else {"position": end - size, "size": size}
+        for index, size, end in zip(SegmentIndex, sizes, accumulate(sizes), strict=True)
+    }
+    count = -(-segment.size_bytes // chunk_size)
+    chunks = {
+        "type": "fixed",
+        "originalChunkSize": chunk_size,
+        "originalFileSize": segment.size_bytes,
+        "transformedChunkSize": chunk_size,
+        "finalTransformedChunkSize": segment.size_bytes - max(count - 1, 0) * chunk_size,
+    }
+    return write_aiven_manifest(
+        {
+            "version": VERSION,
+            "chunkIndex": chunks,
+            "segmentIndexes": places,
+            "compression": False,
+            "remoteLogSegmentMetadata": _metadata(segment),
+        }
+    )
+
+
+def _metadata(segment: RemoteSegment) -> dict[str, Any]:
+    assert segment.id is not None, "of a copy, not of a snapshot of the metadata"
+    partition = segment.id.topic_id_partition
+    return {
+        "remoteLogSegmentId": {
+            "topicIdPartition": {
+                "topicId": uuid_to_text(partition.topic_id),
+                "topicPartition": {"topic": partition.topic, "partition": partition.partition},
+            },
+            "id": uuid_to_text(segment.segment_id),
+        },
+        "startOffset": segment.start_offset,
+        "endOffset": segment.end_offset,
+        "maxTimestampMs": segment.max_timestamp_ms,
+        "brokerId": segment.broker_id,
+        "eventTimestampMs": segment.event_timestamp_ms,
+        "segmentLeaderEpochs": {str(entry.epoch): entry.start_offset for entry in segment.leader_epochs},
+        "txnIdxEmpty": segment.txn_index_empty,
+    }

@@ -1,0 +1,359 @@
+"""The verb ``tier upload``."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options import (
+    AsOf,
+    ExpirationMs,
+    OutputFormat,
+    OutputOption,
+    Report,
+    S3Options,
+    Verbose,
+    WholeNumber,
+    quoted,
+    takes_s3,
+)
+from snaprebuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
+    from snaprebuild.operations.prepare_upload import PreparedUpload
+    from snaprebuild.operations.source import PartitionSource
+    from snaprebuild.operations.tier_upload import TierUpload, UploadedPartition, UploadedSegment, UploadRequest
+    from snaprebuild.storage.store import Store
+
+__all__ = ["tier_upload"]
+
+CHUNK_SIZE = 4 << 20
+CHUNK_SIZE_MAX = 1_073_741_823
+METADATA_PARTITIONS = 50
+INT32_MAX = 2**31 - 1
+
+KeyPrefix = Annotated[
+    str,
+    typer.Option(
+        "--key-prefix",
+        metavar="TEXT",
+        show_default=False,
+        help="Goes before the topic in each key as it is, without a slash of its own. With what STORE has below the bucket before it, it "
+        "must be key.prefix of the plugin. Default: none.",
+    ),
+]
+ChunkSize = Annotated[
+    int,
+    typer.Option(
+        "--chunk-size",
+        metavar="BYTES",
+        click_type=WholeNumber(1, CHUNK_SIZE_MAX),
+        show_default=False,
+        help="What the plugin reads of a segment at once, its chunk.size. Default: 4194304 (4 MiB).",
+    ),
+]
+TopicIds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic-id",
+        metavar="TOPIC=ID",
+        help="Id of a topic whose directories have no partition.metadata, as those of brokers before 2.8; repeatable. Default: none.",
+    ),
+]
+TopicPartitions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic-partition", metavar="NAME", help="Only this partition, TOPIC-NUMBER; repeatable. Default: all below PATH."
+    ),
+]
+UploaderName = Annotated[
+    str | None,
+    typer.Option(
+        "--uploader",
+        metavar="NAME",
+        help="Name in claims: a run of the same name goes on with what an earlier one began. Default: host and log directory. Risk: the "
+        "name of one that is still at work does its work twice.",
+    ),
+]
+BrokerId = Annotated[
+    int | None,
+    typer.Option(
+        "--broker-id",
+        metavar="N",
+        click_type=WholeNumber(0, INT32_MAX),
+        help="Broker that manifests and records name. Default: that of meta.properties beside the partition, else -1.",
+    ),
+]
+Records = Annotated[
+    str | None,
+    typer.Option(
+        "--records",
+        metavar="FILE",
+        help="New file for the records of __remote_log_metadata, a line of JSON each: without them no broker knows of the copies. "
+        "Default: none.",
+    ),
+]
+MetadataPartitions = Annotated[
+    int,
+    typer.Option(
+        "--metadata-partitions",
+        metavar="N",
+        click_type=WholeNumber(1, INT32_MAX),
+        show_default=False,
+        help="Partitions of __remote_log_metadata, which decide where a record belongs. Default: 50.",
+    ),
+]
+
+
+@takes_s3
+def tier_upload(
+    s3: S3Options,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Partition directory, log directory, or any above them.")],
+    store: Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX that objects go to.")],
+    topic_partition: TopicPartitions = None,
+    topic_id: TopicIds = None,
+    key_prefix: KeyPrefix = "",
+    chunk_size: ChunkSize = CHUNK_SIZE,
+    uploader: UploaderName = None,
+    broker_id: BrokerId = None,
+    records: Records = None,
+    metadata_partitions: MetadataPartitions = METADATA_PARTITIONS,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, and write nothing. Default: upload.")] = False,
+    as_of: AsOf = None,
+    expiration_ms: ExpirationMs = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """WRITES closed segments to remote storage, in the layout of Aiven's plugin; no object is replaced.
+
+    PATH is a partition directory, a log directory, or any directory above them, below which nothing changes. STORE is a
+    directory or s3://BUCKET/PREFIX.
+
+    Rather repair the local snapshots (`rebuild`), start the broker, and let it upload: a leader keeps in memory what it has
+    uploaded, and may upload the same segments again under other ids, which costs space. This verb is for a stopped broker, a
+    topic with remote.log.copy.disable=true, a restore or a migration. No broker knows of the copies before the records
+    (--records) are in __remote_log_metadata, and this program does not produce them. Exit code 3 where a segment may not go up;
+    one above the high watermark or the last stable offset waits, and nothing is wrong with it.
+    """
+    from snaprebuild.cli.options import as_of_ms, check_paths
+    from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.hooks import prepare_upload
+    from snaprebuild.operations.source import live_broker_notes, open_source
+    from snaprebuild.operations.tier_upload import UploadRequest
+    from snaprebuild.operations.tier_upload import tier_upload as upload
+    from snaprebuild.operations.upload_copy import Uploader
+    from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
+    from snaprebuild.storage.large_objects import large_objects_of
+    from snaprebuild.storage.log_dir import store_of
+    from snaprebuild.storage.store import absolute
+
+    begin(verbose, {"--report": report, "--records": None if dry_run else records})
+    check_paths([path, store])
+    settings, root, topic_ids = s3.settings(), absolute(store), _topic_ids(topic_id)
+    clock = as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS
+    source = open_source([path], settings=settings)
+    partitions = _selected(source.partitions, topic_partition)
+    target = store_of(root, settings)
+    _check_target(root, key_prefix, partitions, target)
+    by = Uploader(
+        name=f"{socket.gethostname()}:{absolute(path)}" if uploader is None else uploader,
+        run=settings.run,
+        chunk_size=chunk_size,
+        broker_id=_broker_id(partitions) if broker_id is None else broker_id,
+    )
+    request = UploadRequest(
+        target, large_objects_of(target), root, key_prefix, by, topic_ids, metadata_partitions, is_dry_run=dry_run
+    )
+
+    def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None) -> PreparedUpload:
+        return prepare_upload(log, after=after, topic_id=topic_id, as_of_ms=clock[0], expiration_ms=clock[1], s3=settings)
+
+    result = upload(partitions, request, prepare)
+    findings = [*source.findings, *live_broker_notes(source), *result.findings]
+    leave(
+        lambda: verdict_document("tier-upload", 1, _body(result, request, records), findings),
+        findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(result),
+        report=report,
+        everything=verbose > 0,
+        notes=True,
+        table=None if records is None else partial(_write_records, result, records, metadata_partitions),
+    )
+
+
+def _selected(partitions: Sequence[PartitionSource], names: list[str] | None) -> list[PartitionSource]:
+    """Those of the names.
+
+    Raises:
+        UsageError: of a name there is none.
+    """
+    found = {each.topic_partition for each in partitions}
+    for name in names or ():
+        if name not in found:
+            raise UsageError(f"--topic-partition: no partition {quoted(name)} was found that can be read")
+    return [each for each in partitions if names is None or each.topic_partition in names]
+
+
+def _topic_ids(pairs: list[str] | None) -> dict[str, str]:
+    from formats.errors import FormatError
+    from formats.partition_metadata import uuid_from_text
+
+    found = {}
+    for pair in pairs or ():
+        topic, equals, text = pair.rpartition("=")
+        try:
+            if not equals or not topic or topic in found:
+                raise UsageError(f"--topic-id: expected TOPIC=ID, each topic once; found {quoted(pair)}")
+            uuid_from_text(text)
+        except FormatError as error:
+            raise UsageError(f"--topic-id: {error.message}") from error
+        found[topic] = text
+    return found
+
+
+def _broker_id(partitions: Sequence[PartitionSource]) -> int:
+    """Of the log directories.
+
+    Raises:
+        UsageError: they are of several brokers.
+    """
+    metas = [each.log_dir.meta for each in partitions]
+    known = {meta.node_id for meta in metas if meta is not None and meta.node_id is not None}
+    if len(known) > 1:
+        raise UsageError("the directories are of several brokers: name the one that manifests shall name, --broker-id")
+    return known.pop() if known else -1
+
+
+def _check_target(root: str, prefix: str, partitions: Sequence[PartitionSource], target: Store) -> None:
+    """Makes sure that no object lands in a directory of a broker, or outside of STORE.
+
+    Raises:
+        UsageError: the prefix has a part that no directory may have.
+        RefusedError: STORE lies in a directory of a broker.
+    """
+    from snaprebuild.operations.plan import check_output
+
+    *above, last = prefix.split("/")
+    if any(part in ("", ".", "..") for part in above) or last in (".", "..") or not prefix.isprintable() or "\\" in prefix:
+        raise UsageError(f"--key-prefix: a part of it is empty, '.' or '..', or no text; found {quoted(prefix)}")
+    check_output(root, [root], partitions, target, option="STORE")
+
+
+def _write_records(result: TierUpload, records: str, metadata_partitions: int) -> None:
+    """Writes the file, if there is anything to say."""
+    from snaprebuild.operations.upload_records import record_lines
+    from snaprebuild.storage.new_file import new_file
+
+    if result.copies:
+        with new_file(records) as file:
+            file.writelines(line.encode() for line in record_lines(result.copies, metadata_partitions))
+
+
+def _body(result: TierUpload, request: UploadRequest, records: str | None) -> dict[str, object]:
+    uploader = request.uploader
+    return {
+        "store": request.root,
+        "key_prefix": request.prefix,
+        "plugin_key_prefix": _plugin_prefix(request),
+        "chunk_size": uploader.chunk_size,
+        "uploader": uploader.name,
+        "run": uploader.run,
+        "broker_id": uploader.broker_id,
+        "dry_run": request.is_dry_run,
+        "records": records if result.copies else None,
+        "metadata_partitions": request.metadata_partitions,
+        "totals": _totals(result.partitions),
+        "partitions": [_partition(each, request.prefix) for each in result.partitions],
+    }
+
+
+def _plugin_prefix(request: UploadRequest) -> str:
+    """What ``key.prefix`` of the plugin must be: everything between the bucket, or the root of its file system, and the topic."""
+    from snaprebuild.storage.store import OBJECT_SCHEME, is_object
+
+    if not is_object(request.root):
+        return request.prefix
+    _, _, below = request.root.removeprefix(OBJECT_SCHEME).partition("/")
+    return f"{below}/{request.prefix}" if below else request.prefix
+
+
+def _totals(partitions: Sequence[UploadedPartition]) -> dict[str, int]:
+    from snaprebuild.operations.tier_upload import Action
+
+    counts = Counter(segment.action for partition in partitions for segment in partition.segments)
+    return {action.value: counts[action] for action in Action}
+
+
+def _partition(partition: UploadedPartition, prefix: str) -> dict[str, object]:
+    from formats.partition_metadata import uuid_to_text
+
+    name = partition.source.directory.name
+    return {
+        "topic_partition": partition.source.topic_partition,
+        "path": partition.source.directory.path,
+        "topic": name.topic,
+        "topic_id": None if partition.topic_id is None else uuid_to_text(partition.topic_id),
+        "partition": name.partition,
+        "metadata_partition": partition.metadata_partition,
+        "totals": _totals([partition]),
+        "segments": [_segment(partition, segment, prefix) for segment in partition.segments],
+    }
+
+
+def _segment(partition: UploadedPartition, segment: UploadedSegment, prefix: str) -> dict[str, object]:
+    from formats.aiven_key import AivenObject, aiven_key
+    from formats.partition_metadata import uuid_to_text
+
+    name, upload, key = partition.source.directory.name, segment.upload, None
+    if partition.topic_id is not None and segment.segment_id is not None:
+        whole = aiven_key(
+            prefix, name.topic, partition.topic_id, name.partition, segment.start_offset, segment.segment_id, AivenObject.LOG
+        )
+        key = whole.removesuffix(".log")
+    return {
+        "start_offset": segment.start_offset,
+        "end_offset": segment.end_offset,
+        "segment_bytes": segment.size_bytes,
+        "action": segment.action.value,
+        "why": segment.why,
+        "segment_id": None if segment.segment_id is None else uuid_to_text(segment.segment_id),
+        "key": key,
+        "snapshot": None
+        if upload is None
+        else {
+            "origin": upload.snapshot.origin.value,
+            "class": upload.snapshot.snapshot_class.value,
+            "entries": upload.snapshot.entries,
+        },
+        "leader_epochs": [] if upload is None else [[each.epoch, each.start_offset] for each in upload.leader_epochs],
+        "max_timestamp_ms": None if upload is None else upload.max_timestamp_ms,
+        "txn_index_empty": None if upload is None else upload.txn_index_empty,
+    }
+
+
+def _print(result: TierUpload) -> None:
+    from snaprebuild.cli.result import print_table, print_text, size_text
+    from snaprebuild.operations.findings import counted
+    from snaprebuild.operations.tier_upload import Action
+
+    rows = []
+    for each in result.partitions:
+        done = [segment for segment in each.segments if segment.upload is not None]
+        rebuilt = sum(segment.upload is not None and segment.upload.snapshot.path is None for segment in done)
+        told = ", ".join(f"{count} {action}" for action, count in _totals([each]).items() if count)
+        sent = sum(segment.size_bytes for segment in done)
+        rows.append((each.source.topic_partition, len(each.segments), told or "-", rebuilt, size_text(sent)))
+    columns = ("partition", "closed segments", "upload", "snapshots rebuilt", "segments")
+    print_table("Upload", columns, rows, right=("closed segments", "snapshots rebuilt", "segments"))
+    totals = ", ".join(f"{count} {action}" for action, count in _totals(result.partitions).items() if count)
+    print_text(f"{counted(len(result.partitions), 'partition')}, segments: {totals or 'none'}")
+    if any(segment.action is Action.UPLOADED for partition in result.partitions for segment in partition.segments):
+        print_text("No broker knows of these copies before their records (--records) are in __remote_log_metadata")

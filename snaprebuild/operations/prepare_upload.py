@@ -1,0 +1,345 @@
+"""Everything that goes to remote storage with one closed segment, held together: read, compared with one another, and looked at again.
+
+Source: ``RemoteLogManager.RLMCopyTask.copyLogSegment``, ``LogSegmentData``, ``RemoteLogSegmentMetadata``; KIP-405.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from formats import limits
+from formats.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
+from formats.errors import FormatError
+from formats.file_names import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    FileKind,
+    offset_index_file_name,
+    parse_file_name,
+    time_index_file_name,
+    transaction_index_file_name,
+)
+from formats.partition_metadata import ZERO_UUID, read_partition_metadata, uuid_from_text, uuid_to_text
+from snaprebuild.errors import ReadFailedError, UploadRefusedError, UsageError
+from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
+from snaprebuild.operations.source import PartitionSource, open_source
+from snaprebuild.operations.upload_blockers import SEGMENT_BYTES_MAX, Blocker
+from snaprebuild.operations.upload_checks import SegmentIndexes, check_indexes, check_stable
+from snaprebuild.storage.partition_dir import SegmentFiles
+from snaprebuild.storage.store import USUAL_S3, FileIdentity, OpenBytes, ReadStore, S3Settings, absolute
+
+__all__ = ["PreparedUpload", "candidates", "prepare_segment", "topic_id_of"]
+
+Ensure = Callable[[str, int], EnsuredSnapshot]
+"""Gives the snapshot at an offset of a partition directory, or refuses (``snaprebuild.ensure_snapshot``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedUpload:
+    """A closed segment and what belongs to it, of one moment.
+
+    Attributes:
+        topic: name.
+        topic_id: 16 bytes.
+        partition: number.
+        start_offset: base offset of the segment.
+        end_offset: last offset that it stands for: next base offset - 1.
+        log_path: of the segment, which is not read into memory.
+        log_identity: size, modification time, inode or ETag of it.
+        max_timestamp_ms: greatest of its batches; of a segment without timestamps the modification time, as a broker takes it.
+        offset_index: the whole ``.index``; likewise ``time_index``.
+        transaction_index: the whole ``.txnindex``; None where there is none, as for most segments.
+        leader_epoch_checkpoint: text of every leader epoch that began below the next base offset.
+        leader_epochs: those over the range of the segment, the first one moved to its start: what the metadata record holds.
+        snapshot: the producer snapshot at the next base offset; ``snapshot.data`` is what is sent.
+    """
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    start_offset: int
+    end_offset: int
+    log_path: str
+    log_identity: FileIdentity
+    max_timestamp_ms: int
+    offset_index: bytes = field(repr=False)
+    time_index: bytes = field(repr=False)
+    transaction_index: bytes | None = field(repr=False)
+    leader_epoch_checkpoint: bytes
+    leader_epochs: tuple[LeaderEpochEntry, ...]
+    snapshot: EnsuredSnapshot
+    _files: tuple[tuple[str, FileIdentity | None], ...] = field(repr=False)
+    _store: ReadStore = field(repr=False)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the segment."""
+        return self.log_identity.size_bytes
+
+    @property
+    def txn_index_empty(self) -> bool:
+        """No transaction was aborted in it: what the metadata record says since Kafka 4.0."""
+        return not self.transaction_index
+
+    def open_log(self) -> OpenBytes:
+        """Opens the segment, to be sent.
+
+        Raises:
+            UploadRefusedError: it is no longer the one that was looked at.
+            ReadFailedError: it cannot be opened.
+        """
+        source = self._store.open_bytes(self.log_path, self.log_identity)
+        if source.identity != self.log_identity:
+            source.close()
+            raise UploadRefusedError("changed since it was looked at", path=self.log_path, reason="changed")
+        return source
+
+    def check_unchanged(self) -> None:
+        """Makes sure that every file is still the one that was read; to be called again just before an upload is called complete.
+
+        Raises:
+            UploadRefusedError: one is not.
+            ReadFailedError: it cannot be told.
+        """
+        for path, identity in self._files:
+            if _identity(self._store, path) != identity:
+                raise UploadRefusedError("changed while it was read: somebody is at work here", path=path, reason="changed")
+
+
+def prepare_segment(
+    log: str,
+    ensure: Ensure,
+    *,
+    topic_id: str | None = None,
+    high_watermark: int | None = None,
+    deadline: float | None = None,
+    settings: S3Settings = USUAL_S3,
+) -> PreparedUpload:
+    """Puts together what belongs to a segment.
+
+    Args:
+        log: path of its ``.log``.
+        ensure: gives the snapshot.
+        topic_id: Kafka's text of it, where there is no ``partition.metadata``; where there is one, it must say the same.
+        high_watermark: everything below it is replicated; None for what the checkpoint of the log directory says.
+        deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
+        settings: how object stores are reached.
+
+    Raises:
+        UploadRefusedError: it may not be uploaded, or not yet.
+        UsageError: there is no such segment.
+        ReadFailedError: a file cannot be read.
+        SnaprebuildError: whatever ``ensure`` raises.
+    """
+    location = absolute(log)
+    path, name = os.path.split(location)
+    parsed = parse_file_name(name)
+    if parsed is None or parsed.kind is not FileKind.LOG:
+        raise UsageError("expected the path of a segment, <20 digits>.log", path=log)
+    source = open_source([path], settings=settings)
+    if not source.partitions or source.partitions[0].directory.path != path:
+        why = "; ".join(finding.message for finding in source.findings) or "is no partition directory"
+        raise UploadRefusedError(why, path=path, reason="no-source")
+    partition = source.partitions[0]
+    numbers = {segment.base_offset: number for number, segment in enumerate(partition.directory.segments)}
+    if parsed.offset not in numbers:
+        raise UsageError("does not exist, or is no regular file", path=log)
+    return _Preparation(partition, numbers[parsed.offset], deadline).prepared(ensure, topic_id, high_watermark)
+
+
+def candidates(partition: PartitionSource) -> tuple[SegmentFiles, ...]:
+    """The closed segments that hold offsets at or above the log start, as a broker would come to them."""
+    segments = partition.directory.segments
+    start = partition.log_start_offset
+    return tuple(segment for segment, following in pairwise(segments) if following.base_offset > start)
+
+
+def topic_id_of(partition: PartitionSource, given: str | None) -> bytes:
+    """The topic id of a directory.
+
+    Args:
+        partition: the directory.
+        given: Kafka's text of it, where there is no ``partition.metadata``.
+
+    Raises:
+        UploadRefusedError: it is not known, or another one than was given.
+        ReadFailedError: the file cannot be read.
+    """
+    path = partition.directory.file_path(PARTITION_METADATA)
+    return _topic_id_of(partition.directory.store.read_small(path, limits.TEXT_FILE_BYTES_MAX), given, path)
+
+
+def _topic_id_of(data: bytes | None, given: str | None, path: str) -> bytes:
+    try:
+        known = None if data is None else read_partition_metadata(data).topic_id
+        wanted = None if given is None else uuid_from_text(given)
+    except FormatError as error:
+        raise UploadRefusedError(error.message, path=path, reason="no-topic-id") from error
+    if wanted == ZERO_UUID:
+        raise UploadRefusedError("the topic id that was given is zero, which no topic has", path=path, reason="no-topic-id")
+    if known is not None and wanted not in (None, known):
+        message = f"names the topic id {uuid_to_text(known)}, not the one that was given"
+        raise UploadRefusedError(message, path=path, reason="other-topic-id")
+    found = wanted if known is None else known
+    if found is None:
+        message = "does not exist, as in directories of brokers before 2.8: the topic id must be given"
+        raise UploadRefusedError(message, path=path, reason="no-topic-id")
+    return found
+
+
+class _Preparation:
+    """One segment, file by file."""
+
+    def __init__(self, partition: PartitionSource, number: int, deadline: float | None) -> None:
+        self._partition = partition
+        self._directory = partition.directory
+        self._store = partition.directory.store
+        self._number = number
+        self._segment = partition.directory.segments[number]
+        self._deadline = deadline
+        self._files: list[tuple[str, FileIdentity | None]] = []
+
+    def prepared(self, ensure: Ensure, topic_id: str | None, high_watermark: int | None) -> PreparedUpload:
+        next_base = self._next_base()
+        watermark = self._watermark(next_base, high_watermark)
+        base = self._segment.base_offset
+        log_path = self._directory.file_path(self._segment.log.name)
+        known_id = self._topic_id(topic_id)
+        epochs = self._epochs(next_base)
+        offset_index = self._needed(offset_index_file_name(base), self._segment.offset_index, Blocker.MISSING_OFFSET_INDEX)
+        time_index = self._needed(time_index_file_name(base), self._segment.time_index, Blocker.MISSING_TIME_INDEX)
+        transaction_index = self._read(transaction_index_file_name(base), limits.INDEX_BYTES_MAX)
+        indexes = SegmentIndexes(base, next_base, offset_index, time_index, transaction_index)
+        with self._directory.open_segment(self._segment, self._deadline) as source:
+            if source.identity != self._segment.log.identity:
+                raise self._refused("changed since it was listed: somebody is at work here", "changed", log_path)
+            self._files.append((log_path, source.identity))
+            max_timestamp = check_indexes(source, indexes, self._directory.path)
+        snapshot = ensure(self._directory.path, next_base)
+        if snapshot.index_fault is not None:
+            path = self._directory.transaction_index_path(base)
+            raise self._refused(snapshot.index_fault, "index-contradicts-log", path)
+        check_stable(self._partition, self._number, snapshot, watermark, self._deadline)
+        upload = PreparedUpload(
+            topic=self._directory.name.topic,
+            topic_id=known_id,
+            partition=self._directory.name.partition,
+            start_offset=base,
+            end_offset=next_base - 1,
+            log_path=log_path,
+            log_identity=self._segment.log.identity,
+            max_timestamp_ms=self._segment.log.identity.mtime_ns // 1_000_000 if max_timestamp < 0 else max_timestamp,
+            offset_index=offset_index,
+            time_index=time_index,
+            transaction_index=transaction_index,
+            leader_epoch_checkpoint=write_leader_epoch_checkpoint(each for each in epochs if each.start_offset < next_base),
+            leader_epochs=_trimmed(epochs, base, next_base),
+            snapshot=snapshot,
+            _files=tuple(self._files),
+            _store=self._store,
+        )
+        upload.check_unchanged()
+        return upload
+
+    def _refused(self, message: str, reason: str, path: str | None = None) -> UploadRefusedError:
+        return UploadRefusedError(message, path=path or self._directory.path, reason=reason)
+
+    def _next_base(self) -> int:
+        """Where the segment ends, if it is one that a broker would upload."""
+        log, segments = self._directory.file_path(self._segment.log.name), self._directory.segments
+        if not self._partition.can_be_tiered:
+            raise self._refused("a topic that is internal or compacted never goes to remote storage", "never-tiered")
+        if self._number + 1 == len(segments):
+            raise self._refused("is the active segment, which is still written to", "active-segment", log)
+        next_base = segments[self._number + 1].base_offset
+        if next_base <= self._partition.log_start_offset:
+            message = f"ends below the log start offset {self._partition.log_start_offset}: its records are deleted"
+            raise self._refused(message, "below-log-start", log)
+        size = self._segment.size_bytes
+        if size > SEGMENT_BYTES_MAX:
+            message = f"has {size} bytes, and the metadata of a segment has room for {SEGMENT_BYTES_MAX}"
+            raise self._refused(message, Blocker.SEGMENT_TOO_LARGE.value, log)
+        if size == 0:
+            raise self._refused("is closed and has no bytes", "empty-segment", log)
+        return next_base
+
+    def _watermark(self, next_base: int, given: int | None) -> int:
+        found = (self._partition.log_dir.high_watermarks or {}).get(self._directory.topic_partition)
+        watermark = found if given is None else given
+        if watermark is None:
+            message = "no replication-offset-checkpoint tells the high watermark, up to which records are replicated"
+            raise self._refused(message, "unknown-high-watermark")
+        if next_base > watermark:
+            message = f"ends at {next_base - 1}, and the high watermark is {watermark}: the rest is not known to be replicated"
+            raise self._refused(message, "above-high-watermark", self._directory.file_path(self._segment.log.name))
+        return watermark
+
+    def _topic_id(self, given: str | None) -> bytes:
+        data = self._read(PARTITION_METADATA, limits.TEXT_FILE_BYTES_MAX)
+        return _topic_id_of(data, given, self._directory.file_path(PARTITION_METADATA))
+
+    def _epochs(self, next_base: int) -> tuple[LeaderEpochEntry, ...]:
+        path = self._directory.file_path(LEADER_EPOCH_CHECKPOINT)
+        try:
+            entries = read_leader_epoch_checkpoint(
+                self._read(LEADER_EPOCH_CHECKPOINT, limits.TEXT_FILE_BYTES_MAX) or b"", file=path
+            )
+        except FormatError as error:
+            raise self._refused(error.message, "bad-leader-epochs", path) from error
+        ascending = pairwise(entries)
+        if not all(one.epoch < other.epoch and one.start_offset < other.start_offset for one, other in ascending):
+            raise self._refused("its leader epochs or their offsets do not ascend", "bad-leader-epochs", path)
+        if not _trimmed(entries, self._segment.base_offset, next_base):
+            message = (
+                f"no leader epoch covers the offsets {self._segment.base_offset} to {next_base - 1}: brokers refuse such a segment"
+            )
+            raise self._refused(message, Blocker.NO_LEADER_EPOCHS.value, path)
+        return entries
+
+    def _needed(self, name: str, listed: str | None, blocker: Blocker) -> bytes:
+        data = None if listed is None else self._read(name, limits.INDEX_BYTES_MAX)
+        if data is None:
+            raise self._refused(
+                "is missing; the broker makes one when it loads the log", blocker.value, self._directory.file_path(name)
+            )
+        return data
+
+    def _read(self, name: str, bytes_max: int) -> bytes | None:
+        """A whole file, whose identity is kept; None where there is none."""
+        path = self._directory.file_path(name)
+        try:
+            source = self._store.open_bytes(path)
+        except ReadFailedError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            self._files.append((path, None))
+            return None
+        with source:
+            if source.size_bytes > bytes_max:
+                raise ReadFailedError(f"has {source.size_bytes} bytes, more than the limit of {bytes_max}", path=path)
+            data = bytearray(source.size_bytes)
+            if source.read_into(0, memoryview(data)) != len(data):
+                raise self._refused("became shorter while it was read", "changed", path)
+            self._files.append((path, source.identity))
+        return bytes(data)
+
+
+def _trimmed(entries: tuple[LeaderEpochEntry, ...], base: int, next_base: int) -> tuple[LeaderEpochEntry, ...]:
+    """The epochs over a range of offsets; the one that began before it, moved to its begin (``LeaderEpochFileCache``)."""
+    before = [entry for entry in entries if entry.start_offset <= base]
+    within = tuple(entry for entry in entries if base < entry.start_offset < next_base)
+    return (*(LeaderEpochEntry(entry.epoch, base) for entry in before[-1:]), *within)
+
+
+def _identity(store: ReadStore, path: str) -> FileIdentity | None:
+    try:
+        with store.open_bytes(path) as source:
+            return source.identity
+    except ReadFailedError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise

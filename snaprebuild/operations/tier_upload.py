@@ -1,0 +1,292 @@
+"""Uploads closed segments to remote storage, in the layout of Aiven's plugin, where a broker cannot.
+
+Segments go up in order, and behind one that does not go up nothing does: a broker that sees a later copy takes everything below it for
+uploaded, and its local retention deletes it (``RemoteLogManager.findHighestRemoteOffset``).
+
+Source: KIP-405; ``RLMCopyTask.copyLogSegmentsToRemote``; ``RemoteStorageManager`` of the plugin.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+from typing import Protocol
+
+from formats.aiven_key import AivenObject
+from formats.errors import FormatError
+from formats.partition_metadata import uuid_to_text
+from formats.remote_log_metadata import TopicIdPartition, metadata_partition
+from formats.upload_claim import UploadClaim
+from snaprebuild.errors import SnaprebuildError, UploadRefusedError
+from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
+from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
+from snaprebuild.operations.prepare_upload import PreparedUpload, candidates, topic_id_of
+from snaprebuild.operations.source import PartitionSource
+from snaprebuild.operations.upload_copy import Uploader, claimed, write_copy
+from snaprebuild.operations.upload_records import WrittenCopy
+from snaprebuild.operations.upload_target import UploadTarget
+from snaprebuild.storage.large_objects import LargeObjects
+from snaprebuild.storage.store import Store
+
+__all__ = ["Action", "Prepare", "TierUpload", "UploadRequest", "UploadedPartition", "UploadedSegment", "tier_upload"]
+
+WAITING = ("above-high-watermark", "above-last-stable-offset", "active-segment")
+"""Why a segment does not go up yet: nothing is wrong with it."""
+
+
+class Action(StrEnum):
+    """What became of a segment."""
+
+    UPLOADED = "uploaded"
+    """By this run."""
+    WOULD_UPLOAD = "would-upload"
+    """With ``--dry-run``."""
+    FINISHED_BEFORE = "finished-before"
+    """By an earlier run of this uploader; its records are told again."""
+    PRESENT = "present"
+    """A complete copy of somebody else holds all of its offsets; whether it is live is unverified."""
+    CLAIMED = "claimed"
+    """Another uploader is at it, or was stopped; nothing was written."""
+    WAITS = "waits"
+    """It ends above the high watermark or the last stable offset."""
+    REFUSED = "refused"
+    """It may not be uploaded as it is."""
+    FAILED = "failed"
+    """The storage failed, or it is not known what became of an object."""
+    BEHIND = "behind"
+    """It lies behind one that was not uploaded."""
+
+
+DONE = (Action.UPLOADED, Action.WOULD_UPLOAD, Action.FINISHED_BEFORE, Action.PRESENT)
+"""Behind these the next segment is looked at."""
+
+
+class Prepare(Protocol):
+    """Puts together what belongs to a segment (``snaprebuild.prepare_upload``)."""
+
+    def __call__(self, log: str, after: EnsuredSnapshot | None, topic_id: str | None) -> PreparedUpload:
+        """Raises what that raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class UploadRequest:
+    """What is wanted.
+
+    Attributes:
+        store: to upload to.
+        large: its large files.
+        root: location, absolute.
+        prefix: ``key.prefix``, below it.
+        uploader: who uploads.
+        topic_ids: Kafka's text of them by topic, where directories do not tell.
+        metadata_partitions: of ``__remote_log_metadata``.
+        is_dry_run: nothing is written.
+    """
+
+    store: Store
+    large: LargeObjects
+    root: str
+    prefix: str
+    uploader: Uploader
+    topic_ids: dict[str, str]
+    metadata_partitions: int
+    is_dry_run: bool
+
+
+@dataclass(slots=True)
+class UploadedSegment:
+    """One closed segment.
+
+    Attributes:
+        start_offset: of it.
+        end_offset: last offset.
+        size_bytes: of the segment.
+        action: what became of it.
+        why: a sentence, where more is to be told.
+        segment_id: of the copy, where it is known.
+        upload: what was sent; None where it was not looked at, or refused.
+    """
+
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+    action: Action = Action.BEHIND
+    why: str = ""
+    segment_id: bytes | None = None
+    upload: PreparedUpload | None = None
+
+
+@dataclass(slots=True)
+class UploadedPartition:
+    """One partition.
+
+    Attributes:
+        source: it.
+        segments: its closed segments, ascending.
+        topic_id: 16 bytes; None where nothing was looked at.
+        metadata_partition: that holds its records.
+    """
+
+    source: PartitionSource
+    segments: list[UploadedSegment]
+    topic_id: bytes | None = None
+    metadata_partition: int | None = None
+
+
+@dataclass(slots=True)
+class TierUpload:
+    """What an upload came to.
+
+    Attributes:
+        partitions: in the order of their paths.
+        copies: that are complete and ours, in the order in which they were written.
+        findings: what stood in the way.
+    """
+
+    partitions: list[UploadedPartition] = field(default_factory=list)
+    copies: list[WrittenCopy] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def tier_upload(
+    partitions: Sequence[PartitionSource],
+    request: UploadRequest,
+    prepare: Prepare,
+    now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+) -> TierUpload:
+    """Uploads what may be uploaded. A fault of one partition stops no other.
+
+    Args:
+        partitions: to upload from.
+        request: what is wanted.
+        prepare: puts together what belongs to a segment.
+        now_ms: the clock.
+    """
+    result = TierUpload()
+    for source in partitions:
+        _Partition(source, request, prepare, now_ms, result).upload()
+    return result
+
+
+class _Partition:
+    """The segments of one partition, one after the other."""
+
+    def __init__(
+        self, source: PartitionSource, request: UploadRequest, prepare: Prepare, now_ms: Callable[[], int], result: TierUpload
+    ) -> None:
+        self._source = source
+        self._request = request
+        self._prepare = prepare
+        self._now_ms = now_ms
+        self._result = result
+        self._after: EnsuredSnapshot | None = None
+        self._topic_id = request.topic_ids.get(source.directory.name.topic)
+        self._target: UploadTarget | None = None
+        bases = [segment.base_offset for segment in source.directory.segments]
+        ends = dict(pairwise(bases))
+        closed = candidates(source)
+        self._segments = [UploadedSegment(each.base_offset, ends[each.base_offset] - 1, each.size_bytes) for each in closed]
+        self._files = {each.base_offset: each.log.name for each in closed}
+        self.told = UploadedPartition(source, self._segments)
+        self._largest = max((each.size_bytes for each in closed), default=0)
+
+    def upload(self) -> None:
+        self._result.partitions.append(self.told)
+        if not self._source.can_be_tiered:
+            self._say("tier-never-uploaded", Severity.NOTE, "internal and compacted topics never go to remote storage: left out")
+            self._segments.clear()
+            return
+        for segment in self._segments:
+            self._try(segment)
+            if segment.action not in DONE:
+                break
+        behind = sum(each.action is Action.BEHIND for each in self._segments)
+        if behind and segment.action is not Action.WAITS:
+            message = (
+                f"{counted(behind, 'later segment')} left: behind a gap brokers take what is missing for uploaded, and delete it"
+            )
+            self._say("tier-upload-stopped", Severity.NOTE, message, segment.end_offset + 1)
+
+    def _say(self, code: str, severity: Severity, message: str, offset: int | None = None) -> None:
+        self._result.findings.append(Finding(code, severity, self._source.directory.path, message, offset))
+
+    def _try(self, segment: UploadedSegment) -> None:
+        try:
+            self._segment(segment)
+        except UploadRefusedError as error:
+            waits = error.reason in WAITING
+            segment.action, segment.why = Action.WAITS if waits else Action.REFUSED, str(error)
+            code, severity = ("tier-upload-waits", Severity.NOTE) if waits else ("tier-upload-refused", Severity.REFUSED)
+            path = error.path or self._source.directory.path
+            self._result.findings.append(Finding(code, severity, path, f"{error.message} ({error.reason})", segment.start_offset))
+        except (SnaprebuildError, FormatError) as error:
+            finding = finding_of_error(error, self._source.directory.path)
+            segment.action = Action.REFUSED if finding.severity in (Severity.REFUSED, Severity.DAMAGED) else Action.FAILED
+            segment.why = str(error)
+            self._result.findings.append(finding)
+
+    def _segment(self, segment: UploadedSegment) -> None:
+        target = self._looked_at()
+        claim = target.claim_of(segment.start_offset, segment.end_offset)
+        copy = target.covering(segment.start_offset, segment.end_offset)
+        if copy is not None and (claim is None or copy.segment_id != claim.segment_id or not self._is_ours(claim)):
+            segment.action, segment.segment_id = Action.PRESENT, copy.segment_id
+            segment.why = f"the copy {uuid_to_text(copy.segment_id)} holds offsets {copy.start_offset} to {copy.end_offset}"
+            return
+        path = self._source.directory.file_path(self._files[segment.start_offset])
+        if copy is None and target.reached is not None and segment.start_offset > target.reached + 1:
+            message = (
+                f"begins at {segment.start_offset}, and remote storage ends at {target.reached}: what lies between would be lost"
+            )
+            raise UploadRefusedError(message, path=path, reason="gap")
+        if claim is not None and not self._is_ours(claim):
+            self._claimed_by(segment, claim, target)
+            return
+        upload = self._prepare(path, self._after, self._topic_id)
+        segment.upload, self._after = upload, upload.snapshot
+        if self._request.is_dry_run:
+            segment.action = Action.WOULD_UPLOAD if copy is None else Action.FINISHED_BEFORE
+            segment.segment_id = None if claim is None else claim.segment_id
+            return
+        if claim is None:
+            self._request.store.prepare_writes(self._request.root)
+            claim = claimed(target, upload, self._request.uploader, self._now_ms())
+            if not self._is_ours(claim):
+                self._claimed_by(segment, claim, target)
+                return
+        segment.segment_id = claim.segment_id
+        self._request.large.prepare_writes(self._request.root, self._largest)
+        written = write_copy(target, self._request.large, upload, claim, self._request.uploader)
+        self._result.copies.append(WrittenCopy(written, self._now_ms()))
+        segment.action = Action.UPLOADED if copy is None else Action.FINISHED_BEFORE
+
+    def _is_ours(self, claim: UploadClaim) -> bool:
+        return claim.uploader == self._request.uploader.name
+
+    def _claimed_by(self, segment: UploadedSegment, claim: UploadClaim, target: UploadTarget) -> None:
+        """Another uploader was first. Where it has finished meanwhile, its copy is one like any other."""
+        segment.segment_id = claim.segment_id
+        path = target.location(segment.start_offset, claim.segment_id, AivenObject.MANIFEST)
+        if target.store.read_end(path, 1) is not None:
+            segment.action, segment.why = Action.PRESENT, f"{claim.uploader!r} has uploaded it"
+            return
+        segment.action = Action.CLAIMED
+        segment.why = f"claimed by {claim.uploader!r}, run {claim.run}"
+        message = f"{segment.why}: nothing was written. Where that one was stopped for good, --uploader with its name goes on"
+        self._say("tier-upload-claimed", Severity.FINDING, message, segment.start_offset)
+
+    def _looked_at(self) -> UploadTarget:
+        """The partition in the store, listed once."""
+        if self._target is None:
+            request, name = self._request, self._source.directory.name
+            topic_id = topic_id_of(self._source, self._topic_id)
+            target = UploadTarget(request.store, request.root, request.prefix, name.topic, topic_id, name.partition)
+            target.look()
+            self._target, self.told.topic_id = target, topic_id
+            partition = TopicIdPartition(name.topic, topic_id, name.partition)
+            self.told.metadata_partition = metadata_partition(partition, request.metadata_partitions)
+        return self._target

@@ -1,0 +1,159 @@
+"""Whether a segment may go to remote storage as its indexes have it, and whether all that it holds is settled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from formats.batch_headers import HeaderReader, TailKind
+from formats.control_record import ControlRecordType
+from formats.errors import FormatError
+from formats.file_names import offset_index_file_name, segment_file_name, time_index_file_name, transaction_index_file_name
+from formats.offset_index import read_offset_index
+from formats.producer_snapshot import read_entries
+from formats.time_index import read_time_index
+from formats.transaction_index import read_transaction_index
+from snaprebuild.errors import UploadRefusedError
+from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
+from snaprebuild.operations.findings import counted
+from snaprebuild.operations.index_check import IndexCheck, check_offset_index, check_time_index, check_transaction_index
+from snaprebuild.operations.source import PartitionSource
+from snaprebuild.storage.partition_dir import SegmentFiles
+from snaprebuild.storage.store import OpenBytes
+
+__all__ = ["SegmentIndexes", "check_indexes", "check_stable"]
+
+CONTRADICTS = "index-contradicts-log"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentIndexes:
+    """The indexes of a segment, as files."""
+
+    base_offset: int
+    next_base_offset: int
+    offset_index: bytes
+    time_index: bytes
+    transaction_index: bytes | None
+
+
+def check_indexes(log: OpenBytes, indexes: SegmentIndexes, directory: str) -> int:
+    """Makes sure that the batches of a segment are whole and that every index entry points into them; gives its greatest timestamp.
+
+    Args:
+        log: the segment.
+        indexes: of it.
+        directory: for messages.
+
+    Returns:
+        Of all batches, ms; -1 for none.
+
+    Raises:
+        UploadRefusedError: a batch is not whole, or an index says something else than the log.
+    """
+    base = indexes.base_offset
+    end, max_timestamp = _ends(log, directory, base)
+    if end > indexes.next_base_offset:
+        message = f"holds offsets up to {end - 1}, and the next segment begins at {indexes.next_base_offset}"
+        raise UploadRefusedError(message, path=f"{directory}/{segment_file_name(base)}", reason="damaged-segment")
+    name = offset_index_file_name(base)
+    try:
+        offsets = read_offset_index(indexes.offset_index)
+        _not_padded(offsets.preallocated_bytes, f"{directory}/{name}")
+        check = check_offset_index(log, offsets.column("relative_offset") + base, offsets.column("position"))
+        _agrees(check, f"{directory}/{name}")
+        name = time_index_file_name(base)
+        times = read_time_index(indexes.time_index)
+        _not_padded(times.preallocated_bytes, f"{directory}/{name}")
+        check = check_time_index(log, times.column("relative_offset") + base, times.column("timestamp"))
+        _agrees(check, f"{directory}/{name}")
+        if indexes.transaction_index:
+            name = transaction_index_file_name(base)
+            aborted = read_transaction_index(indexes.transaction_index)
+            check = check_transaction_index(log, aborted.column("last_offset"), aborted.column("producer_id"))
+            _agrees(check, f"{directory}/{name}")
+    except FormatError as error:
+        raise UploadRefusedError(error.message, path=f"{directory}/{name}", reason=CONTRADICTS) from error
+    return max_timestamp
+
+
+def _ends(log: OpenBytes, directory: str, base: int) -> tuple[int, int]:
+    """The offset behind the last batch, and the greatest timestamp."""
+    reader = HeaderReader(log, columns=("base_offset", "last_offset_delta", "max_timestamp"), read_markers=False)
+    end, max_timestamp = base, -1
+    for block in reader:
+        end = max(end, int((block.column("base_offset") + block.column("last_offset_delta")).max()) + 1)
+        max_timestamp = max(max_timestamp, int(block.column("max_timestamp").max()))
+    assert reader.tail is not None
+    if reader.tail.kind is not TailKind.CLEAN:
+        message = f"ends with something that is no whole batch, at byte {reader.tail.position_bytes}"
+        raise UploadRefusedError(message, path=f"{directory}/{segment_file_name(base)}", reason="damaged-segment")
+    return end, max_timestamp
+
+
+def _not_padded(padding_bytes: int, path: str) -> None:
+    if padding_bytes:
+        message = (
+            f"ends with {padding_bytes} bytes of zeros, as of a segment that is not closed; a broker trims it when it loads the log"
+        )
+        raise UploadRefusedError(message, path=path, reason=CONTRADICTS)
+
+
+def _agrees(check: IndexCheck, path: str) -> None:
+    if check.unchecked_reason is not None:
+        raise UploadRefusedError(f"cannot be compared with its segment: {check.unchecked_reason}", path=path, reason=CONTRADICTS)
+    wrong = np.flatnonzero(~check.agrees)
+    if len(wrong):
+        message = f"{counted(len(wrong), 'entry', 'entries')} say something else than the segment, the first is entry {wrong[0]}"
+        message += "; deleted while the broker is stopped, it is made anew when the broker starts"
+        raise UploadRefusedError(message, path=path, reason=CONTRADICTS)
+
+
+def check_stable(
+    partition: PartitionSource, number: int, snapshot: EnsuredSnapshot, high_watermark: int, deadline: float | None
+) -> None:
+    """Makes sure that the segment ends below the last stable offset.
+
+    A transaction that is open at the end of the segment holds it back until its marker is replicated. So its marker must lie in a later
+    segment, below the high watermark.
+
+    Args:
+        partition: it is of.
+        number: of the segment.
+        snapshot: at its end.
+        high_watermark: of the partition.
+        deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
+
+    Raises:
+        UploadRefusedError: it does not.
+    """
+    entries = read_entries(snapshot.data)
+    open_there = np.flatnonzero(entries["current_txn_first_offset"] >= 0)
+    first_of = {int(entries["producer_id"][row]): int(entries["current_txn_first_offset"][row]) for row in open_there}
+    for segment in partition.directory.segments[number + 1 :]:
+        if not first_of or segment.base_offset >= high_watermark:
+            break
+        _close(partition, segment, first_of, high_watermark, deadline)
+    if first_of:
+        producer_id = min(first_of, key=lambda each: first_of[each])
+        message = (
+            f"the last stable offset is {first_of[producer_id]}, where producer {producer_id} began a transaction that is still open "
+            f"or whose marker is not replicated: no broker uploads what lies above it"
+        )
+        path = partition.directory.file_path(partition.directory.segments[number].log.name)
+        raise UploadRefusedError(message, path=path, reason="above-last-stable-offset")
+
+
+def _close(
+    partition: PartitionSource, segment: SegmentFiles, first_of: dict[int, int], high_watermark: int, deadline: float | None
+) -> None:
+    """Takes out the producers whose marker lies in a segment."""
+    with partition.directory.open_segment(segment, deadline) as source:
+        for block in HeaderReader(source, columns=("base_offset", "producer_id"), read_markers=True):
+            ends = np.isin(block.marker_type, (ControlRecordType.ABORT, ControlRecordType.COMMIT))
+            rows = block.control[ends & (block.column("base_offset")[block.control] < high_watermark)]
+            for producer_id in block.column("producer_id")[rows].tolist():
+                first_of.pop(producer_id, None)
+            if not first_of or block.column("base_offset")[-1] >= high_watermark:
+                return

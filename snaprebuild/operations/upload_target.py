@@ -1,0 +1,115 @@
+"""One partition in remote storage, as an uploader sees it: where its objects go, which copies are complete, who claims what."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass, field
+from functools import partial
+
+from formats.aiven_key import AivenObject, aiven_key, parse_aiven_key
+from formats.errors import FormatError
+from formats.upload_claim import CLAIM_BYTES_MAX, ClaimKey, UploadClaim, read_claim
+from snaprebuild.errors import ReadFailedError, RefusedError
+from snaprebuild.operations.tier_copies import copy_facts
+from snaprebuild.storage.at_once import at_once
+from snaprebuild.storage.store import FileIdentity, Store
+from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierObject
+
+__all__ = ["CompleteCopy", "UploadTarget"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteCopy:
+    """A copy whose three objects are there.
+
+    Attributes:
+        segment_id: 16 bytes.
+        start_offset: of the segment.
+        end_offset: last offset; -1 where its manifest does not tell.
+    """
+
+    segment_id: bytes
+    start_offset: int
+    end_offset: int
+
+
+@dataclass(slots=True)
+class UploadTarget:
+    """A partition in a store.
+
+    Attributes:
+        store: that holds it.
+        root: location that keys are below.
+        prefix: ``key.prefix``, before the topic.
+        topic: name.
+        topic_id: 16 bytes.
+        partition: number.
+        copies: that are complete, by id; none before ``look``.
+    """
+
+    store: Store
+    root: str
+    prefix: str
+    topic: str
+    topic_id: bytes
+    partition: int
+    copies: dict[bytes, CompleteCopy] = field(default_factory=dict)
+
+    def location(self, start_offset: int, segment_id: bytes, kind: AivenObject) -> str:
+        """Of an object of a copy."""
+        key = aiven_key(self.prefix, self.topic, self.topic_id, self.partition, start_offset, segment_id, kind)
+        return f"{self.root}/{key}"
+
+    def claim_location(self, start_offset: int, end_offset: int) -> str:
+        """Of the claim of a segment."""
+        return f"{self.root}/{ClaimKey(self.prefix, self.topic_id, self.partition, start_offset, end_offset)}"
+
+    def claim_of(self, start_offset: int, end_offset: int) -> UploadClaim | None:
+        """Who claims a segment; None where nobody does.
+
+        Raises:
+            ReadFailedError: it cannot be read.
+            RefusedError: what is there is no claim.
+        """
+        location = self.claim_location(start_offset, end_offset)
+        data = self.store.read_small(location, CLAIM_BYTES_MAX)
+        try:
+            return None if data is None else read_claim(data, file=location)
+        except FormatError as error:
+            raise RefusedError(error.message, path=location) from error
+
+    def look(self) -> None:
+        """Finds the copies that are complete.
+
+        Raises:
+            ReadFailedError: the store cannot be listed.
+        """
+        directory = os.path.dirname(self.location(0, bytes(16), AivenObject.LOG))
+        below = directory.removeprefix(f"{self.root}/")
+        found: dict[bytes, TierCopy] = {}
+        try:
+            for name, status in self.store.list_below(directory):
+                key = parse_aiven_key(f"{below}/{name}")
+                if key is not None and key.head == self.prefix + self.topic:
+                    copy = found.setdefault(key.segment_id, TierCopy(key.base_offset, key.segment_id, {}))
+                    copy.objects[key.kind] = TierObject(f"{below}/{name}", FileIdentity.of(status))
+        except ReadFailedError as error:
+            if error.errno != errno.ENOENT:
+                raise
+        whole = [copy for copy in found.values() if all(kind in copy.objects for kind in AivenObject)]
+        facts = at_once(partial(copy_facts, self.store, self.root, TierLayout.AIVEN), whole)
+        for copy, known in zip(whole, facts, strict=True):
+            if known.fault is None:
+                end = -1 if known.end_offset is None else known.end_offset
+                self.copies[copy.segment_id] = CompleteCopy(copy.segment_id, copy.base_offset, end)
+
+    def covering(self, start_offset: int, end_offset: int) -> CompleteCopy | None:
+        """A complete copy that holds a range of offsets."""
+        copies = self.copies.values()
+        return next((each for each in copies if each.start_offset <= start_offset and each.end_offset >= end_offset), None)
+
+    @property
+    def reached(self) -> int | None:
+        """The last offset of all complete copies; None without one."""
+        return max((each.end_offset for each in self.copies.values()), default=None)

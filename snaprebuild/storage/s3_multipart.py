@@ -1,0 +1,232 @@
+"""Large objects of S3, sent in parts: begun once, gone on with by whoever comes later, and completed only where no object is.
+
+What is sent beside the requests of ``s3``: ListMultipartUploads, CreateMultipartUpload, ListParts, UploadPart, CompleteMultipartUpload
+with If-None-Match, and AbortMultipartUpload of an upload of our own that came too late.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import secrets
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from snaprebuild.errors import AlreadyExistsError, BusyError, OutcomeUnknownError, ReadFailedError, RefusedError, WriteFailedError
+from snaprebuild.storage import s3
+from snaprebuild.storage.large_objects import PART_BYTES, holds_bytes, parts_of
+from snaprebuild.storage.s3 import PROBE_NAME, RUN_KEY, S3Store
+from snaprebuild.storage.store import OpenBytes
+
+__all__ = ["S3LargeObjects"]
+
+log = logging.getLogger(__name__)
+
+UPLOADS_MAX = 1000
+"""Of one key, looked at: one page."""
+
+_GONE = "NoSuchUpload"
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part that the store has."""
+
+    size_bytes: int
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class S3LargeObjects:
+    """Objects; see ``LargeObjects``. Those that are no larger than a part are put in one request.
+
+    Attributes:
+        store: that they lie in.
+        part_bytes: of each part but the last; at least 5 MiB, for S3.
+    """
+
+    store: S3Store
+    part_bytes: int = PART_BYTES
+
+    # ------------------------------------------------------------------------------------------------------------ the port
+
+    def prepare_writes(self, directory: str, largest_bytes: int) -> None:
+        """See ``LargeObjects.prepare_writes``: whether a completion honours its condition is tried on an object of our own."""
+        self.store.prepare_writes(directory)
+        if largest_bytes <= self.part_bytes:
+            return
+        name = f"{PROBE_NAME}{secrets.token_hex(8)}"
+        location = os.path.join(directory, name)
+        data = b"snaprebuild: may be deleted"
+        self.store.create(directory, name, data, owner=None, temporary_name="")
+        upload_id = ""
+        try:
+            upload_id = self._begin(location)
+            part = self._send(location, upload_id, 1, data)
+            self._client(1).complete_multipart_upload(**self._completion(location, upload_id, {1: part}))
+        except (ClientError, BotoCoreError) as error:
+            if s3._status(error) != HTTPStatus.PRECONDITION_FAILED:
+                message = f"whether the store completes large objects only where none is cannot be told: {s3._told(error)}"
+                raise RefusedError(message, path=directory) from None
+            self._abort(location, upload_id)
+        else:
+            message = "the store ignores If-None-Match where a large object is completed, so that one could be replaced"
+            raise RefusedError(f"{message}: nothing is written here", path=directory)
+        finally:
+            self.store.delete_probe(location)
+
+    def create(self, location: str, source: OpenBytes) -> None:
+        """See ``LargeObjects.create``."""
+        directory, name = os.path.split(location)
+        if source.size_bytes <= self.part_bytes:
+            data = b"".join(bytes(part) for part in parts_of(source, self.part_bytes))
+            self.store.create(directory, name, data, owner=None, temporary_name="")
+            return
+        if self.store._identity(location) is not None:
+            raise _taken(location)
+        try:
+            upload_id = self._found(location) or self._begin(location)
+            parts = self._sent(location, upload_id, source)
+        except (ClientError, BotoCoreError) as error:
+            message = f"cannot be written: {s3._told(error)}; the parts that were sent are gone on with by the next run"
+            raise WriteFailedError(message, path=location) from None
+        self._complete(location, upload_id, parts)
+        if self._etag_of(parts) != self._etag_at(location) and not holds_bytes(self.store, location, source):
+            raise OutcomeUnknownError("was written, and holds other bytes when it is read back", path=location)
+
+    def holds(self, location: str, source: OpenBytes) -> bool | None:
+        """See ``LargeObjects.holds``: by the ETag where it is a checksum, else by every byte."""
+        found = self.store._identity(location)
+        if found is None:
+            return None
+        if found.size_bytes != source.size_bytes:
+            return False
+        whole, parts = hashlib.md5(usedforsecurity=False), {}
+        for number, part in enumerate(parts_of(source, self.part_bytes), 1):
+            whole.update(part)
+            parts[number] = _Part(len(part), s3._md5(bytes(part)))
+        expected = whole.hexdigest() if len(parts) <= 1 else self._etag_of(parts)
+        return (found.etag or "").strip('"') == expected or holds_bytes(self.store, location, source)
+
+    # ------------------------------------------------------------------------------------------------------------ parts
+
+    def _client(self, attempts: int = s3.ATTEMPTS) -> Any:
+        return self.store._client(attempts)
+
+    def _target(self, location: str) -> dict[str, Any]:
+        bucket, key = s3._bucket_and_key(location)
+        return {"Bucket": bucket, "Key": key, **self.store._payer()}
+
+    def _begin(self, location: str) -> str:
+        run = self.store.settings.run
+        more = {"Metadata": {RUN_KEY: run}} if run else {}
+        answer = self._client().create_multipart_upload(**self._target(location), **self._encryption(), **more)
+        return str(answer["UploadId"])
+
+    def _encryption(self) -> dict[str, Any]:
+        return {name: value for name, value in self.store._access().items() if name.startswith("SSE")}
+
+    def _found(self, location: str) -> str | None:
+        """The upload of this very key that was begun last and neither completed nor given up; None where there is none."""
+        target = self._target(location)
+        key = target.pop("Key")
+        answer = self._client().list_multipart_uploads(**target, Prefix=key, MaxUploads=UPLOADS_MAX)
+        uploads = [each for each in answer.get("Uploads", ()) if each["Key"] == key]
+        if not uploads:
+            return None
+        return str(max(uploads, key=lambda each: (each["Initiated"], each["UploadId"]))["UploadId"])
+
+    def _listed(self, location: str, upload_id: str) -> dict[int, _Part]:
+        pages = self._client().get_paginator("list_parts").paginate(**self._target(location), UploadId=upload_id)
+        return {
+            each["PartNumber"]: _Part(each["Size"], each["ETag"].strip('"')) for page in pages for each in page.get("Parts", ())
+        }
+
+    def _sent(self, location: str, upload_id: str, source: OpenBytes) -> dict[int, _Part]:
+        """All parts, each of which the store has: those that it has already, with the right bytes, are not sent again."""
+        there = self._listed(location, upload_id)
+        parts = {}
+        for number, view in enumerate(parts_of(source, self.part_bytes), 1):
+            data = bytes(view)
+            expected = _Part(len(data), s3._md5(data))
+            parts[number] = expected if there.get(number) == expected else self._send(location, upload_id, number, data)
+        return parts
+
+    def _send(self, location: str, upload_id: str, number: int, data: bytes) -> _Part:
+        answer = self._client().upload_part(
+            **self._target(location), **self._encryption(), UploadId=upload_id, PartNumber=number, Body=data
+        )
+        return _Part(len(data), answer["ETag"].strip('"'))
+
+    def _etag_of(self, parts: dict[int, _Part]) -> str | None:
+        """Of an object of these parts, as S3 makes it where it encrypts with no key of its own; None where they are no checksums."""
+        try:
+            digests = b"".join(bytes.fromhex(parts[number].etag) for number in sorted(parts))
+        except ValueError:
+            return None
+        return f"{s3._md5(digests)}-{len(parts)}"
+
+    def _etag_at(self, location: str) -> str:
+        try:
+            found = self.store._identity(location)
+        except (ReadFailedError, RefusedError) as error:
+            raise OutcomeUnknownError(f"was written, and cannot be looked at: {error.message}", path=location) from None
+        if found is None:
+            raise OutcomeUnknownError("was written, and is not there when it is looked at", path=location)
+        return (found.etag or "").strip('"')
+
+    # ------------------------------------------------------------------------------------------------------------ completion
+
+    def _completion(self, location: str, upload_id: str, parts: dict[int, _Part]) -> dict[str, Any]:
+        listed = [{"PartNumber": number, "ETag": f'"{parts[number].etag}"'} for number in sorted(parts)]
+        return {**self._target(location), "UploadId": upload_id, "IfNoneMatch": "*", "MultipartUpload": {"Parts": listed}}
+
+    def _complete(self, location: str, upload_id: str, parts: dict[int, _Part]) -> None:
+        """Makes an object of the parts, where none is. Each attempt is ours, so that it is known which one took effect."""
+        reason, is_known = "", True
+        for attempt in range(s3.ATTEMPTS):
+            if attempt:
+                time.sleep(s3.PAUSE_SECONDS * 2**attempt)
+            try:
+                self._client(1).complete_multipart_upload(**self._completion(location, upload_id, parts))
+            except (ClientError, BotoCoreError) as error:
+                outcome, reason = s3._put_outcome(error), s3._told(error)
+                is_gone = s3._code(error) == _GONE
+            else:
+                return
+            if outcome is s3.PutOutcome.TAKEN:
+                self._abort(location, upload_id)
+                raise _taken(location)
+            is_known = is_known and outcome is not s3.PutOutcome.UNKNOWN
+            if (is_gone or not is_known) and self._is_there(location, reason):
+                raise _taken(location)
+            if is_gone:
+                raise WriteFailedError("somebody gave up the parts that were sent: run again", path=location)
+            if outcome in (s3.PutOutcome.FAILED, s3.PutOutcome.GONE):
+                raise WriteFailedError(f"cannot be written: {reason}", path=location)
+        if not is_known:
+            message = f"whether it was written is not known ({reason}), and it may still appear: run again"
+            raise OutcomeUnknownError(message, path=location)
+        raise BusyError(f"cannot be completed now: {reason}", path=location)
+
+    def _is_there(self, location: str, reason: str) -> bool:
+        try:
+            return self.store._identity(location) is not None
+        except (ReadFailedError, RefusedError) as error:
+            message = f"whether it was written is not known ({reason}), and it cannot be looked at: {error.message}"
+            raise OutcomeUnknownError(message, path=location) from None
+
+    def _abort(self, location: str, upload_id: str) -> None:
+        try:
+            self._client().abort_multipart_upload(**self._target(location), UploadId=upload_id)
+        except (ClientError, BotoCoreError, RefusedError) as error:
+            log.warning("%s: parts of an upload that came too late stay, and may be deleted: %s", location, s3._told(error))
+
+
+def _taken(location: str) -> AlreadyExistsError:
+    return AlreadyExistsError("is there already, and was not touched", path=location, name=os.path.basename(location))

@@ -1,0 +1,479 @@
+"""``hook run``: log directories are prepared before a broker starts, and the broker starts as if nobody had been there."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from command import COMMAND, in_json, live_broker, snaprebuild
+from documents import check
+from log_dirs import EMPTY_SNAPSHOT, copy_of, entries_in, flip, remove_snapshots, snapshot_name, tree, truth
+from manifests import FIXTURES, REPOSITORY
+
+from snaprebuild.operations.findings import Severity
+from snaprebuild.operations.hook_run import hook_run
+from snaprebuild.operations.plan import Request
+from snaprebuild.storage import segment_file
+
+PARTITIONS = ("mixed-0", "logappend-0", "deleted-0", "plain-0")
+SECONDS_MAX = 60
+
+
+def hook(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs the verb around a command; its words stand behind ``--``."""
+    command = [*COMMAND, "hook", "run", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=SECONDS_MAX, check=False, **options)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def missing_before(logs: Path, partition: str) -> list[int]:
+    return sorted(offset for offset in truth("kafka27-mixed", partition) if not (logs / partition / snapshot_name(offset)).exists())
+
+
+def assert_prepared(logs: Path) -> None:
+    """Every snapshot that a broker's own replay gives is there, with the entries that it gives."""
+    for partition in PARTITIONS:
+        for offset, entries in truth("kafka27-mixed", partition).items():
+            if offset:
+                assert entries_in((logs / partition / snapshot_name(offset)).read_bytes()) == entries
+
+
+def blocked_bytes(logs: Path, partition: str, missing: list[int]) -> int:
+    """Counted by hand: the first closed segment without its snapshot, and all closed ones behind it."""
+    segments = sorted((logs / partition).glob("*.log"))
+    closed = [(segment.stat().st_size, int(following.stem)) for segment, following in pairwise(segments)]
+    return sum(size for size, end in closed if missing and end >= missing[0])
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return copy_of("kafka27-mixed", tmp_path)
+
+
+# --- without a command -----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_missing_is_written_the_most_blocked_first(logs: Path) -> None:
+    blocked = {name: blocked_bytes(logs, name, missing_before(logs, name)) for name in PARTITIONS}
+    before = tree(logs)
+    dry = in_json("hook run", logs, "--dry-run")
+    assert tree(logs) == before
+    assert (dry.exit_code, dry.document["totals"]["would_write"], dry.document["receipt"]) == (0, 14, None)
+    run = in_json("hook run", logs)
+    assert (run.exit_code, run.document["findings"]) == (0, [])
+    assert_prepared(logs)
+    partitions = run.document["partitions"]
+    assert [each["topic_partition"] for each in partitions][:2] == ["mixed-0", "logappend-0"]
+    assert {each["topic_partition"]: each["bytes_blocked"] for each in partitions} == blocked
+    assert [each["bytes_blocked_left"] for each in partitions] == [0] * 4
+    assert {each["state"] for each in partitions} == {"prepared"}
+    assert run.document["totals"]["written"] == 14
+    assert Path(run.document["receipt"]).is_file()
+    (line,) = run.stderr.splitlines()
+    assert line.startswith(
+        "snaprebuild: 14 snapshots written; 0 left out; blocked 1.1 MiB, now 0 B; 1.2 MiB of 4 partitions read in "
+    )
+    again = in_json("hook run", logs)
+    assert (again.exit_code, again.document["totals"]["written"], again.document["receipt"]) == (0, 0, None)
+    by_path = in_json("hook run", logs, "--order", "path").document["partitions"]
+    assert [each["topic_partition"] for each in by_path] == sorted(PARTITIONS)
+
+
+def test_a_table_for_people(logs: Path) -> None:
+    run = snaprebuild("hook", "run", logs)
+    assert run.exit_code == 0
+    assert "Prepared, the most blocked first" in run.stdout
+    assert snaprebuild("hook", "run", logs).stdout == "no snapshot is missing\n"
+
+
+def test_without_any_time_nothing_is_done_and_all_of_it_told(logs: Path) -> None:
+    before = tree(logs)
+    run = in_json("hook run", logs, "--deadline", 0)
+    appeared = set(tree(logs)) - set(before)
+    assert appeared <= {".lock"}
+    assert run.exit_code == 1
+    assert run.codes == {"deadline-passed": 2}
+    assert "12 snapshots not rebuilt" in run.messages("deadline-passed")
+    states = {each["topic_partition"]: (each["state"], each["left_out"]) for each in run.document["partitions"]}
+    assert states == {
+        "mixed-0": ("not-prepared", 12),
+        "logappend-0": ("not-prepared", 2),
+        "deleted-0": ("prepared", 0),
+        "plain-0": ("prepared", 0),
+    }
+    totals = run.document["totals"]
+    assert totals["bytes_blocked_left"] == totals["bytes_blocked"] > 0
+
+
+def test_time_enough_is_as_no_deadline(logs: Path) -> None:
+    run = in_json("hook run", logs, "--deadline", 600)
+    assert (run.exit_code, run.document["deadline_seconds"]) == (0, 600)
+    assert_prepared(logs)
+
+
+def test_a_directory_that_a_broker_holds_is_refused(logs: Path) -> None:
+    before = tree(logs)
+    with live_broker(logs):
+        run = in_json("hook run", logs)
+    assert (run.exit_code, run.codes["refused"]) == (3, 2)
+    assert set(tree(logs)) - set(before) <= {".lock"}
+    assert {each["state"] for each in run.document["partitions"][:2]} == {"not-prepared"}
+
+
+def test_damage_in_one_partition_stops_no_other(logs: Path) -> None:
+    flip(logs / "mixed-0" / f"{2181:020d}.log", 61 + 20)
+    run = in_json("hook run", logs)
+    assert (run.exit_code, run.codes["bad-checksum"]) == (4, 1)
+    mixed, logappend = run.document["partitions"][:2]
+    assert (mixed["state"], mixed["written"], logappend["state"]) == ("partly", 4, "prepared")
+    assert 0 < mixed["bytes_blocked_left"] < mixed["bytes_blocked"]
+
+
+def test_wrong_snapshots_are_told_and_replaced_when_asked(logs: Path) -> None:
+    wrong = logs / "mixed-0" / snapshot_name(8231)
+    wrong.write_bytes(EMPTY_SNAPSHOT)
+    run = in_json("hook run", logs)
+    assert (run.exit_code, run.codes) == (1, {"wrong-snapshot": 1})
+    assert wrong.read_bytes() == EMPTY_SNAPSHOT
+    assert in_json("hook run", logs, "--set-aside").exit_code == 0
+    assert_prepared(logs)
+
+
+def test_directories_that_the_broker_deletes_itself_weigh_nothing(logs: Path) -> None:
+    (logs / "plain-0").rename(logs / f"plain-0.{'0' * 32}-delete")
+    run = in_json("hook run", logs)
+    assert (run.exit_code, run.codes) == (0, {"delete-directory": 1})
+
+
+@pytest.mark.parametrize("named_by", ["path", "properties"])
+def test_a_broker_that_never_ran_may_start(tmp_path: Path, named_by: str) -> None:
+    logs = tmp_path / "logs"
+    (logs / "lost+found").mkdir(parents=True)
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={logs}\n")
+    arguments = (logs,) if named_by == "path" else ("--server-properties", properties)
+    run = in_json("hook run", *arguments)
+    assert (run.exit_code, run.codes) == (0, {"nothing-found": 1})
+    (logs / "not-kafka.txt").write_text("")
+    assert in_json("hook run", *arguments).exit_code == 1
+    assert snaprebuild("hook", "run", tmp_path / "mistyped").exit_code == 2
+
+
+@pytest.mark.parametrize("fixture", sorted(path.name for path in FIXTURES.iterdir() if (path / "logs").is_dir()))
+def test_every_bundled_log_directory(fixture: str, tmp_path: Path) -> None:
+    """Nothing that was there changes, and a second run has nothing left that it could write."""
+    logs = copy_of(fixture, tmp_path)
+    before = tree(logs)
+    run = in_json("hook run", logs, "--receipt", tmp_path / "receipt.jsonl")
+    assert run.exit_code in (0, 1, 4)
+    after = tree(logs)
+    assert {name: after[name] for name in before} == before
+    assert in_json("hook run", logs, "--receipt", tmp_path / "second.jsonl").document["totals"]["written"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--",), "-- expects the command"),
+        (("--", ""), "-- expects the command"),
+        (("--fail-closed",), "--fail-closed says when CMD is started: none is given"),
+        (("--output", "json", "--", "true"), "--output json: stdout belongs to CMD; --report FILE takes the document"),
+        (("s3://bucket/logs",), "no broker starts on an object store"),
+        (("--deadline", "-1"), "expected a number from 0"),
+    ],
+)
+def test_what_makes_no_sense(logs: Path, arguments: tuple[str, ...], said: str) -> None:
+    before = tree(logs)
+    done = hook(logs, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert tree(logs) == before
+
+
+# --- around a command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_has_stdout_and_its_exit_code_counts(logs: Path, tmp_path: Path) -> None:
+    done = hook(logs, "--report", tmp_path / "report.json", "--", "sh", "-c", 'echo "$1"; exit 7', "sh", "-v --dry-run")
+    assert (done.returncode, done.stdout) == (7, "-v --dry-run\n")
+    assert done.stderr.startswith("snaprebuild: 14 snapshots written; ")
+    assert done.stderr.count("\n") == 1
+    assert_prepared(logs)
+    document = json.loads((tmp_path / "report.json").read_text())
+    check(document)
+    assert document["totals"]["written"] == 14
+
+
+LOOKS = (
+    "import json, os, sys; status = dict(line.strip().split(':', 1) for line in open('/proc/self/status')); "
+    "print(json.dumps([os.getpid(), sys.stdin.read(), status['SigIgn'], status['SigBlk'], status['Umask'], "
+    "sorted(os.listdir('/proc/self/fd')), os.environ['NOTIFY_SOCKET']]))"
+)
+
+
+def look(before: list[str], **options: Any) -> tuple[int, list[Any]]:
+    """What a command sees of its process."""
+    command = [*before, "sh", "-c", 'exec "$0" -c "$1"', sys.executable, LOOKS]
+    environment = {**os.environ, "NOTIFY_SOCKET": "@broker"}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, **options) as process:
+        printed, _ = process.communicate("typed", timeout=SECONDS_MAX)
+        return process.pid, json.loads(printed)
+
+
+@pytest.mark.parametrize("umask", [0o077, 0o002])
+def test_the_command_finds_its_process_untouched(logs: Path, umask: int) -> None:
+    reader, writer = os.pipe()
+    options: dict[str, Any] = {"cwd": REPOSITORY, "umask": umask, "pass_fds": (reader,), "stderr": subprocess.DEVNULL}
+    pid, wrapped = look([*COMMAND, "hook", "run", str(logs), "--"], **options)
+    _, alone = look([], **options)
+    os.close(reader)
+    os.close(writer)
+    assert wrapped[0] == pid
+    assert wrapped[1:] == alone[1:]
+
+
+def test_nothing_is_left_for_the_command_to_wait_for(logs: Path) -> None:
+    waits = "import os\ntry:\n    os.wait()\nexcept ChildProcessError:\n    print('none')"
+    assert hook(logs, "--jobs", 2, "--", sys.executable, "-c", waits).stdout == "none\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1])
+def test_signals_reach_the_command(logs: Path, number: signal.Signals) -> None:
+    script = (
+        f"import signal, sys, time; signal.signal({int(number)}, lambda *_: sys.exit(43)); print('up', flush=True); time.sleep(60)"
+    )
+    command = [*COMMAND, "hook", "run", str(logs), "--", sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=REPOSITORY) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(number)
+        assert process.wait(SECONDS_MAX) == 43
+
+
+def test_a_command_that_does_nothing_about_a_signal_ends_by_it(logs: Path) -> None:
+    command = [*COMMAND, "hook", "run", str(logs), "--", "sh", "-c", "echo up; exec sleep 60"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=REPOSITORY) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.terminate()
+        assert process.wait(SECONDS_MAX) == -signal.SIGTERM
+
+
+def no_room() -> None:
+    """Each file that is written to is full at once."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def damaged(logs: Path) -> None:
+    flip(logs / "mixed-0" / f"{2181:020d}.log", 61 + 20)
+
+
+def without_partitions(logs: Path) -> None:
+    shutil.rmtree(logs)
+
+
+FAILURES: dict[str, tuple[Callable[[Path], None] | None, tuple[object, ...], dict[str, Any], int]] = {
+    "no room": (None, (), {"preexec_fn": no_room}, 5),
+    "no time": (None, ("--deadline", 0), {}, 1),
+    "damage": (damaged, (), {}, 4),
+    "no such directory": (without_partitions, (), {}, 2),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_fail_open_and_fail_closed(logs: Path, failure: str) -> None:
+    spoil, arguments, options, code = FAILURES[failure]
+    if spoil is not None:
+        spoil(logs)
+    done = hook(logs, *arguments, "--fail-closed", "--", "echo", "started", **options)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.splitlines()[-1] == "snaprebuild: echo is not started (--fail-closed)"
+    done = hook(logs, *arguments, "--", "echo", "started", **options)
+    assert (done.returncode, done.stdout) == (0, "started\n")
+    assert done.stderr.splitlines()[-1] == "snaprebuild: echo is started all the same"
+
+
+def test_fail_closed_starts_where_all_is_done(logs: Path) -> None:
+    done = hook(logs, "--fail-closed", "--", "sh", "-c", "exit 7")
+    assert done.returncode == 7
+    assert_prepared(logs)
+
+
+def test_a_live_broker_keeps_a_second_one_from_starting_only_where_asked(logs: Path) -> None:
+    with live_broker(logs):
+        assert hook(logs, "--fail-closed", "--", "echo", "started").returncode == 3
+        assert hook(logs, "--", "echo", "started").stdout == "started\n"
+
+
+def test_the_lock_is_free_when_the_command_starts(logs: Path) -> None:
+    takes = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a+b'), fcntl.LOCK_EX | fcntl.LOCK_NB); print('taken')"
+    assert hook(logs, "--", sys.executable, "-c", takes, logs / ".lock").stdout == "taken\n"
+
+
+def test_a_command_that_is_not_there(logs: Path, tmp_path: Path) -> None:
+    done = hook(logs, "--", "no-such-program")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (127, "snaprebuild: no-such-program: No such file or directory")
+    (tmp_path / "data").write_text("")
+    assert hook(logs, "--", tmp_path / "data").returncode == 126
+
+
+SLOW = """
+import os, sys, time
+import snaprebuild.operations.hook_run as module
+from snaprebuild.cli import main
+def slow(*arguments, **named):
+    {}
+module.make_plan = slow
+sys.argv[1:] = ["hook", "run", *sys.argv[1:]]
+main.main()
+"""
+
+
+def replaced(doing: str, *arguments: object) -> subprocess.Popen[str]:
+    """The verb, whose preparation does something else."""
+    command = [sys.executable, "-c", SLOW.format(doing), *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_who_is_stopped_while_it_prepares_starts_nothing(logs: Path, number: signal.Signals) -> None:
+    with replaced("print('working', file=sys.stderr, flush=True); time.sleep(60)", logs, "--", "echo", "started") as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "working\n"
+        process.send_signal(number)
+        printed, _ = process.communicate(timeout=SECONDS_MAX)
+        assert (process.returncode, printed) == (130, "")
+
+
+@pytest.mark.parametrize(
+    ("doing", "said"),
+    [
+        ("os.kill(os.getpid(), 9)", "was ended by signal 9 (SIGKILL)"),
+        ("raise MemoryError", "out of memory"),
+        ("raise KeyError('x')", "unforeseen KeyError"),
+    ],
+)
+def test_whatever_ends_the_preparation_the_command_starts(logs: Path, doing: str, said: str) -> None:
+    for closed in (False, True):
+        with replaced(doing, logs, *(["--fail-closed"] if closed else []), "--", "echo", "started") as process:
+            printed, told = process.communicate(timeout=SECONDS_MAX)
+        assert (process.returncode, printed) == ((5, "") if closed else (0, "started\n"))
+        assert said in told
+
+
+def test_a_preparation_that_hangs_is_stopped_behind_its_deadline(logs: Path) -> None:
+    began = time.monotonic()
+    with replaced("time.sleep(60)", logs, "--deadline", 0, "--", "echo", "started") as process:
+        printed, told = process.communicate(timeout=SECONDS_MAX)
+    assert (process.returncode, printed) == (0, "started\n")
+    assert "does not end at its deadline and is stopped" in told
+    assert time.monotonic() - began < 40
+
+
+ORPHAN = "os.fork() or os.execvp('sleep', ['sleep', '0.3']); os._exit(0)"
+"""Leaves a process behind, as the helpers of worker processes are for a moment."""
+
+CAN_UNSHARE = subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not CAN_UNSHARE, reason="no name spaces of processes here")
+def test_the_first_process_of_a_container_leaves_no_zombies(logs: Path) -> None:
+    script = SLOW.format(ORPHAN)
+    states = 'echo "$$"; ps -e -o stat='
+    command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", script, str(logs), "--", "sh", "-c", states]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=SECONDS_MAX, check=False)
+    first, *found = done.stdout.split()
+    assert (done.returncode, first) == (0, "1"), done.stderr
+    assert found
+    assert not [state for state in found if state.startswith("Z")]
+
+
+def test_who_is_killed_leaves_no_work_behind(logs: Path) -> None:
+    """Else the broker that is started next would find its directory locked."""
+    waits = "print(os.getpid(), file=sys.stderr, flush=True); time.sleep(60)"
+    with replaced(waits, logs, "--", "echo", "started") as process:
+        assert process.stderr is not None
+        worker = int(process.stderr.readline())
+        process.kill()
+        printed, _ = process.communicate(timeout=SECONDS_MAX)  # which ends when nobody has its streams any more
+    assert (process.returncode, printed) == (-signal.SIGKILL, "")
+    for _ in range(500):
+        if not Path(f"/proc/{worker}").exists():
+            break
+        time.sleep(0.01)
+    assert not Path(f"/proc/{worker}").exists()
+
+
+# --- what a run leaves -----------------------------------------------------------------------------------------------------
+
+
+def test_a_deadline_in_the_middle_leaves_what_is_whole(logs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The clock jumps after some reads: what is written by then is the beginning of what is due, each file right and none torn."""
+    due = missing_before(logs, "mixed-0")
+    right = {snapshot_name(offset): entries for offset, entries in truth("kafka27-mixed", "mixed-0").items()}
+    reached = set()
+    for reads in (1, 4, 7, 10, 13):
+        copy = Path(shutil.copytree(logs, tmp_path / f"copy{reads}"))
+        clock = (0.0 if number < reads else 100.0 for number in itertools.count())
+        monkeypatch.setattr(segment_file, "time", SimpleNamespace(monotonic=lambda clock=clock: next(clock)))
+        request = Request(paths=(str(copy),), as_of_ms=0)
+        result = hook_run(request, deadline=50.0, receipt=str(tmp_path / f"receipt{reads}.jsonl"), jobs=1)
+        first = result.partitions[0]
+        written = [each.offset for each in first.result.boundaries if each.action == "written"]
+        assert written == due[: len(written)]
+        for offset in written:
+            assert entries_in((copy / "mixed-0" / snapshot_name(offset)).read_bytes()) == right[snapshot_name(offset)]
+        assert not list(copy.rglob("*.tmp"))
+        assert first.count("left_out") == len(due) - len(written)
+        assert first.bytes_blocked_left == blocked_bytes(copy, "mixed-0", due[len(written) :])
+        (told,) = [each for each in result.findings if each.path == first.result.plan.source.directory.path]
+        is_done = len(written) == len(due)
+        assert (told.code, told.offset) == ("deadline-passed", None if is_done else due[len(written)])
+        assert (told.severity is Severity.NOTE) == is_done
+        assert result.exit_code == 1
+        reached.add(len(written))
+    assert len(due) in reached
+    assert len(reached) > 3
+
+
+def test_undo_takes_back_what_was_written(logs: Path) -> None:
+    before = tree(logs)
+    receipt = in_json("hook run", logs).document["receipt"]
+    assert tree(logs) != before
+    assert in_json("undo", receipt).exit_code == 0
+    assert {name: about for name, about in tree(logs).items() if name != ".lock"} == before
+
+
+@pytest.mark.parametrize("fixture", ["kafka27-mixed", "kafka4-mixed"])
+def test_all_that_kafka_would_have_written(fixture: str, tmp_path: Path) -> None:
+    """Only the snapshot of the clean stop is left, as a broker of before 2.8 leaves it; the manifest says what belongs to each boundary."""
+    logs = copy_of(fixture, tmp_path)
+    compared = 0
+    ordinary = [directory for directory in sorted(logs.glob("*-0")) if not directory.name.startswith("__")]
+    for directory in ordinary:
+        remove_snapshots(
+            directory, *[offset for offset in truth(fixture, directory.name) if offset != max(truth(fixture, directory.name))]
+        )
+    assert in_json("hook run", logs, "--receipt", tmp_path / "receipt.jsonl").exit_code == 0
+    for directory in ordinary:
+        bases = [int(path.stem) for path in sorted(directory.glob("*.log"))]
+        for offset, entries in truth(fixture, directory.name).items():
+            if offset > bases[0]:
+                assert entries_in((directory / snapshot_name(offset)).read_bytes()) == entries
+                compared += 1
+    assert compared > 20

@@ -1,0 +1,359 @@
+"""``tier upload`` as a user runs it: read back by a reader of its own, by the other verbs, and by whoever comes second."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import struct
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiven_reader import Copy, read_copies
+from command import COMMAND, Run, in_json, live_broker, snaprebuild
+from log_dirs import copy_of, entries_in, remove_snapshots, tree, truth
+from manifests import FIXTURES, REPOSITORY, partition_fixtures
+from object_store import ObjectStore
+
+from formats.partition_metadata import uuid_from_text
+
+LONG_AGO = ("--as-of", "2026-11-20")
+MIXED_ID = "pnG54XS0SyKCbPV6BzO-OQ"
+CLAIMS = ".snaprebuild-claims/"
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    return copy_of("kafka4-mixed", tmp_path)
+
+
+def upload(*arguments: object) -> Run:
+    return in_json("tier upload", *arguments, *LONG_AGO)
+
+
+def objects(store: Path) -> dict[str, bytes]:
+    return {path.relative_to(store).as_posix(): path.read_bytes() for path in store.rglob("*") if path.is_file()}
+
+
+def segments(run: Run, name: str) -> list[dict[str, Any]]:
+    found = run.partition(name)["segments"]
+    assert isinstance(found, list)
+    return found
+
+
+def actions(run: Run, name: str) -> list[str]:
+    return [each["action"] for each in segments(run, name)]
+
+
+def stable_offset(fixture: str, name: str) -> int:
+    """By the entries that Kafka's own classes have at the log end; everything is replicated."""
+    (partition,) = [each for each in partition_fixtures() if (each.fixture, each.partition) == (fixture, name)]
+    last = partition.segments[-1]
+    return min(
+        (each.current_txn_first_offset for each in last.entries if each.current_txn_first_offset >= 0), default=last.next_offset
+    )
+
+
+def check_copies(copies: list[Copy], directory: Path, fixture: str) -> None:
+    """Everything that the plugin's reader would give is what lies in the directory, or what Kafka's own classes say."""
+    right = truth(fixture, directory.name)
+    following = dict(pairwise(sorted(int(path.stem) for path in directory.glob("*.log"))))
+    for copy in copies:
+        stem = directory / f"{copy.base_offset:020d}"
+        assert copy.segment == stem.with_suffix(".log").read_bytes()
+        assert copy.indexes["offset"] == stem.with_suffix(".index").read_bytes()
+        assert copy.indexes["timestamp"] == stem.with_suffix(".timeindex").read_bytes()
+        transactions = stem.with_suffix(".txnindex")
+        assert copy.indexes["transaction"] == (transactions.read_bytes() if transactions.exists() else None)
+        assert copy.indexes["leaderEpoch"] == (directory / "leader-epoch-checkpoint").read_bytes()
+        end = copy.metadata["endOffset"]
+        assert (copy.metadata["startOffset"], end + 1) == (copy.base_offset, following[copy.base_offset])
+        assert entries_in(copy.indexes["producerSnapshot"] or b"") == right[end + 1]
+        told = copy.metadata["remoteLogSegmentId"]
+        assert (told["id"], told["topicIdPartition"]["topicId"]) == (copy.segment_id, copy.topic_id)
+        assert told["topicIdPartition"]["topicPartition"] == {"topic": directory.name[:-2], "partition": 0}
+
+
+# ---------------------------------------------------------------------------------------------------------------- what is there
+
+
+@pytest.mark.parametrize("has_snapshots", [True, False])
+def test_what_was_uploaded_is_what_is_there(logs: Path, tmp_path: Path, has_snapshots: bool) -> None:
+    if not has_snapshots:
+        for directory in logs.glob("*-0"):
+            remove_snapshots(directory)
+    before, store = tree(logs), tmp_path / "store"
+    run = upload(logs, store)
+    assert run.exit_code == 0
+    assert tree(logs) == before
+    copies = read_copies(objects(store))
+    for name in ("mixed-0", "logappend-0", "deleted-0"):
+        stable = stable_offset("kafka4-mixed", name)
+        mine = [each for each in copies if each.head == name[:-2]]
+        check_copies(mine, logs / name, "kafka4-mixed")
+        due = [each["start_offset"] for each in segments(run, name) if each["end_offset"] < stable]
+        assert [each.base_offset for each in mine] == due
+        assert actions(run, name)[: len(due) + 1] == ["uploaded"] * len(due) + ["waits"] * (len(actions(run, name)) > len(due))
+        assert {each["snapshot"]["origin"] for each in segments(run, name)[: len(due)]} == {
+            "on_disk" if has_snapshots else "rebuilt"
+        }
+    audit = in_json("tier audit", store, *LONG_AGO)
+    assert (audit.exit_code, audit.document["totals"]["right"]) == (0, len(copies))
+    inventory = in_json("tier inventory", store)
+    assert (inventory.exit_code, inventory.document["unknown_objects"]) == (0, 0)
+    assert f"{len(copies)} claims of snaprebuild tier upload, which the plugin never looks at" in inventory.messages("tier-claim")
+    assert "without a complete copy" not in inventory.messages("tier-claim")
+
+
+def test_a_directory_of_kafka_2_7(tmp_path: Path) -> None:
+    """It has no topic id, and hardly a snapshot."""
+    logs, store = FIXTURES / "kafka27-mixed" / "logs", tmp_path / "store"
+    run = upload(logs, store, "--topic-partition", "mixed-0")
+    assert (run.exit_code, run.codes["tier-upload-refused"], store.exists()) == (3, 1, False)
+    assert "the topic id must be given (no-topic-id)" in run.messages("tier-upload-refused")
+    run = upload(logs, store, "--topic-id", f"mixed={MIXED_ID}", "--topic-partition", "mixed-0", "--key-prefix", "tier/")
+    assert run.exit_code == 0
+    copies = read_copies(objects(store))
+    assert {(each.head, each.topic_id) for each in copies} == {("tier/mixed", MIXED_ID)}
+    assert len(copies) == run.document["totals"]["uploaded"] >= 10
+    check_copies(copies, logs / "mixed-0", "kafka27-mixed")
+    assert in_json("tier audit", store, *LONG_AGO).document["totals"]["right"] == len(copies)
+
+
+def test_chunk_size_prefix_and_broker(logs: Path, tmp_path: Path) -> None:
+    options = ("--chunk-size", 1000, "--key-prefix", "a/b-", "--broker-id", 77, "--topic-partition", "deleted-0")
+    run = upload(logs, tmp_path / "store", *options)
+    copies = read_copies(objects(tmp_path / "store"))
+    assert {(each.chunk_size, each.head, each.metadata["brokerId"]) for each in copies} == {(1000, "a/b-deleted", 77)}
+    assert run.document["plugin_key_prefix"] == "a/b-"
+    assert [each["key"] for each in segments(run, "deleted-0")] == [
+        f"{each.head}-{each.topic_id}/0/{each.base_offset:020d}-{each.segment_id}" for each in copies
+    ]
+
+
+def test_records(logs: Path, tmp_path: Path) -> None:
+    """By the layout of the records, made here by hand."""
+    path = tmp_path / "records.jsonl"
+    run = upload(logs, tmp_path / "store", "--topic-partition", "deleted-0", "--records", path)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    copies = read_copies(objects(tmp_path / "store"))
+    assert (run.document["records"], len(lines)) == (str(path), 2 * len(copies))
+    for copy, (first, second) in zip(copies, zip(lines[::2], lines[1::2], strict=True), strict=True):
+        assert first["key"] is second["key"] is None
+        identity = (
+            b"\x08deleted" + uuid_from_text(copy.topic_id) + struct.pack(">i", 0) + b"\0" + uuid_from_text(copy.segment_id) + b"\0"
+        )
+        told = copy.metadata
+        epochs = b"".join(struct.pack(">iq", int(epoch), start) + b"\0" for epoch, start in told["segmentLeaderEpochs"].items())
+        started = (
+            b"\1\0\0"
+            + identity
+            + struct.pack(">qqiqq", told["startOffset"], told["endOffset"], 1, told["maxTimestampMs"], told["eventTimestampMs"])
+            + bytes([len(told["segmentLeaderEpochs"]) + 1])
+            + epochs
+            + struct.pack(">i", len(copy.segment))
+            + b"\0\0"
+            + (b"\1\0\1\1" if told["txnIdxEmpty"] else b"\0")
+        )
+        assert base64.b64decode(first["value"]) == started
+        finished = b"\1\1\0" + identity + struct.pack(">iq", 1, second["record"]["event_timestamp_ms"]) + b"\0\1\0"
+        assert base64.b64decode(second["value"]) == finished
+        assert first["partition"] == second["partition"] == run.partition("deleted-0")["metadata_partition"] < 50
+        assert [each["record"]["state"] for each in (first, second)] == ["COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED"]
+    again = snaprebuild("tier", "upload", logs, tmp_path / "store", "--records", path, *LONG_AGO)
+    assert (again.exit_code, "is there and is no plan or report of ours" in again.stderr) == (3, True)
+
+
+# ---------------------------------------------------------------------------------------------------------------- runs and others
+
+
+def test_a_dry_run_writes_nothing_and_says_the_same(logs: Path, tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    dry = upload(logs, tmp_path / "store", "--dry-run", "--records", tmp_path / "records")
+    assert (dry.exit_code, sorted(os.listdir(tmp_path))) == (0, ["kafka4-mixed", "store"])
+    assert os.listdir(tmp_path / "store") == []
+    wet = upload(logs, tmp_path / "store")
+    for name in ("mixed-0", "logappend-0", "deleted-0"):
+        assert [each.replace("would-upload", "uploaded") for each in actions(dry, name)] == actions(wet, name)
+
+
+def test_a_second_run_finds_everything(logs: Path, tmp_path: Path) -> None:
+    first = upload(logs, tmp_path / "store", "--topic-partition", "mixed-0")
+    before = tree(tmp_path / "store")
+    second = upload(logs, tmp_path / "store", "--topic-partition", "mixed-0", "--records", tmp_path / "records")
+    assert actions(second, "mixed-0") == [each.replace("uploaded", "finished-before") for each in actions(first, "mixed-0")]
+    assert tree(tmp_path / "store") == before
+    assert len((tmp_path / "records").read_text().splitlines()) == 2 * second.document["totals"]["finished-before"]
+    other = upload(logs, tmp_path / "store", "--topic-partition", "mixed-0", "--uploader", "another")
+    assert actions(other, "mixed-0") == [each.replace("uploaded", "present") for each in actions(first, "mixed-0")]
+    assert tree(tmp_path / "store") == before
+
+
+def test_what_the_plugin_uploaded_is_left_alone(tmp_path: Path) -> None:
+    """Its own objects of two segments; only the one behind them goes up."""
+    store = tmp_path / "store"
+    shutil.copytree(FIXTURES / "aiven-layout" / "diseased-zstd" / "store", store)
+    before = tree(store)
+    options = ("--topic-id", f"mixed={MIXED_ID}", "--topic-partition", "mixed-0", "--key-prefix", "tier/", "--dry-run")
+    run = upload(FIXTURES / "kafka27-mixed" / "logs", store, *options)
+    assert actions(run, "mixed-0")[:4] == ["present", "present", "present", "would-upload"]
+    assert tree(store) == before
+
+
+def test_the_claim_of_another_one(logs: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    upload(logs, store, "--topic-partition", "deleted-0", "--uploader", "first")
+    for path in store.rglob("*00000000000000000000-*.rsm-manifest"):
+        path.unlink()
+    before = tree(store)
+    run = upload(logs, store, "--topic-partition", "deleted-0", "--uploader", "second")
+    assert (run.exit_code, actions(run, "deleted-0")) == (1, ["claimed", "behind"])
+    assert "claimed by 'first', run " in run.messages("tier-upload-claimed")
+    assert tree(store) == before
+    done = upload(logs, store, "--topic-partition", "deleted-0", "--uploader", "first")
+    assert (done.exit_code, actions(done, "deleted-0")) == (0, ["uploaded", "finished-before"])
+    assert in_json("tier audit", store, *LONG_AGO).document["totals"]["right"] == 2
+
+
+def test_no_gap_is_left_behind(logs: Path, tmp_path: Path) -> None:
+    """Brokers would take what is missing for uploaded."""
+    store, path = tmp_path / "store", logs / "mixed-0" / f"{1231:020d}.index"
+    kept = path.read_bytes()
+    path.unlink()
+    run = upload(logs, store, "--topic-partition", "mixed-0")
+    assert run.exit_code == 3
+    assert actions(run, "mixed-0")[:4] == ["uploaded", "uploaded", "refused", "behind"]
+    assert "is missing; the broker makes one when it loads the log (missing-offset-index)" in run.messages("tier-upload-refused")
+    path.write_bytes(kept)
+    for segment in sorted((logs / "mixed-0").glob("*.log"))[:3]:
+        for each in (logs / "mixed-0").glob(f"{segment.stem}.*"):
+            each.unlink()
+    (logs / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 1805\n")
+    run = upload(logs, store, "--topic-partition", "mixed-0")
+    assert (run.exit_code, actions(run, "mixed-0")[:2]) == (3, ["refused", "behind"])
+    assert "remote storage ends at 1230: what lies between would be lost (gap)" in run.messages("tier-upload-refused")
+
+
+def test_an_object_with_other_bytes_stays(logs: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    upload(logs, store, "--topic-partition", "deleted-0")
+    for suffix in ("log", "indexes"):
+        (path,) = store.rglob(f"{0:020d}-*.{suffix}")
+        kept = path.read_bytes()
+        path.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+        before = tree(store)
+        run = upload(logs, store, "--topic-partition", "deleted-0")
+        assert (run.exit_code, actions(run, "deleted-0")) == (3, ["refused", "behind"])
+        assert "is there already with other bytes" in run.messages("refused")
+        assert tree(store) == before
+        path.write_bytes(kept)
+
+
+def test_beside_a_live_broker(logs: Path, tmp_path: Path) -> None:
+    with live_broker(logs):
+        run = upload(logs, tmp_path / "store", "--topic-partition", "deleted-0")
+    assert (run.exit_code, run.codes["live-broker"]) == (0, 1)
+
+
+def test_what_never_goes_up(tmp_path: Path) -> None:
+    for fixture in ("txn-state4", "kafka4-compacted"):
+        run = upload(FIXTURES / fixture / "logs", tmp_path / "store")
+        assert (run.exit_code, run.document["totals"]["uploaded"], (tmp_path / "store").exists()) == (0, 0, False)
+        assert run.codes["tier-never-uploaded"] == len(run.document["partitions"])
+
+
+@pytest.mark.parametrize(
+    ("options", "exit_code", "message"),
+    [
+        (("--topic-partition", "nobody-0"), 2, "no partition 'nobody-0' was found"),
+        (("--topic-id", "mixed"), 2, "expected TOPIC=ID"),
+        (("--topic-id", "mixed=x"), 2, "expected 22 characters"),
+        (("--key-prefix", "../"), 2, "--key-prefix: a part of it is empty"),
+        (("--key-prefix", "/a"), 2, "--key-prefix: a part of it is empty"),
+        (("--chunk-size", "0"), 2, "expected a number from 1 to 1073741823"),
+    ],
+)
+def test_options_that_make_no_sense(logs: Path, tmp_path: Path, options: tuple[str, ...], exit_code: int, message: str) -> None:
+    run = snaprebuild("tier", "upload", logs, tmp_path / "store", *options)
+    assert (run.exit_code, message in run.stderr) == (exit_code, True), run.stderr
+    assert not (tmp_path / "store").exists()
+
+
+def test_no_store_inside_of_a_log_directory(logs: Path) -> None:
+    for place in (logs, logs / "store", logs / "mixed-0"):
+        run = snaprebuild("tier", "upload", logs, place)
+        assert (run.exit_code, "STORE leads into" in run.stderr) == (3, True)
+
+
+def test_as_a_table(logs: Path, tmp_path: Path) -> None:
+    run = snaprebuild("tier", "upload", logs, tmp_path / "store", *LONG_AGO)
+    lines = [" ".join(line.split()) for line in run.stdout.splitlines()]
+    assert "mixed-0 14 12 uploaded, 1 waits, 1 behind 0 759.5 KiB" in lines
+    assert lines[-1] == "No broker knows of these copies before their records (--records) are in __remote_log_metadata"
+    assert "no broker uploads what lies above it (above-last-stable-offset)" in run.stderr
+
+
+# ---------------------------------------------------------------------------------------------------------------- object stores
+
+
+@pytest.mark.s3
+def test_the_same_in_an_object_store(logs: Path, tmp_path: Path, object_store: ObjectStore) -> None:
+    location = f"s3://{object_store.bucket()}/tier"
+    run = upload(logs, location)
+    assert (run.exit_code, run.document["plugin_key_prefix"]) == (0, "tier/")
+    found = object_store.files(location)
+    copies = read_copies(found)
+    assert len(copies) == run.document["totals"]["uploaded"] == 16
+    for name in ("mixed-0", "logappend-0", "deleted-0"):
+        check_copies([each for each in copies if each.head == name[:-2]], logs / name, "kafka4-mixed")
+    assert {key for key in found if not key.startswith(CLAIMS)} == {
+        f"{each.head}-{each.topic_id}/0/{each.base_offset:020d}-{each.segment_id}.{suffix}"
+        for each in copies
+        for suffix in ("log", "indexes", "rsm-manifest")
+    }
+    assert in_json("tier audit", location, *LONG_AGO).document["totals"]["right"] == 16
+    again = upload(logs, location)
+    assert (again.document["totals"]["finished-before"], object_store.files(location)) == (16, found)
+
+
+@pytest.mark.s3
+def test_out_of_an_object_store(logs: Path, tmp_path: Path, object_store: ObjectStore) -> None:
+    source = object_store.upload(logs, f"s3://{object_store.bucket()}/logs")
+    run = upload(source, tmp_path / "store", "--topic-partition", "deleted-0")
+    assert (run.exit_code, actions(run, "deleted-0")) == (0, ["uploaded", "uploaded"])
+    check_copies(read_copies(objects(tmp_path / "store")), logs / "deleted-0", "kafka4-mixed")
+
+
+@pytest.mark.s3
+def test_two_uploaders_race(tmp_path: Path, object_store: ObjectStore) -> None:
+    """Two brokers have the same partition, and both upload it: every segment is there once, whoever was first."""
+    location = f"s3://{object_store.bucket()}/tier"
+    runs = []
+    for name in ("one", "two"):
+        logs = copy_of("kafka4-mixed", tmp_path / name)
+        command = [*COMMAND, "tier", "upload", logs, location, "--topic-partition", "mixed-0", "--uploader", name]
+        command += ["--output", "json", "--records", tmp_path / f"{name}.records", *LONG_AGO]
+        runs.append(
+            subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY)
+        )
+    results = []
+    for process in runs:
+        printed, told = process.communicate(timeout=60)
+        assert "Traceback" not in told
+        results.append(Run(process.returncode, printed, told))
+    found = object_store.files(location)
+    copies = read_copies(found)
+    assert len(copies) == len({each.base_offset for each in copies})
+    assert len(found) == 4 * len(copies)
+    uploaded = [[each["start_offset"] for each in segments(run, "mixed-0") if each["action"] == "uploaded"] for run in results]
+    assert sorted(uploaded[0] + uploaded[1]) == [each.base_offset for each in copies]
+    check_copies(copies, FIXTURES / "kafka4-mixed" / "logs" / "mixed-0", "kafka4-mixed")
+    for run, name in zip(results, ("one", "two"), strict=True):
+        records = tmp_path / f"{name}.records"
+        lines = records.read_text().splitlines() if records.exists() else []
+        assert len(lines) == 2 * run.document["totals"]["uploaded"]
+        assert run.exit_code == (1 if "claimed" in actions(run, "mixed-0") else 0)

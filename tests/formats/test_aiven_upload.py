@@ -1,0 +1,88 @@
+"""Manifests of ours beside those that the plugin itself wrote, byte for byte."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from manifests import FIXTURES
+
+from formats.aiven_manifest import SegmentIndex
+from formats.aiven_upload import plain_indexes, plain_manifest
+from formats.checkpoint_file import LeaderEpochEntry
+from formats.errors import BadValueError
+from formats.partition_metadata import uuid_from_text
+from formats.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentState, TopicIdPartition
+from formats.upload_claim import ClaimKey, UploadClaim, parse_claim_key, read_claim, write_claim
+
+AIVEN = FIXTURES / "aiven-layout"
+READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
+PLAIN = [
+    (name, number)
+    for name, variant in READS["variants"].items()
+    if not any(each in name for each in ("zstd", "encrypted"))
+    for number in range(len(variant["segments"]))
+]
+
+
+@pytest.mark.parametrize(("name", "number"), PLAIN)
+def test_as_the_plugin_wrote_it(name: str, number: int) -> None:
+    variant = READS["variants"][name]
+    told = variant["segments"][number]["metadata"]
+    stem = AIVEN / variant["store"] / variant["segments"][number]["key"]
+    theirs = stem.with_name(stem.name + ".rsm-manifest").read_bytes()
+    data = stem.with_name(stem.name + ".indexes").read_bytes()
+    places = json.loads(theirs)["segmentIndexes"]
+    indexes = {
+        index: None if places[index] is None else data[places[index]["position"] :][: places[index]["size"]]
+        for index in SegmentIndex
+    }
+    partition = TopicIdPartition(told["topic"], uuid_from_text(told["topic_id"]), told["partition"])
+    segment_id = uuid_from_text(told["segment_id"])
+    segment = RemoteSegment(
+        RemoteSegmentId(partition, segment_id),
+        segment_id,
+        told["start_offset"],
+        told["end_offset"],
+        told["broker_id"],
+        told["max_timestamp_ms"],
+        told["event_timestamp_ms"],
+        tuple(LeaderEpochEntry(int(epoch), start) for epoch, start in told["leader_epochs"].items()),
+        told["segment_size"],
+        None,
+        SegmentState.COPY_SEGMENT_STARTED,
+        told["txn_index_empty"],
+    )
+    ours = plain_manifest(segment, int(variant["config"]["chunk.size"]), indexes)
+    if "4.3.1" not in variant["kafka_api"]:  # of which the plugin that runs with an older broker knows nothing
+        ours = ours.replace(b',"txnIdxEmpty":' + (b"true" if told["txn_index_empty"] else b"false"), b"")
+    assert ours == theirs
+    assert plain_indexes(indexes) == data
+
+
+KEY = ClaimKey("tier/", bytes(range(16)), 7, 583, 1150)
+
+
+def test_claims() -> None:
+    text = "tier/.snaprebuild-claims/AAECAwQFBgcICQoLDA0ODw/7/00000000000000000583-00000000000000001150.json"
+    assert str(KEY) == text
+    assert parse_claim_key(text) == KEY
+    for wrong in (text[:-1], text.replace("/7/", "/07/"), text.replace("Dw/", "Dx/"), text.replace("snaprebuild", "other")):
+        assert parse_claim_key(wrong) is None
+    claim = UploadClaim(bytes(range(16)), "broker-1:/logs", "0123abcd", 1_795_259_490_875)
+    assert read_claim(write_claim(claim)) == claim
+    assert json.loads(write_claim(claim))["segment_id"] == "AAECAwQFBgcICQoLDA0ODw"
+
+
+@pytest.mark.parametrize("wrong", [b"", b"[]", b"{}", b'{"schema":"snaprebuild.tier-claim/2"}'])
+def test_what_is_no_claim(wrong: bytes) -> None:
+    with pytest.raises(BadValueError, match="claim of an upload"):
+        read_claim(wrong, file="a")
+
+
+@pytest.mark.parametrize(("name", "value"), [("schema", "x/1"), ("segment_id", "A" * 22), ("claimed_ms", -1), ("run", None)])
+def test_claims_with_a_wrong_field(name: str, value: object) -> None:
+    fields = json.loads(write_claim(UploadClaim(bytes(range(16)), "me", "r", 5)))
+    with pytest.raises(BadValueError, match="claim of an upload"):
+        read_claim(json.dumps(fields | {name: value}).encode())
