@@ -10,7 +10,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from manifests import REPOSITORY
 
-VERBS = ("diff", "explain", "plan", "rebuild", "stats", "tier-audit", "tier-inventory", "transactions", "undo", "verify")
+VERBS = ("diff", "explain", "offsets", "plan", "rebuild", "stats", "tier-audit", "tier-inventory", "transactions", "undo", "verify")
 
 
 @functools.cache

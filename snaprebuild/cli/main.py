@@ -20,6 +20,7 @@ from snaprebuild import __version__
 from snaprebuild.cli.diff import diff
 from snaprebuild.cli.dump import dump
 from snaprebuild.cli.explain import explain
+from snaprebuild.cli.offsets import offsets
 from snaprebuild.cli.rebuild import plan, rebuild
 from snaprebuild.cli.scan import scan
 from snaprebuild.cli.stats import stats
@@ -67,6 +68,10 @@ EXAMPLES = {
     "diff": ("diff orders-0/00000000000000008231.snapshot rebuilt.snapshot",),
     "explain": ("explain /var/lib/kafka --producer-id 4711", "explain /var/lib/kafka/orders-0 --producer-id 4711 --sequence 15"),
     "transactions": ("transactions /var/lib/kafka",),
+    "offsets": (
+        "offsets /var/lib/kafka s3://tiered/kafka --topic orders",
+        "offsets /var/lib/kafka/orders-0 --timestamp 1764000000000",
+    ),
     "tier inventory": (
         "tier inventory s3://tiered/kafka --metadata-log /var/lib/kafka",
         "tier inventory /mnt/kafka-tiered-storage --output json",
@@ -146,6 +151,7 @@ _add("diff", diff, "Reads only: in which producers two snapshots differ.")
 _add("explain", explain, "Reads only: one producer's state, and why.")
 _add("transactions", transactions, "Reads only: open, late and empty transactions.")
 app.add_typer(tier, name="tier", short_help="Verbs on remote storage: inventory, audit.")
+_add("offsets", offsets, "Reads only: what the leader would answer to ListOffsets.")
 _add("tier inventory", tier_inventory, "Reads only: the copies of segments in remote storage.")
 _add("tier audit", tier_audit, "Reads only: compares snapshots in remote storage with a replay.")
 _add("undo", undo, "REMOVES what a rebuild wrote, by its receipt.")
