@@ -10,7 +10,21 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from manifests import REPOSITORY
 
-VERBS = ("diff", "explain", "offsets", "plan", "rebuild", "stats", "tier-audit", "tier-inventory", "transactions", "undo", "verify")
+VERBS = (
+    "bootstrap-plan",
+    "diff",
+    "explain",
+    "offsets",
+    "plan",
+    "rebuild",
+    "stats",
+    "tier-audit",
+    "tier-inventory",
+    "transactions",
+    "undo",
+    "verify",
+    "where",
+)
 
 
 @functools.cache

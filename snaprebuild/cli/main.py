@@ -17,6 +17,7 @@ import typer
 from click.exceptions import NoArgsIsHelpError
 
 from snaprebuild import __version__
+from snaprebuild.cli.bootstrap_plan import bootstrap_plan
 from snaprebuild.cli.diff import diff
 from snaprebuild.cli.dump import dump
 from snaprebuild.cli.explain import explain
@@ -31,6 +32,7 @@ from snaprebuild.cli.tier_inventory import tier_inventory
 from snaprebuild.cli.transactions import transactions
 from snaprebuild.cli.undo import undo
 from snaprebuild.cli.verify import verify
+from snaprebuild.cli.where import where
 from snaprebuild.errors import SnaprebuildError
 
 __all__ = ["app", "main"]
@@ -72,6 +74,11 @@ EXAMPLES = {
         "offsets /var/lib/kafka s3://tiered/kafka --topic orders",
         "offsets /var/lib/kafka/orders-0 --timestamp 1764000000000",
     ),
+    "where": ("where /kafka s3://tiered/kafka --topic orders --offset 8231",),
+    "bootstrap plan": (
+        "bootstrap plan /kafka s3://tiered/kafka --topic orders",
+        "bootstrap plan /kafka s3://tiered/kafka --profile kafka-4.3",
+    ),
     "tier inventory": (
         "tier inventory s3://tiered/kafka --metadata-log /var/lib/kafka",
         "tier inventory /mnt/kafka-tiered-storage --output json",
@@ -111,6 +118,13 @@ tier = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+bootstrap = typer.Typer(
+    help="Starts followers from remote storage (KIP-1023).",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
 
 def _print_version(wanted: bool) -> None:
     if wanted:
@@ -136,7 +150,7 @@ def _add(name: str, verb: Callable[..., None], short_help: str) -> None:
 
     lines = [f"  snaprebuild {example}" for example in EXAMPLES[name]]
     of_group, _, own_name = name.rpartition(" ")
-    group = {"": app, "tier": tier}[of_group]
+    group = {"": app, "tier": tier, "bootstrap": bootstrap}[of_group]
     epilog = "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *lines])
     group.command(own_name, short_help=short_help, epilog=epilog)(run)
 
@@ -152,8 +166,11 @@ _add("explain", explain, "Reads only: one producer's state, and why.")
 _add("transactions", transactions, "Reads only: open, late and empty transactions.")
 app.add_typer(tier, name="tier", short_help="Verbs on remote storage: inventory, audit.")
 _add("offsets", offsets, "Reads only: what the leader would answer to ListOffsets.")
+_add("where", where, "Reads only: what serves an offset, and what deletes it.")
 _add("tier inventory", tier_inventory, "Reads only: the copies of segments in remote storage.")
 _add("tier audit", tier_audit, "Reads only: compares snapshots in remote storage with a replay.")
+app.add_typer(bootstrap, name="bootstrap", short_help="Verbs on followers that start from remote storage.")
+_add("bootstrap plan", bootstrap_plan, "Reads only: how an empty follower would start.")
 _add("undo", undo, "REMOVES what a rebuild wrote, by its receipt.")
 
 

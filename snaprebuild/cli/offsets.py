@@ -30,7 +30,7 @@ from snaprebuild.cluster.profile import Profile
 
 if TYPE_CHECKING:
     from snaprebuild.operations.offsets import Answer, OffsetsResult, PartitionOffsets
-    from snaprebuild.operations.partition_view import Known
+    from snaprebuild.operations.partition_view import Known, PartitionView
     from snaprebuild.operations.remote_partition import Tier
     from snaprebuild.operations.source import Source
 
@@ -46,6 +46,7 @@ __all__ = [
     "known_text",
     "offsets",
     "opened_log_and_tier",
+    "part_json",
 ]
 
 
@@ -232,6 +233,18 @@ def known_json(known: Known | None) -> dict[str, object] | None:
     return None if known is None else {"offset": known.value, "origin": known.origin, "assumed": known.is_assumed}
 
 
+def part_json(view: PartitionView) -> dict[str, object]:
+    """What documents of these verbs begin a partition with."""
+    return {
+        "path": view.directory.path,
+        "topic_partition": view.source.topic_partition,
+        "remote_storage": {"on": view.has_remote, "origin": view.has_remote_origin, "assumed": view.has_remote_assumed},
+        "log_start": known_json(view.log_start),
+        "local_start": known_json(view.local_start),
+        "highest_remote": known_json(view.highest_remote),
+    }
+
+
 def known_text(known: Known | None) -> str:
     """An offset for a person, with a star where it is assumed."""
     return "-" if known is None else f"{known.value}{'*' if known.is_assumed else ''}"
@@ -252,12 +265,7 @@ def _body(result: OffsetsResult, tier: Tier | None) -> dict[str, object]:
 def _partition(partition: PartitionOffsets) -> dict[str, object]:
     view = partition.view
     return {
-        "path": view.directory.path,
-        "topic_partition": view.source.topic_partition,
-        "remote_storage": {"on": view.has_remote, "origin": view.has_remote_origin, "assumed": view.has_remote_assumed},
-        "log_start": known_json(view.log_start),
-        "local_start": known_json(view.local_start),
-        "highest_remote": known_json(view.highest_remote),
+        **part_json(view),
         "last_stable": known_json(partition.last_stable),
         "high_watermark": known_json(partition.high_watermark),
         "log_end": known_json(view.log_end),

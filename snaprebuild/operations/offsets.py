@@ -23,7 +23,15 @@ from snaprebuild.operations.source import Source, live_broker_notes
 from snaprebuild.operations.time_search import LogSearch
 from snaprebuild.operations.transactions import DEFAULT_MAX_TIMEOUT_MS, transactions
 
-__all__ = ["Answer", "OffsetsQuestion", "OffsetsResult", "PartitionOffsets", "list_offsets", "log_offsets_of"]
+__all__ = [
+    "Answer",
+    "OffsetsQuestion",
+    "OffsetsResult",
+    "PartitionOffsets",
+    "last_stable_offsets",
+    "list_offsets",
+    "log_offsets_of",
+]
 
 INT64_MAX = 2**63 - 1
 
@@ -114,7 +122,7 @@ def list_offsets(
     """
     result = OffsetsResult(question, findings=[*source.findings, *(() if tier is None else tier.findings)])
     result.findings += live_broker_notes(source)
-    stable = _last_stable(source, clock, result.findings, jobs) if question.isolation is Isolation.READ_COMMITTED else {}
+    stable = last_stable_offsets(source, clock, result.findings, jobs) if question.isolation is Isolation.READ_COMMITTED else {}
     for partition in source.partitions:
         path = partition.directory.path
         try:
@@ -127,9 +135,7 @@ def list_offsets(
 
 
 def _answered(view: PartitionView, question: OffsetsQuestion, stable: Known | None, findings: list[Finding]) -> PartitionOffsets:
-    mark = view.high_watermark
-    if question.high_watermark is not None:
-        mark = Known(min(max(question.high_watermark, view.local_start.value), view.log_end.value), "--high-watermark")
+    mark = view.high_watermark_of(question.high_watermark)
     if stable is not None and stable.value >= mark.value:
         stable = Known(mark.value, "the high watermark: no open transaction begins below it", stable.is_assumed or mark.is_assumed)
     log, epoch = log_offsets_of(view, mark.value, mark.value if stable is None else stable.value, question.leader_epoch)
@@ -194,8 +200,15 @@ def _answer(
     return Answer(timestamp, listed, search.found_in if listed.offset >= 0 else None, listed.why)
 
 
-def _last_stable(source: Source, clock: Clock, findings: list[Finding], jobs: int | None) -> dict[str, Known]:
-    """The last stable offset of each partition, by path, before it is compared with the high watermark."""
+def last_stable_offsets(source: Source, clock: Clock, findings: list[Finding], jobs: int | None) -> dict[str, Known]:
+    """The last stable offset of each partition, by path, before it is compared with the high watermark.
+
+    Args:
+        source: whose segments on disk are replayed.
+        clock: for which snapshot at the first offset is trusted.
+        findings: gets what is damaged; such partitions are left out.
+        jobs: worker processes, None for as many as processors.
+    """
     told = transactions(replace(source, findings=()), clock, DEFAULT_MAX_TIMEOUT_MS, jobs=jobs)
     known = {}
     for each in told.partitions:

@@ -79,6 +79,12 @@ class PartitionView:
         """The listing of its directory."""
         return self.source.directory
 
+    def high_watermark_of(self, wanted: int | None) -> Known:
+        """The high watermark, or the one that somebody gave, as a broker takes it (``UnifiedLog.updateHighWatermark``)."""
+        if wanted is None:
+            return self.high_watermark
+        return Known(min(max(wanted, self.local_start.value), self.log_end.value), "--high-watermark")
+
 
 def topic_id_of(directory: PartitionDir) -> bytes | None:
     """The topic id of a partition directory; None where ``partition.metadata`` is absent.
