@@ -106,3 +106,22 @@ def _segments(partition_dir: Path) -> list[tuple[int, list[HeaderBlock], bool]]:
         assert end is not None
         segments.append((end if next_base is None else next_base, blocks, readable))
     return segments
+
+
+def answers_to_timestamps(partition_dir: Path, timestamps: Sequence[int]) -> dict[int, tuple[int, int, int]]:
+    """What the command says that a leader answers to a follower: offset, timestamp of the record and leader epoch, -1 each for none."""
+    command = [
+        sys.executable,
+        "-m",
+        "snaprebuild",
+        "offsets",
+        str(partition_dir),
+        "--isolation",
+        "replica",
+        "--remote-storage",
+        "off",
+    ]
+    command += [word for each in timestamps for word in ("--timestamp", str(each))]
+    done = subprocess.run([*command, "--output", "json"], capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
+    (partition,) = json.loads(done.stdout)["partitions"]
+    return {each["timestamp"]: (each["offset"], each["record_timestamp"], each["leader_epoch"]) for each in partition["answers"]}
