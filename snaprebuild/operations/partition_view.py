@@ -50,7 +50,7 @@ class PartitionView:
     Attributes:
         source: the partition on disk.
         topic_id: 16 bytes; None where ``partition.metadata`` is absent.
-        epochs: of the leader epoch checkpoint, ascending.
+        epochs: of the leader epoch checkpoint, ascending, cut at the log start and the log end as a broker does.
         has_remote: remote storage is on for the topic; ``has_remote_origin`` what tells it, ``has_remote_assumed`` whether nothing does.
         remote: what remote storage has of it; None where no store was named, or nobody can tell which of its partitions it is.
         log_start: where the log starts, wherever those records are; likewise ``local_start``, the first offset on disk.
@@ -113,16 +113,20 @@ def view_partition(source: PartitionSource, tier: Tier | None = None, remote_sto
     """
     directory, findings = source.directory, list[Finding]()
     check_segments_are_files(directory)
+    end = log_end_offset(directory) if directory.segments else None
     epochs = tuple(LeaderEpochEntry(epoch, start) for epoch, start in read_leader_epochs(directory) or ())
+    epochs = _cut(epochs, source.checkpointed_log_start, end)
     topic_id = topic_id_of(directory)
     remote = None
     if tier is not None and source.can_be_tiered and remote_storage is not False:
         remote = _remote_of(source, topic_id, tier, findings)
     has_remote, told, is_assumed = _has_remote(source, tier, remote, remote_storage)
     log_start, local_start = _starts(source, epochs, remote, has_remote=has_remote)
-    end = log_end_offset(directory) if directory.segments else local_start.value
-    told_by = "the last whole batch on disk" if directory.segments else "no segment is on disk"
-    log_end = Known(max(end, local_start.value), told_by, not directory.segments)
+    if has_remote:
+        epochs = _cut(epochs, log_start.value, end)
+    log_end = Known(local_start.value, "no segment is on disk", is_assumed=True)
+    if end is not None:
+        log_end = Known(max(end, local_start.value), "the last whole batch on disk")
     return PartitionView(
         source=source,
         topic_id=topic_id,
@@ -190,6 +194,20 @@ def _starts(
     if first is not None and first >= start.value:
         return start, Known(first, FIRST_SEGMENT)
     return start, Known(start.value, start.origin, start.is_assumed)
+
+
+def _cut(epochs: tuple[LeaderEpochEntry, ...], log_start: int, log_end: int | None) -> tuple[LeaderEpochEntry, ...]:
+    """Leader epochs that are of the log (``truncateFromStart`` and ``truncateFromEnd`` of ``LeaderEpochFileCache``).
+
+    One that begins at the log end stays: that of a leader to whom nobody wrote yet. A broker takes it away when it loads the log, and gives
+    it back when it becomes leader.
+    """
+    before = [entry for entry in epochs if entry.start_offset <= log_start]
+    first = (LeaderEpochEntry(before[-1].epoch, log_start),) if before else ()
+    return (
+        *first,
+        *(entry for entry in epochs if log_start < entry.start_offset and (log_end is None or entry.start_offset <= log_end)),
+    )
 
 
 def _high_watermark(source: PartitionSource, local_start: int, log_end: int) -> Known:
