@@ -11,9 +11,11 @@ from jsonschema import Draft202012Validator
 from manifests import REPOSITORY
 
 VERBS = (
+    "bootstrap-plan",
     "diff",
     "explain",
     "hook-run",
+    "offsets",
     "plan",
     "rebuild",
     "stats",
@@ -24,6 +26,7 @@ VERBS = (
     "transactions",
     "undo",
     "verify",
+    "where",
 )
 
 

@@ -18,10 +18,12 @@ from click.exceptions import NoArgsIsHelpError
 from typer.core import TyperCommand
 
 from snaprebuild import __version__
+from snaprebuild.cli.bootstrap_plan import bootstrap_plan
 from snaprebuild.cli.diff import diff
 from snaprebuild.cli.dump import dump
 from snaprebuild.cli.explain import explain
 from snaprebuild.cli.hook_run import hook_run
+from snaprebuild.cli.offsets import offsets
 from snaprebuild.cli.rebuild import plan, rebuild
 from snaprebuild.cli.scan import scan
 from snaprebuild.cli.stats import stats
@@ -34,6 +36,7 @@ from snaprebuild.cli.tier_upload import tier_upload
 from snaprebuild.cli.transactions import transactions
 from snaprebuild.cli.undo import undo
 from snaprebuild.cli.verify import verify
+from snaprebuild.cli.where import where
 from snaprebuild.cli.wrapped_command import Inherited, WithCommand
 from snaprebuild.errors import SnaprebuildError
 
@@ -72,6 +75,15 @@ EXAMPLES = {
     "diff": ("diff orders-0/00000000000000008231.snapshot rebuilt.snapshot",),
     "explain": ("explain /var/lib/kafka --producer-id 4711", "explain /var/lib/kafka/orders-0 --producer-id 4711 --sequence 15"),
     "transactions": ("transactions /var/lib/kafka",),
+    "offsets": (
+        "offsets /var/lib/kafka s3://tiered/kafka --topic orders",
+        "offsets /var/lib/kafka/orders-0 --timestamp 1764000000000",
+    ),
+    "where": ("where /kafka s3://tiered/kafka --topic orders --offset 8231",),
+    "bootstrap plan": (
+        "bootstrap plan /kafka s3://tiered/kafka --topic orders",
+        "bootstrap plan /kafka s3://tiered/kafka --profile kafka-4.3",
+    ),
     "tier inventory": (
         "tier inventory s3://tiered/kafka --metadata-log /var/lib/kafka",
         "tier inventory /mnt/kafka-tiered-storage --output json",
@@ -116,20 +128,18 @@ app = typer.Typer(
 )
 
 
-tier = typer.Typer(
-    help="Looks after remote storage (tiered storage, KIP-405).",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+def _group(text: str) -> typer.Typer:
+    """Verbs of two words that share the first."""
+    settings = {"help_option_names": ["-h", "--help"]}
+    return typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None, context_settings=settings)
 
 
-hook = typer.Typer(
-    help="Stands beside a broker: what runs before it starts.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+GROUPS = {
+    "": app,
+    "tier": _group("Looks after remote storage (tiered storage, KIP-405)."),
+    "bootstrap": _group("Starts followers from remote storage (KIP-1023)."),
+    "hook": _group("Stands beside a broker: what runs before it starts."),
+}
 
 
 def _print_version(wanted: bool) -> None:
@@ -156,9 +166,8 @@ def _add(name: str, verb: Callable[..., None], short_help: str, cls: type[TyperC
 
     lines = [f"  snaprebuild {example}" for example in EXAMPLES[name]]
     of_group, _, own_name = name.rpartition(" ")
-    group = {"": app, "tier": tier, "hook": hook}[of_group]
     epilog = "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *lines])
-    group.command(own_name, cls=cls, short_help=short_help, epilog=epilog)(run)
+    GROUPS[of_group].command(own_name, cls=cls, short_help=short_help, epilog=epilog)(run)
 
 
 _add("scan", scan, "Reads only: what is missing, and what blocks the upload.")
@@ -170,13 +179,17 @@ _add("dump", dump, "Reads only: what stands in files of a log directory.")
 _add("diff", diff, "Reads only: in which producers two snapshots differ.")
 _add("explain", explain, "Reads only: one producer's state, and why.")
 _add("transactions", transactions, "Reads only: open, late and empty transactions.")
-app.add_typer(tier, name="tier", short_help="Remote storage: inventory, audit, repair, upload.")
+_add("offsets", offsets, "Reads only: what the leader would answer to ListOffsets.")
+_add("where", where, "Reads only: what serves an offset, and what deletes it.")
+app.add_typer(GROUPS["tier"], name="tier", short_help="Remote storage: inventory, audit, repair, upload.")
 _add("tier inventory", tier_inventory, "Reads only: the copies of segments in remote storage.")
 _add("tier audit", tier_audit, "Reads only: compares snapshots in remote storage with a replay.")
 _add("tier repair", tier_repair, "WRITES right snapshots where those in remote storage are wrong.")
 _add("tier upload", tier_upload, "WRITES closed segments to remote storage.")
-app.add_typer(hook, name="hook", short_help="Beside a broker: run, before it starts.")
+app.add_typer(GROUPS["hook"], name="hook", short_help="Beside a broker: run, before it starts.")
 _add("hook run", hook_run, "WRITES missing snapshots, then starts a broker.", WithCommand)
+app.add_typer(GROUPS["bootstrap"], name="bootstrap", short_help="Followers that start from remote storage: plan.")
+_add("bootstrap plan", bootstrap_plan, "Reads only: how an empty follower would start.")
 _add("undo", undo, "REMOVES what a rebuild wrote, by its receipt.")
 
 

@@ -18,6 +18,7 @@ from enum import StrEnum
 from formats.checkpoint_file import LeaderEpochEntry
 from formats.remote_log_metadata import RemoteSegment
 from snaprebuild.cluster.leader_epochs import end_of_epoch
+from snaprebuild.cluster.profile import Profile
 from snaprebuild.cluster.remote_log import RemoteLog
 
 __all__ = [
@@ -34,13 +35,6 @@ __all__ = [
 ]
 
 UNKNOWN = -1
-
-
-class Profile(StrEnum):
-    """Whose answer."""
-
-    SEED = "seed"
-    KAFKA = "kafka-4.3"
 
 
 class Action(StrEnum):

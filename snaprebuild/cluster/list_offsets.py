@@ -37,6 +37,7 @@ __all__ = [
     "SpecialTimestamp",
     "TimestampAndOffset",
     "list_offset",
+    "pending_upload_of_proposal",
 ]
 
 UNKNOWN = -1
@@ -255,6 +256,15 @@ def _pending_upload(log: LogOffsets) -> ListedOffset:
     if log.local_start == log.log_start:
         return _earliest(log)
     return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, "the leader does not know yet what is in remote storage")
+
+
+def pending_upload_of_proposal(log: LogOffsets) -> ListedOffset:
+    """The answer to -6 as KIP-1023 describes it: neither raised to the log start offset nor compared with what may be fetched."""
+    if not log.has_remote:
+        return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, "the topic has no remote storage")
+    if log.highest_remote != UNKNOWN:
+        return _named(log, log.highest_remote + 1, "right behind the last offset in remote storage")
+    return _pending_upload(log)
 
 
 def _record(found: TimestampAndOffset | None, why: str) -> ListedOffset:

@@ -12,7 +12,7 @@ from formats.records import LogRecord, read_records
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import OpenBytes
 
-__all__ = ["log_records"]
+__all__ = ["batch_records", "log_records"]
 
 
 def log_records(directory: PartitionDir) -> Iterator[LogRecord]:
@@ -37,14 +37,20 @@ def log_records(directory: PartitionDir) -> Iterator[LogRecord]:
                         raise BadChecksumError("batch", file=path, position=position, expected="its checksum", found="another")
                     header = BatchHeader(*(int(block.column(name)[row]) for name in HEADER_COLUMNS))
                     if not header.attributes & ATTRIBUTE_CONTROL:
-                        yield from _of_batch(source, header, int(block.position_bytes[row]))
+                        yield from batch_records(source, header, int(block.position_bytes[row]))
             tail = reader.tail
         is_last = segment is directory.segments[-1]
         if tail is not None and tail.error is not None and (not is_last or tail.kind is TailKind.CORRUPT):
             raise tail.error.in_file(path)
 
 
-def _of_batch(source: OpenBytes, header: BatchHeader, position: int) -> Iterator[LogRecord]:
+def batch_records(source: OpenBytes, header: BatchHeader, position: int) -> Iterator[LogRecord]:
+    """The records of one batch of an open segment.
+
+    Raises:
+        LimitExceededError: it is too large.
+        FormatError: they do not follow the format.
+    """
     if header.size_bytes > limits.DATA_BATCH_BYTES_MAX:
         expected = f"at most {limits.DATA_BATCH_BYTES_MAX} bytes"
         raise LimitExceededError("batch", file=source.name, position=position, expected=expected, found=header.size_bytes)

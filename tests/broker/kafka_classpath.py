@@ -73,6 +73,21 @@ def oracle_classpath(version: str = KAFKA_VERSION) -> str:
     return f"{classes}{os.pathsep}{classpath}"
 
 
+def compiled_classpath(*names: str) -> str:
+    """Class path of classes of our own, by the names of their files, and of the Kafka version that counts: they may be of its packages."""
+    classpath = kafka_classpath()
+    sources = [JAVA_SOURCES / f"{name}.java" for name in names]
+    classes = CACHE / f"{names[-1]}-{_digest(classpath.encode(), *(source.read_bytes() for source in sources))}"
+    with _one_at_a_time(names[-1]):
+        if not classes.is_dir():
+            fresh = classes.with_suffix(".tmp")
+            shutil.rmtree(fresh, ignore_errors=True)
+            fresh.mkdir(parents=True)
+            _run(["javac", "-d", str(fresh), "-cp", classpath, *map(str, sources)], JAVAC_SECONDS)
+            fresh.rename(classes)
+    return f"{classes}{os.pathsep}{classpath}"
+
+
 def _digest(*parts: bytes) -> str:
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]
 

@@ -13,12 +13,19 @@ from oracle import Entry
 
 from formats.batch_headers import BytesSegment, HeaderBlock, HeaderReader, TailKind
 from formats.file_names import PartitionDirectoryName
+from snaprebuild.cluster.list_offsets import Isolation
+from snaprebuild.cluster.profile import Profile
+from snaprebuild.operations.offsets import OffsetsQuestion, list_offsets
+from snaprebuild.operations.remote_partition import open_tier
 from snaprebuild.operations.replay_partition import Clock, PartitionReplay, ReplayFrom
 from snaprebuild.operations.segment_tasks import read_tasks
+from snaprebuild.operations.source import open_source
+from snaprebuild.operations.where import where
 from snaprebuild.replay.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.segment_batches import producer_batches
 from snaprebuild.replay.segment_summary import summarise_pieces
 from snaprebuild.storage.index_hints import read_positions_hint
+from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.partition_dir import list_partition_dir
 from snaprebuild.storage.segment_file import SegmentFile
 
@@ -106,3 +113,43 @@ def _segments(partition_dir: Path) -> list[tuple[int, list[HeaderBlock], bool]]:
         assert end is not None
         segments.append((end if next_base is None else next_base, blocks, readable))
     return segments
+
+
+def answers_to_timestamps(partition_dir: Path, timestamps: Sequence[int]) -> dict[int, tuple[int, int, int]]:
+    """What the command says that a leader answers to a follower: offset, timestamp of the record and leader epoch, -1 each for none."""
+    command = [
+        sys.executable,
+        "-m",
+        "snaprebuild",
+        "offsets",
+        str(partition_dir),
+        "--isolation",
+        "replica",
+        "--remote-storage",
+        "off",
+    ]
+    command += [word for each in timestamps for word in ("--timestamp", str(each))]
+    done = subprocess.run([*command, "--output", "json"], capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
+    (partition,) = json.loads(done.stdout)["partitions"]
+    return {each["timestamp"]: (each["offset"], each["record_timestamp"], each["leader_epoch"]) for each in partition["answers"]}
+
+
+def answers_of_leader(
+    partition_dir: Path, store: Path, metadata_log: Path, timestamps: Sequence[int], offsets: Sequence[int]
+) -> tuple[dict[int, tuple[int, int, int]], dict[int, str]]:
+    """The same of a leader with remote storage; and by offset the id of the copy that serves it, "-" for none, where the disk does not."""
+    source = open_source([str(partition_dir)])
+    tier = open_tier(LOCAL, str(store), [str(metadata_log)])
+    question = OffsetsQuestion(tuple(timestamps), Isolation.REPLICA, 11, Profile.KAFKA)
+    result = list_offsets(source, tier, question, Clock(0, 1))
+    assert not result.findings, result.findings
+    (partition,) = result.partitions
+    answers = {each.timestamp: each.listed for each in partition.answers}
+    fetches = {each: where(source, tier, each).partitions[0].consumer for each in offsets}
+    return (
+        {
+            each: (-2, -2, -2) if found is None else (found.offset, found.timestamp, found.leader_epoch)
+            for each, found in answers.items()
+        },
+        {each: "-" if found.source is None else found.source for each, found in fetches.items()},
+    )

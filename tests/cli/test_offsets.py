@@ -1,0 +1,242 @@
+"""``offsets`` as a user runs it: what real brokers answered, and searches by time against a reader of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import in_json, snaprebuild
+from log_dirs import tree
+from manifests import FIXTURES
+
+TIERED, FOLLOWER, AIVEN = FIXTURES / "tiered-local", FIXTURES / "follower-lost-state", FIXTURES / "aiven-layout"
+LEADER = (FOLLOWER / "node1", FOLLOWER / "remote", "--topic", "payments", "--metadata-log", FOLLOWER / "node1")
+
+
+def answers(document: dict[str, Any]) -> dict[int, tuple[int, int, int]]:
+    (partition,) = document["partitions"]
+    return {each["timestamp"]: (each["offset"], each["record_timestamp"], each["leader_epoch"]) for each in partition["answers"]}
+
+
+def offsets_of(document: dict[str, Any]) -> dict[int, int | None]:
+    (partition,) = document["partitions"]
+    return {each["timestamp"]: each["offset"] for each in partition["answers"]}
+
+
+# ---------------------------------------------------------------------------------------------------------------- real answers
+
+
+def test_what_the_leader_answered_before_it_was_stopped() -> None:
+    """The last answers of a real 4.3.1 leader, of which this is the directory."""
+    last = [line for line in (FOLLOWER / "expected" / "events.txt").read_text().splitlines() if "tiered=" in line][-1]
+    told = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", last)}
+    before = tree(FOLLOWER)
+    run = in_json("offsets", *LEADER)
+    assert (run.exit_code, run.document["verified"]) == (0, True)
+    found = offsets_of(run.document)
+    assert {"start": found[-2], "local": found[-4], "end": found[-1], "tiered": found[-5]} == told
+    assert found[-6] == told["tiered"] + 1
+    (partition,) = run.document["partitions"]
+    assert partition["high_watermark"] == {"offset": told["end"], "origin": "replication-offset-checkpoint", "assumed": False}
+    assert partition["highest_remote"]["assumed"] is False
+    assert tree(FOLLOWER) == before
+
+
+def test_what_the_cache_of_kafka_knew() -> None:
+    manifest = json.loads((TIERED / "manifest.json").read_text())
+    run = in_json("offsets", TIERED / "logs", TIERED / "remote", "--topic", "mixed", "--metadata-log", TIERED / "logs")
+    found = offsets_of(run.document)
+    end = manifest["partitions"]["mixed-0"]["end_offset"]
+    assert (found[-5], found[-6], found[-1]) == (manifest["highest_remote_offset"], manifest["highest_remote_offset"] + 1, end)
+
+
+def test_the_store_alone_is_taken_for_live() -> None:
+    """LocalTieredStorage names no last offset: it is read from the segments."""
+    with_log, alone = in_json("offsets", *LEADER), in_json("offsets", *LEADER[:4])
+    assert answers(with_log.document) == answers(alone.document)
+    assert alone.codes == {"tier-unverified": 1}
+    assert alone.document["partitions"][0]["highest_remote"]["assumed"] is True
+
+
+def test_committed_records_alone() -> None:
+    """The fixture says that a transaction is open from 6913 on."""
+    arguments = (TIERED / "logs", TIERED / "remote", "--topic", "mixed", "--isolation", "read_committed")
+    assert "open transaction from 6913" in json.loads((TIERED / "manifest.json").read_text())["note"]
+    run = in_json("offsets", *arguments)
+    assert offsets_of(run.document)[-1] == 6913
+    assert run.document["partitions"][0]["last_stable"]["offset"] == 6913
+
+
+# ---------------------------------------------------------------------------------------------------------------- by time
+
+
+def dumped(segment: Path) -> list[tuple[int, int]]:
+    """Offset and timestamp of every record, out of the lines of ``dump --deep``, which are held against Kafka's tool elsewhere."""
+    run = snaprebuild("dump", segment, "--deep")
+    found = re.findall(r"^\|? ?offset: (\d+) .*?[CL]\w+Time: (-?\d+)", run.stdout, re.MULTILINE)
+    assert found, run.stdout[:500]
+    return [(int(offset), int(timestamp)) for offset, timestamp in found]
+
+
+def expected(segments: list[list[tuple[int, int]]], timestamp: int) -> tuple[int, int]:
+    """The first record of the first segment that has one: Kafka looks no further than into one segment."""
+    for records in segments:
+        if max(time for _, time in records) >= timestamp:
+            return next((offset, time) for offset, time in records if time >= timestamp)
+    return -1, -1
+
+
+def asked_for(segments: list[list[tuple[int, int]]]) -> list[int]:
+    """Timestamps around those of records, and beyond."""
+    times = sorted({time for records in segments for _, time in records})
+    chosen = [times[0], times[-1], *times[:: max(len(times) // 12, 1)]]
+    return sorted({0, times[-1] + 1, *chosen, *(time + 1 for time in chosen), *(time - 1 for time in chosen)})
+
+
+def options_of(timestamps: list[int]) -> list[str]:
+    return [word for each in timestamps for word in ("--timestamp", str(each))]
+
+
+def test_remote_storage_first_then_the_disk() -> None:
+    """0 to 455 are only in remote storage, 456 to 789 in both, 790 to 832 on disk alone."""
+    remote = sorted((FOLLOWER / "remote").rglob("*.log"))
+    local = sorted((FOLLOWER / "node1" / "payments-0").glob("*.log"))
+    bases = {int(each.name[:20]) for each in local}
+    segments = [dumped(each) for each in remote if int(each.name[:20]) not in bases] + [dumped(each) for each in local]
+    assert [offset for records in segments for offset, _ in records] == sorted({offset for each in segments for offset, _ in each})
+    timestamps = asked_for(segments)
+    run = in_json("offsets", *LEADER, *options_of(timestamps))
+    assert {each: found[:2] for each, found in answers(run.document).items()} == {
+        each: expected(segments, each) for each in timestamps
+    }
+    where = {each["found_in"] for each in run.document["partitions"][0]["answers"]}
+    assert len([each for each in where if each is not None and each.startswith("copy ")]) >= 3
+    assert "00000000000000000790.log" in where
+
+
+@pytest.mark.parametrize("gone", ["*.timeindex", "*.index", "both", "torn"])
+def test_indexes_only_shorten_the_way(gone: str, tmp_path: Path) -> None:
+    """Without them, or with bad ones, a broker makes them anew, and finds the same."""
+    shutil.copytree(FOLLOWER / "node1", tmp_path / "node1")
+    for pattern in ("*.timeindex", "*.index"):
+        for path in (tmp_path / "node1" / "payments-0").glob(pattern):
+            if gone == "torn":
+                path.write_bytes(b"\xff" * 24)
+            elif gone in (pattern, "both"):
+                path.unlink()
+    segments = [dumped(each) for each in sorted((FOLLOWER / "node1" / "payments-0").glob("*.log"))]
+    timestamps = [-3, *asked_for(segments)]
+    run = in_json("offsets", tmp_path / "node1", "--topic", "payments", "--remote-storage", "off", *options_of(timestamps))
+    whole = in_json("offsets", FOLLOWER / "node1", "--topic", "payments", "--remote-storage", "off", *options_of(timestamps))
+    found = answers(run.document)
+    assert found == answers(whole.document)
+    greatest = max(time for records in segments for _, time in records)
+    first = next(offset for records in segments for offset, time in records if time == greatest)
+    assert found.pop(-3)[:2] == (first, greatest)
+    assert {each: answer[:2] for each, answer in found.items()} == {each: expected(segments, each) for each in timestamps[1:]}
+
+
+@pytest.mark.parametrize(
+    ("name", "log_dir"), [("plain", "kafka27-mixed"), ("zstd", "kafka4-mixed"), ("encrypted-zstd", "kafka4-mixed")]
+)
+def test_in_the_objects_of_the_plugin(name: str, log_dir: str, tmp_path: Path) -> None:
+    """A leader that keeps only what is not uploaded: everything else is read out of objects."""
+    variant = json.loads((AIVEN / "plugin-reads.json").read_text())["variants"][name]
+    copies = [
+        each["metadata"]
+        for each in variant["segments"]
+        if each["source"] == {"log_dir": log_dir, "partition": "mixed-0", "changed": None}
+    ]
+    source = FIXTURES / log_dir / "logs" / "mixed-0"
+    segments = [dumped(source / f"{each['start_offset']:020d}.log") for each in copies]
+    end = copies[-1]["end_offset"]
+    directory = tmp_path / "logs" / "mixed-0"
+    directory.mkdir(parents=True)
+    for path in source.iterdir():
+        if not path.name[:20].isdecimal() or int(path.name[:20]) > end:
+            shutil.copy(path, directory)
+    (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {copies[0]['topic_id']}")
+    key = ("--private-key", AIVEN / "keys" / "key1.private.pem") if "encrypted" in name else ()
+    timestamps = [each for each in asked_for(segments) if each <= max(copy["max_timestamp_ms"] for copy in copies)]
+    run = in_json("offsets", tmp_path / "logs", AIVEN / variant["store"], *key, *options_of([*timestamps, -2, -5]))
+    found = answers(run.document)
+    assert (found.pop(-2)[0], found.pop(-5)[0]) == (copies[0]["start_offset"], end)
+    assert {each: answer[:2] for each, answer in found.items()} == {each: expected(segments, each) for each in timestamps}
+    for each in run.document["partitions"][0]["answers"]:
+        if each["timestamp"] >= 0:
+            holder = next(copy["segment_id"] for copy in copies if copy["max_timestamp_ms"] >= each["timestamp"])
+            assert each["found_in"] == f"copy {holder}"
+
+
+# ---------------------------------------------------------------------------------------------------------------- the question
+
+
+def test_versions_and_unknown_timestamps() -> None:
+    run = in_json("offsets", *LEADER, "--api-version", "8")
+    errors = {each["timestamp"]: each["error"] for each in run.document["partitions"][0]["answers"]}
+    assert errors == {-1: None, -2: None, -3: None, -4: None, -5: "UNSUPPORTED_VERSION", -6: "UNSUPPORTED_VERSION"}
+    run = in_json("offsets", *LEADER, "--timestamp", "-7")
+    assert run.document["partitions"][0]["answers"][0]["error"] == "UNSUPPORTED_VERSION"
+
+
+def test_a_new_leader() -> None:
+    """Its epoch begins at the log end, above the high watermark: it tells no consumer where the end is."""
+    arguments = (*LEADER, "--leader-epoch", "5", "--high-watermark", "800", "--timestamp", "-1")
+    assert in_json("offsets", *arguments).document["partitions"][0]["answers"][0]["error"] == "OFFSET_NOT_AVAILABLE"
+    old = in_json("offsets", *arguments, "--api-version", "4")
+    assert old.document["partitions"][0]["answers"][0]["error"] == "LEADER_NOT_AVAILABLE"
+    follower = in_json("offsets", *arguments, "--isolation", "replica")
+    assert answers(follower.document) == {-1: (833, -1, 5)}
+
+
+def test_the_proposal_does_not_compare_with_the_end() -> None:
+    """Row 9: all closed segments are uploaded, and the active one is empty."""
+    arguments = (*LEADER, "--high-watermark", "790", "--timestamp", "-6")
+    assert offsets_of(in_json("offsets", *arguments).document) == {-6: -1}
+    assert offsets_of(in_json("offsets", *arguments, "--profile", "seed").document) == {-6: 790}
+
+
+def test_without_a_store_nothing_is_told_of_remote_storage() -> None:
+    run = in_json("offsets", FOLLOWER / "node1", "--topic", "payments", *options_of([-5, -6, 1, -2, -4]))
+    assert offsets_of(run.document) == {-5: None, -6: None, 1: None, -2: 0, -4: 456}
+    (partition,) = run.document["partitions"]
+    assert (partition["remote_storage"]["on"], partition["highest_remote"]) == (True, None)
+
+
+def test_without_a_topic_id_nobody_can_tell_which_copies_are_meant() -> None:
+    logs = FIXTURES / "kafka27-mixed" / "logs"
+    run = in_json("offsets", logs, AIVEN / "plain" / "store", "--topic", "mixed", *options_of([-5, 1, -1]))
+    assert (run.exit_code, run.codes["topic-id-unknown"]) == (1, 1)
+    assert offsets_of(run.document) == {-5: None, 1: None, -1: 8231}
+
+
+def test_a_copy_without_its_object_is_no_answer(tmp_path: Path) -> None:
+    shutil.copytree(FOLLOWER / "remote", tmp_path / "remote")
+    for path in (tmp_path / "remote").rglob("00000000000000000056-*.log"):
+        path.unlink()
+    run = in_json("offsets", FOLLOWER / "node1", tmp_path / "remote", *LEADER[2:], "--timestamp", "1795266408209")
+    assert run.exit_code == 5
+    assert offsets_of(run.document) == {1795266408209: None}
+    assert "objects of it are missing: .log" in run.messages("storage-failed")
+
+
+def test_every_bundled_directory_is_answered() -> None:
+    for logs in sorted(FIXTURES.glob("*/logs")):
+        run = in_json("offsets", logs, *options_of([-1, -2, -3, -4, -5, -6, 0, 1795259470303]))
+        assert run.exit_code in (0, 1, 4), run.stderr
+        for partition in run.document["partitions"]:
+            assert len(partition["answers"]) == 8
+
+
+def test_as_a_table() -> None:
+    run = snaprebuild("offsets", *LEADER)
+    lines = [" ".join(line.split()) for line in run.stdout.splitlines()]
+    assert (
+        "payments-0 -6 pending upload 790 0 behind the last offset in remote storage, but not below the log start offset" in lines
+    )
+    assert "payments-0 0 456 789 - 833 833" in lines
+    assert lines[-1] == "1 partition, 6 answers"

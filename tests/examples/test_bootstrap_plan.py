@@ -1,0 +1,214 @@
+"""``bootstrap plan``: every row of the table on the directory of a real leader, what its real follower did, and KIP-1023's own example."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import in_json, snaprebuild
+from manifests import FIXTURES
+
+from formats.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
+from formats.record_batch import BatchHeader, Record, build_record_batch
+
+FOLLOWER = FIXTURES / "follower-lost-state"
+LEADER = (FOLLOWER / "node1", FOLLOWER / "remote", "--topic", "payments", "--metadata-log", FOLLOWER / "node1")
+"""0 to 789 are in remote storage, 456 to 832 on disk: log start 0, local start 456, -6 is 790, log end 833."""
+MANIFEST: dict[str, Any] = json.loads((FOLLOWER / "manifest.json").read_text())
+
+FETCH, TRUNCATE, EMPTY_AT = "fetch", "truncate to the leader's end", "empty the log and start at"
+BUILD, RETRY, FOREVER = "build the state from remote storage and start behind it", "retry later", "retry, and fail each time"
+
+# Row, options, what follows by the proposal with its offset, and what brokers of 4.3 do where that is something else.
+ROWS: list[tuple[int, str, tuple[str, int | None], tuple[str, int | None] | None]] = [
+    (1, "--follower-end 456", (FETCH, 456), None),
+    (1, "--follower-end 500 --follower-offset 600", (FETCH, 600), None),
+    (2, "--feature off --log-start 100", (EMPTY_AT, 100), None),
+    (2, "--log-start 100 --follower-end 50", (EMPTY_AT, 100), None),
+    (2, "--log-start 100 --follower-end 150 --follower-offset 50", (FETCH, 150), None),
+    (3, "--feature off", (BUILD, 456), None),
+    (3, "--follower-end 20", (BUILD, 456), None),
+    (4, "--follower-end 900", (TRUNCATE, 833), None),
+    (5, "", (BUILD, 790), None),
+    (5, "--log-start 100", (BUILD, 790), None),
+    (6, "--log-start 456 --highest-remote unknown", (EMPTY_AT, 456), (FOREVER, 456)),
+    (7, "--highest-remote unknown", (RETRY, None), None),
+    (8, "--log-start 500 --highest-remote 455", (EMPTY_AT, 500), (FOREVER, 500)),
+    (9, "--log-end 790", (BUILD, 790), (RETRY, None)),
+    (10, "--follower-remote off", (RETRY, None), None),
+    (10, "--follower-remote off --feature off", (RETRY, None), None),
+    (11, "--follower-metadata off", (RETRY, None), None),
+    (11, "--follower-metadata off --feature off", (RETRY, None), None),
+    (12, "--highest-remote 700", (BUILD, 701), None),
+]
+
+
+@pytest.mark.parametrize("profile", ["seed", "kafka-4.3"])
+@pytest.mark.parametrize(("row", "options", "seed", "kafka"), ROWS, ids=lambda value: str(value)[:60])
+def test_rows(row: int, options: str, seed: tuple[str, int | None], kafka: tuple[str, int | None] | None, profile: str) -> None:
+    action, offset = seed if profile == "seed" or kafka is None else kafka
+    run = in_json("bootstrap plan", *LEADER, "--profile", profile, *options.split())
+    (partition,) = run.document["partitions"]
+    decision = partition["decision"]
+    assert (decision["row"], decision["action"], decision["offset"]) == (row, action, offset)
+    assert decision["why"]
+    assert (run.exit_code, "bootstrap-never-ends" in run.codes) == ((1, True) if action == FOREVER else (0, False))
+    assert (partition["state"] is not None) == (action == BUILD)
+    assert (partition["share"]["replicated_bytes"] is None) == (action in (RETRY, FOREVER, TRUNCATE))
+
+
+@pytest.mark.parametrize(
+    ("options", "asks"),
+    [
+        ("", [("-2 earliest", 0), ("-6 earliest pending upload", 790), ("-1 latest", 833)]),
+        ("--feature off", [("-2 earliest", 0), ("-4 earliest local", 456), ("-1 latest", 833)]),
+        ("--log-start 100", [("-1 latest", 833), ("-2 earliest", 100), ("-6 earliest pending upload", 790)]),
+        ("--highest-remote unknown", [("-2 earliest", 0), ("-6 earliest pending upload", -1), ("-4 earliest local", 456)]),
+        ("--profile kafka-4.3 --log-end 790", [("-2 earliest", 0), ("-6 earliest pending upload", -1), ("-4 earliest local", 456)]),
+        ("--follower-end 900", [("-1 latest", 833)]),
+        ("--follower-end 500", []),
+    ],
+)
+def test_requests(options: str, asks: list[tuple[str, int]]) -> None:
+    """Two tell where to start: the log start, and the end of remote storage, or the local start without the feature."""
+    (partition,) = in_json("bootstrap plan", *LEADER, *options.split()).document["partitions"]
+    assert [(each["asks"], each["offset"]) for each in partition["calls"]] == asks
+
+
+def test_what_the_real_follower_did() -> None:
+    """It started when the leader had uploaded up to 560 and its log ended at 610 (expected/events.txt)."""
+    options = ("--highest-remote", "560", "--log-end", "610", "--profile", "kafka-4.3")
+    (partition,) = in_json("bootstrap plan", *LEADER, *options).document["partitions"]
+    state, told = partition["state"], MANIFEST["expected_snapshot_at_B"]["remote_segment"]
+    assert (state["segment_id"], state["start_offset"], state["end_offset"]) == (
+        told["segment_id"],
+        told["start_offset"],
+        told["end_offset"],
+    )
+    assert state["next_offset"] == MANIFEST["B"]
+    assert partition["decision"]["log_start"] == MANIFEST["log_start_offset"]
+    checkpoint = read_leader_epoch_checkpoint((FOLLOWER / "node2" / "payments-0" / "leader-epoch-checkpoint").read_bytes())
+    assert state["leader_epochs"] == [[entry.epoch, entry.start_offset] for entry in checkpoint]
+
+
+def test_the_share_is_that_of_real_segments() -> None:
+    sizes = {int(path.name[:20]): path.stat().st_size for path in (FOLLOWER / "node1" / "payments-0").glob("*.log")}
+    below = sum(each["segment_size_bytes"] for each in MANIFEST["remote_segments"] if each["end_offset"] < 456)
+    (partition,) = in_json("bootstrap plan", *LEADER).document["partitions"]
+    assert partition["share"] == {
+        "replicated_bytes": sizes[790],
+        "local_bytes": sum(sizes.values()),
+        "all_bytes": below + sum(sizes.values()),
+    }
+    assert partition["drawback"].startswith(
+        "as a leader, or for consumers that fetch from it as their closest replica, it has 1 of the"
+    )
+    assert f"0 to 789 go to remote storage, {sum(sizes.values()) - sizes[790]} bytes of them" in partition["drawback"]
+    (partition,) = in_json("bootstrap plan", *LEADER, "--feature", "off").document["partitions"]
+    assert (partition["share"]["replicated_bytes"], partition["drawback"]) == (sum(sizes.values()), None)
+
+
+def test_offsets_that_contradict_one_another() -> None:
+    run = in_json("bootstrap plan", *LEADER, "--last-stable", "700")
+    assert (run.exit_code, run.codes) == (1, {"offsets-out-of-order": 1})
+    assert "Ly >= Ry: remote storage reaches to 789, beyond the last stable offset 700" in run.messages("offsets-out-of-order")
+    impossible = snaprebuild("bootstrap", "plan", *LEADER, "--log-end", "100")
+    assert (impossible.exit_code, impossible.stdout) == (2, "")
+    assert "the log would end at 100, below its start 456" in impossible.stderr
+
+
+# ---------------------------------------------------------------------------------------------------------------- the example
+
+TOPIC_ID, SEG_0_2, SEG_3_5 = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAEA", "AAAAAAAAAAAAAAAAAAAAEQ"
+EPOCHS = {0: 0, 1: 3, 2: 5, 3: 7}
+
+
+def batch(offset: int) -> bytes:
+    """One record, in the leader epoch of its offset."""
+    epoch = max(epoch for epoch, start in EPOCHS.items() if start <= offset)
+    header = BatchHeader(offset, 0, epoch, 2, 0, 0, 0, 1_000 + offset, 1_000 + offset, -1, -1, -1, 1)
+    return build_record_batch(header, [Record(0, 0, None, b"value")])
+
+
+def checkpoint(below: int) -> bytes:
+    return write_leader_epoch_checkpoint(LeaderEpochEntry(epoch, start) for epoch, start in EPOCHS.items() if start < below)
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> tuple[Path, Path]:
+    """seg-0-2 and seg-3-5 are uploaded, 3 to 8 are on the leader's disk, and 7 is the first of leader epoch 3."""
+    directory = tmp_path / "logs" / "tp-0"
+    directory.mkdir(parents=True)
+    for base, end in ((3, 5), (6, 8)):
+        (directory / f"{base:020d}.log").write_bytes(b"".join(map(batch, range(base, end + 1))))
+    (directory / "leader-epoch-checkpoint").write_bytes(checkpoint(9))
+    (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {TOPIC_ID}")
+    (tmp_path / "logs" / "log-start-offset-checkpoint").write_text("0\n1\ntp 0 0\n")
+    remote = tmp_path / "remote" / f"tp-0-{TOPIC_ID}"
+    remote.mkdir(parents=True)
+    for base, end, segment_id in ((0, 2, SEG_0_2), (3, 5, SEG_3_5)):
+        stem = f"{base:020d}-{segment_id}"
+        (remote / f"{stem}.log").write_bytes(b"".join(map(batch, range(base, end + 1))))
+        (remote / f"{stem}.leader_epoch_checkpoint").write_bytes(checkpoint(end + 1))
+        for suffix in ("index", "timeindex", "snapshot"):
+            (remote / f"{stem}.{suffix}").write_bytes(b"")
+    return tmp_path / "logs", tmp_path / "remote"
+
+
+@pytest.mark.parametrize("profile", ["seed", "kafka-4.3"])
+def test_the_example_of_the_proposal(example: tuple[Path, Path], profile: str) -> None:
+    """Emptied; with the leader epochs of seg-3-5; and with those that came from the leader."""
+    (partition,) = in_json("bootstrap plan", *example, "--profile", profile).document["partitions"]
+    assert (partition["decision"]["row"], partition["decision"]["offset"]) == (5, 6)
+    assert partition["state"] == {
+        "segment_id": SEG_3_5,
+        "start_offset": 3,
+        "end_offset": 5,
+        "epoch": 2,
+        "next_offset": 6,
+        "leader_epochs": [[0, 0], [1, 3], [2, 5]],
+    }
+    before, built, after = partition["steps"]
+    ends = [(each["log_start"], each["local_start"], each["log_end"]) for each in (before, built, after)]
+    assert ends == [(0, 6, 6), (0, 6, 6), (0, 6, 9)]
+    assert before["leader_epochs"] == []
+    assert built["leader_epochs"] == [[0, 0], [1, 3], [2, 5]]
+    assert after["leader_epochs"] == [[0, 0], [1, 3], [2, 5], [3, 7]]
+    # 6 is of epoch 2: the leader says where epoch 1 ends, and 5 lies behind that.
+    assert [(each["api"], each["asks"], each["offset"], each["leader_epoch"]) for each in partition["calls"]] == [
+        ("ListOffsets", "-2 earliest", 0, 0),
+        ("ListOffsets", "-6 earliest pending upload", 6, 2),
+        ("OffsetsForLeaderEpoch", "leader epoch 1", 5, 1),
+        ("ListOffsets", "-1 latest", 9, 3),
+    ]
+
+
+def test_the_example_without_the_feature(example: tuple[Path, Path]) -> None:
+    """The offset below the local start is of the epoch before: seg-0-2 is what it starts from."""
+    (partition,) = in_json("bootstrap plan", *example, "--feature", "off").document["partitions"]
+    assert (partition["decision"]["row"], partition["state"]["segment_id"], partition["state"]["epoch"]) == (3, SEG_0_2, 0)
+    assert partition["state"]["leader_epochs"] == [[0, 0]]
+    assert [each["leader_epochs"] for each in partition["steps"]] == [[], [[0, 0]], [[0, 0], [1, 3], [2, 5], [3, 7]]]
+
+
+def test_the_example_when_a_copy_is_gone(example: tuple[Path, Path]) -> None:
+    """The leader still knows it: the follower asks again and again."""
+    for path in example[1].rglob(f"*{SEG_3_5}*"):
+        path.unlink()
+    run = in_json("bootstrap plan", *example, "--highest-remote", "5")
+    assert run.exit_code == 1
+    assert "no finished segment holds offset 5 of leader epoch 2" in run.messages("bootstrap-never-ends")
+    assert run.document["partitions"][0]["state"] is None
+
+
+def test_the_epochs_of_the_example_decide_which_copy_serves(example: tuple[Path, Path]) -> None:
+    """``where`` on the same: 0 to 2 by epoch 0, and on disk what follows."""
+    for offset, served in ((0, "remote"), (2, "remote"), (3, "local"), (8, "local"), (9, "not-yet"), (10, "offset-out-of-range")):
+        (partition,) = in_json("where", *example, "--offset", offset).document["partitions"]
+        assert partition["consumer"]["served"] == served
+        assert partition["consumer"]["source"] == (SEG_0_2 if served == "remote" else partition["consumer"]["source"])
+    (partition,) = in_json("where", *example, "--offset", 6).document["partitions"]
+    assert [each["segment_id"] for each in partition["delete_records"]["copies"]] == [SEG_0_2, SEG_3_5]
+    assert [each["base_offset"] for each in partition["delete_records"]["segments"]] == [3]
