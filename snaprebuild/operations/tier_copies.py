@@ -34,6 +34,8 @@ class CopyFacts:
         snapshot_bytes: of its producer snapshot, as it is stored; None where there is none.
         index_bytes: of its transaction index, as it is stored; None where there is none.
         key_id: of the key that it is encrypted for; None where it is not.
+        max_timestamp_ms: greatest of its records, ms since 1970; None where no object tells it.
+        event_timestamp_ms: when its copy began, ms since 1970; None where no object tells it.
         fault: why its manifest cannot be read, or None.
     """
 
@@ -43,6 +45,8 @@ class CopyFacts:
     snapshot_bytes: int | None = None
     index_bytes: int | None = None
     key_id: str | None = None
+    max_timestamp_ms: int | None = None
+    event_timestamp_ms: int | None = None
     fault: str | None = None
 
 
@@ -95,8 +99,14 @@ def _of_manifest(manifest: AivenManifest, copy: TierCopy) -> CopyFacts:
         snapshot_bytes=None if snapshot is None else snapshot.size,
         index_bytes=None if index is None else index.size,
         key_id=None if manifest.encryption is None else manifest.encryption.key_id,
+        max_timestamp_ms=_time(told.get("maxTimestampMs")),
+        event_timestamp_ms=_time(told.get("eventTimestampMs")),
         fault=None if stored in (None, expected) else f"its chunks have {expected} bytes, and its .log has {stored}",
     )
+
+
+def _time(value: object) -> int | None:
+    return value if type(value) is int and -1 <= value < 2**63 else None
 
 
 def _is_offset(value: object, least: int) -> bool:
