@@ -10,7 +10,21 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from manifests import REPOSITORY
 
-VERBS = ("diff", "explain", "plan", "rebuild", "stats", "tier-audit", "tier-inventory", "transactions", "undo", "verify")
+VERBS = (
+    "bootstrap-build",
+    "diff",
+    "explain",
+    "follower-check",
+    "follower-repair",
+    "plan",
+    "rebuild",
+    "stats",
+    "tier-audit",
+    "tier-inventory",
+    "transactions",
+    "undo",
+    "verify",
+)
 
 
 @functools.cache

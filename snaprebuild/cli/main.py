@@ -17,9 +17,12 @@ import typer
 from click.exceptions import NoArgsIsHelpError
 
 from snaprebuild import __version__
+from snaprebuild.cli.bootstrap_build import bootstrap_build
 from snaprebuild.cli.diff import diff
 from snaprebuild.cli.dump import dump
 from snaprebuild.cli.explain import explain
+from snaprebuild.cli.follower_check import follower_check
+from snaprebuild.cli.follower_repair import follower_repair
 from snaprebuild.cli.rebuild import plan, rebuild
 from snaprebuild.cli.scan import scan
 from snaprebuild.cli.stats import stats
@@ -75,6 +78,9 @@ EXAMPLES = {
         "tier audit s3://tiered/kafka --metadata-log /var/lib/kafka",
         "tier audit s3://tiered/kafka --private-key rsm.pem",
     ),
+    "bootstrap build": ("bootstrap build s3://tiered /kafka --topic-partition orders-0",),
+    "follower check": ("follower check /var/lib/kafka s3://tiered",),
+    "follower repair": ("follower repair /var/lib/kafka s3://tiered --set-aside",),
 }
 """What a help ends with: commands that do something useful as they stand."""
 
@@ -106,6 +112,20 @@ tier = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+bootstrap = typer.Typer(
+    help="Starts empty followers from remote storage (KIP-1023).",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+follower = typer.Typer(
+    help="Looks after replicas that started from remote storage.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
 
 def _print_version(wanted: bool) -> None:
     if wanted:
@@ -131,7 +151,7 @@ def _add(name: str, verb: Callable[..., None], short_help: str) -> None:
 
     lines = [f"  snaprebuild {example}" for example in EXAMPLES[name]]
     of_group, _, own_name = name.rpartition(" ")
-    group = {"": app, "tier": tier}[of_group]
+    group = {"": app, "tier": tier, "bootstrap": bootstrap, "follower": follower}[of_group]
     epilog = "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *lines])
     group.command(own_name, short_help=short_help, epilog=epilog)(run)
 
@@ -148,6 +168,11 @@ _add("transactions", transactions, "Reads only: open, late and empty transaction
 app.add_typer(tier, name="tier", short_help="Verbs on remote storage: inventory, audit.")
 _add("tier inventory", tier_inventory, "Reads only: the copies of segments in remote storage.")
 _add("tier audit", tier_audit, "Reads only: compares snapshots in remote storage with a replay.")
+app.add_typer(bootstrap, name="bootstrap", short_help="Verbs on empty followers: build.")
+_add("bootstrap build", bootstrap_build, "WRITES the directory of an empty follower.")
+app.add_typer(follower, name="follower", short_help="Verbs on replicas that started remotely: check, repair.")
+_add("follower check", follower_check, "Reads only: replicas that lost their producer state.")
+_add("follower repair", follower_repair, "WRITES the right snapshots into such replicas.")
 _add("undo", undo, "REMOVES what a rebuild wrote, by its receipt.")
 
 

@@ -29,7 +29,7 @@ from snaprebuild.operations.tier_copies import CopyFacts, copy_facts, manifest_b
 from snaprebuild.operations.tier_inventory import ICEBERG_LACKS, read_remote_logs, unknown_objects
 from snaprebuild.operations.tier_levels import AuditLevel
 from snaprebuild.operations.verify import PartitionVerdict, SnapshotVerdict, verify
-from snaprebuild.replay.difference import Difference, SnapshotStatus
+from snaprebuild.replay.difference import Comparison, Difference, SnapshotStatus
 from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.log_dir import LogDirState
@@ -38,7 +38,7 @@ from snaprebuild.storage.store import FileIdentity, ReadStore, S3Settings, Store
 from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier
 from snaprebuild.storage.tier_store import TierStore
 
-__all__ = ["AuditedCopy", "AuditedPartition", "TierAudit", "Verdict", "tier_audit"]
+__all__ = ["AuditedCopy", "AuditedPartition", "TierAudit", "Verdict", "tier_audit", "verdict_of"]
 
 NOBODY = Ownership(0, 0, 0)
 """Of an object."""
@@ -417,10 +417,14 @@ _VERDICTS = {
 }
 
 
+def verdict_of(comparison: Comparison) -> Verdict:
+    """What a snapshot is that was held against a replay."""
+    found = _VERDICTS[comparison.status]
+    return Verdict.UNPROVEN if found in WRONG and not comparison.proven_wrong else found
+
+
 def _judge(audited: AuditedCopy, snapshot: SnapshotVerdict) -> None:
     comparison = snapshot.comparison
-    audited.verdict, audited.why = _VERDICTS[comparison.status], comparison.reason
-    if audited.verdict in WRONG and not comparison.proven_wrong:
-        audited.verdict = Verdict.UNPROVEN
+    audited.verdict, audited.why = verdict_of(comparison), comparison.reason
     audited.entries, audited.expected_entries = comparison.found_entries, comparison.expected_entries
     audited.differences, audited.difference_count = comparison.differences, comparison.difference_count
