@@ -105,6 +105,7 @@ def replica_json(replica: CheckedReplica) -> dict[str, object]:
         "log_start_offset": replica.source.log_start_offset,
         "verdict": replica.verdict.value,
         "why": replica.why,
+        "cause": None if replica.cause is None else replica.cause.value,
         "remote": None if replica.remote is None else remote_json(replica.remote),
         "bytes_read": replica.bytes_read,
         "snapshots": [_snapshot(each) for each in replica.snapshots],

@@ -39,15 +39,35 @@ from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import expired_mask
 from snaprebuild.storage.log_dir import read_leader_epochs
 
-__all__ = ["CheckedReplica", "CheckedSnapshot", "FollowerCheck", "LostProducer", "ReplicaVerdict", "follower_check", "given_state"]
+__all__ = [
+    "Cause",
+    "CheckedReplica",
+    "CheckedSnapshot",
+    "FollowerCheck",
+    "LostProducer",
+    "ReplicaVerdict",
+    "follower_check",
+    "given_state",
+]
 
 LOST_LISTED_MAX, LOST_OF_A_RUN_MAX = 1_000, 10_000
 """Producers that a snapshot lists, and a run; all are counted."""
 
-CAUSE = (
-    "A broker up to 4.4 deletes the snapshot that it restores from remote storage before it loads it, so that the state of such a "
-    "follower begins empty"
-)
+
+class Cause(StrEnum):
+    """Why a replica lacks producers, as far as its files tell."""
+
+    DISCARDED = "discarded-at-bootstrap"
+    """Its first snapshot is empty, as a broker leaves it that bootstraps a follower."""
+    UNKNOWN = "unknown"
+    """Its first snapshot is gone, or holds something."""
+
+
+CAUSES = {
+    Cause.DISCARDED: "A broker up to 4.4 deletes the snapshot that it restores from remote storage before it loads it, so that the "
+    "state of such a follower begins empty: the first snapshot is empty here",
+    Cause.UNKNOWN: "Its first snapshot does not tell why",
+}
 
 
 class ReplicaVerdict(StrEnum):
@@ -150,6 +170,14 @@ class CheckedReplica:
         """The first one that lacks producers which have not expired. A boundary without a file counts where there is no file at all."""
         on_disk = [each for each in self.snapshots if each.status is not None]
         return next((each for each in on_disk or self.snapshots if each.lost_count), None)
+
+    @property
+    def cause(self) -> Cause | None:
+        """Of the loss; None without one."""
+        if self.verdict is not ReplicaVerdict.LOST:
+            return None
+        is_empty = any(each.offset == self.first_offset and each.entries == 0 for each in self.snapshots)
+        return Cause.DISCARDED if is_empty else Cause.UNKNOWN
 
     @property
     def is_wrong(self) -> bool:
@@ -363,14 +391,16 @@ def _judge(replica: CheckedReplica) -> None:
         replica.findings += _differing(on_disk, path)
         return
     replica.verdict = ReplicaVerdict.LOST
+    assert replica.cause is not None
+    cause = CAUSES[replica.cause]
     lost = counted(worst.lost_count, "producer")
     opened = f", {worst.open_count} of them with an open transaction" if worst.open_count else ""
     lacking = [each.offset for each in judged if each.lost_count]
-    replica.why = f"{lost}{opened} lost at {worst.offset}, in {counted(len(lacking), 'snapshot')}. {CAUSE}"
+    replica.why = f"{lost}{opened} lost at {worst.offset}, in {counted(len(lacking), 'snapshot')}. {cause}"
     message = f"lost {lost}{opened}, which wrote below its first segment"
     if worst.lost:
         message += f"; producer {worst.lost[0].producer_id}: {worst.lost[0].consequence}"
-    message += f". {CAUSE}"
+    message += f". {cause}"
     replica.findings.append(Finding("follower-lost-state", Severity.FINDING, path, message, first))
     replica.findings += _differing([each for each in on_disk if not each.lost_count], path)
 

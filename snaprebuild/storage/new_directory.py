@@ -47,8 +47,7 @@ def create_partition_directory(
     temporary = name[: NAME_LENGTH_MAX - len(mark)] + mark
     check_names(name, temporary)
     with opened(log_dir, calls) as place:
-        if place.exists(name):
-            raise AlreadyExistsError("exists and is not replaced", path=place.path(name), errno=errno.EEXIST, name=name)
+        _refuse_existing(place, name)
         path = os.path.join(log_dir, temporary)
         try:
             os.mkdir(temporary, 0o755, dir_fd=place.fd)
@@ -67,6 +66,16 @@ def create_partition_directory(
             raise failure
 
 
+def _refuse_existing(place: Place, name: str) -> None:
+    """Spares the work where the name is taken; that it is never replaced rests on the rename alone."""
+    try:
+        if not place.exists(name):
+            return
+    except OSError as error:
+        raise place.failed(name, "look whether it exists", error) from error
+    raise AlreadyExistsError("exists and is not replaced", path=place.path(name), errno=errno.EEXIST, name=name)
+
+
 def _take_directory(path: str, owner: Ownership) -> None:
     try:
         os.chown(path, owner.uid, owner.gid)
@@ -76,13 +85,18 @@ def _take_directory(path: str, owner: Ownership) -> None:
 
 
 def _give_name(place: Place, temporary: str, name: str) -> None:
+    status: os.stat_result | None = None
     try:
+        status = place.calls.stat(temporary, dir_fd=place.fd)
         place.calls.rename_noreplace(temporary, name, dir_fd=place.fd)
     except OSError as error:
+        # An error does not prove that nothing happened: the reply of a network file system can be lost.
+        with contextlib.suppress(OSError):
+            if status is not None and place.leads_to_file(name, status):
+                return
         if error.errno == errno.EEXIST:
-            raise AlreadyExistsError(
-                "appeared meanwhile and is not replaced", path=place.path(name), errno=error.errno, name=name
-            ) from error
+            message = "appeared meanwhile and is not replaced"
+            raise AlreadyExistsError(message, path=place.path(name), errno=error.errno, name=name) from error
         doing = "give the directory its name"
         if error.errno in NO_RENAME_NOREPLACE:
             doing += " (the file system has no rename that does not replace)"
@@ -119,8 +133,11 @@ def merge_checkpoint(
             owner = Ownership.of(os.stat(path))
     temporary = f"{name}.new"
     with opened(log_dir, calls) as place:
-        with contextlib.suppress(FileNotFoundError):
-            calls.unlink(temporary, dir_fd=place.fd)  # of a run that was killed
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                calls.unlink(temporary, dir_fd=place.fd)  # of a run that was killed
+        except OSError as error:
+            raise place.failed(temporary, "remove the file of an earlier run", error) from error
         create_file(place.fd, temporary, data, owner=owner, temporary_name=f"{name}.new.part", calls=calls)
         try:
             os.rename(temporary, name, src_dir_fd=place.fd, dst_dir_fd=place.fd)

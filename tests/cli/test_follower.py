@@ -23,6 +23,7 @@ from log_dirs import (
     write_partition,
 )
 from manifests import FIXTURES
+from object_store import ObjectStore
 from tiers import TOPIC_ID, Copy, epochs_text, id_text, write_tier
 
 from formats.producer_snapshot import ProducerEntry
@@ -62,6 +63,7 @@ def test_the_lost_producers_are_those_of_the_manifest(place: str, metadata: tupl
     replica = the_replica(run)
     assert replica["verdict"] == "lost-producer-state" == MANIFEST["verdict"].lower().replace("_", "-")
     assert (replica["first_offset"], replica["log_start_offset"]) == (MANIFEST["B"], MANIFEST["log_start_offset"])
+    assert replica["cause"] == "discarded-at-bootstrap"
     remote, expected = replica["remote"], MANIFEST["expected_snapshot_at_B"]
     assert remote["segment_id"] == expected["remote_segment"]["segment_id"]
     assert (remote["verdict"], remote["class"], remote["origin"]) == ("right", "EXACT", "remote-snapshot")
@@ -122,6 +124,28 @@ def test_repair_makes_every_snapshot_right(node: Path) -> None:
     added, gone, changed = changes(before, tree(node))
     assert (added - {".lock"}, gone) == (set(), set())
     assert {offset: len(entries) for offset, entries in snapshots_in(node / "payments-0").items()}[561] == 0
+
+
+def test_a_repair_that_ended_early_goes_on(node: Path) -> None:
+    """Some files are right, one is wrong still, one was set aside and not made: the rest is done."""
+    in_json("follower repair", node, REMOTE, *NOW, "--set-aside", "--receipt", node.parent / "receipt")
+    directory = node / "payments-0"
+    (directory / snapshot_name(727)).write_bytes((directory / f"{snapshot_name(727)}.set-aside.1").read_bytes())
+    (directory / snapshot_name(833)).unlink()
+    right = {offset: (directory / snapshot_name(offset)).stat().st_ino for offset in (561, 624, 676, 790)}
+    run = in_json("follower repair", node, REMOTE, *NOW, "--set-aside", "--receipt", node.parent / "receipt2")
+    assert (run.exit_code, run.document["totals"]) == (0, {"equal": 4, "written": 2})
+    assert snapshots_in(directory) == RIGHT
+    assert {offset: (directory / snapshot_name(offset)).stat().st_ino for offset in right} == right
+
+
+def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
+    location = object_store.upload(REMOTE, f"s3://{object_store.bucket()}/tier")
+    here, there = (in_json("follower check", LOST / "node2", store, *NOW) for store in (REMOTE, location))
+    assert there.exit_code == here.exit_code == 1
+    assert the_replica(there) == the_replica(here)
+    limited = in_json("follower check", LOST / "node2", location, *NOW, "--max-read-bytes", 20_000)
+    assert (limited.exit_code, the_replica(limited)["verdict"]) in ((1, "unknown"), (3, "unknown"))
 
 
 def test_nothing_is_replaced_that_was_not_asked_for(node: Path) -> None:
@@ -271,6 +295,7 @@ def test_open_transactions_come_first(tmp_path: Path) -> None:
     assert first["lost"][0]["open_from"] == 3
     assert "open from 3, is forgotten" in first["lost"][0]["consequence"]
     assert (first["open_count"], run.exit_code) == (1, 1)
+    assert the_replica(run)["cause"] == "discarded-at-bootstrap"
     table = snaprebuild("follower", "check", log_dir, remote, *NOW)
     assert table.stdout.index("open from 3") < table.stdout.index("a retry of sequence")
     in_json("follower repair", log_dir, remote, *NOW, "--set-aside")
@@ -299,7 +324,8 @@ def test_a_missing_first_snapshot_alone_is_no_loss(tmp_path: Path) -> None:
 def test_no_snapshot_at_all_is_a_loss(tmp_path: Path) -> None:
     """A broker that stopped cleanly begins empty then; what is written needs no --set-aside."""
     log_dir, remote = small(tmp_path, 6, {})
-    assert the_replica(in_json("follower check", log_dir, remote, *NOW))["verdict"] == "lost-producer-state"
+    found = the_replica(in_json("follower check", log_dir, remote, *NOW))
+    assert (found["verdict"], found["cause"]) == ("lost-producer-state", "unknown")
     run = in_json("follower repair", log_dir, remote, *NOW)
     assert (run.exit_code, run.document["totals"]) == (0, {"written": 2})
     assert snapshots_in(log_dir / "t-0") == {6: frozenset(AT_6), 9: AT_9}
