@@ -321,6 +321,33 @@ def test_a_missing_first_snapshot_alone_is_no_loss(tmp_path: Path) -> None:
     assert the_replica(run)["snapshots"][0]["entries"] is None
 
 
+def test_a_snapshot_inside_of_the_last_segment(tmp_path: Path) -> None:
+    """A broker loads the newest, wherever it stands, and deletes the others of that kind unread."""
+    forgot_at_7 = snapshot_bytes([ProducerEntry(9, 0, 2, 6, 0, MS, -1, -1)])
+    log_dir, remote = small(tmp_path, 6, {6: snapshot_bytes(AT_6), 7: forgot_at_7})
+    found = the_replica(in_json("follower check", log_dir, remote, *NOW))
+    assert (found["verdict"], found["cause"]) == ("lost-producer-state", "unknown")
+    assert {each["offset"]: each["lost_count"] for each in found["snapshots"] if each["status"]} == {6: 0, 7: 2}
+    run = in_json("follower repair", log_dir, remote, *NOW, "--set-aside")
+    assert (run.exit_code, run.document["totals"]) == (0, {"equal": 1, "written": 1})
+    assert snapshots_in(log_dir / "t-0") == {6: frozenset(AT_6), 7: entries_in(forgot_at_7), 9: AT_9}
+    after = the_replica(in_json("follower check", log_dir, remote, *NOW))
+    assert (after["verdict"], [each["offset"] for each in after["snapshots"]]) == ("intact", [6, 9])
+
+
+def test_an_unclean_stop_leaves_the_rest_to_the_broker(tmp_path: Path) -> None:
+    """It makes what lies above its recovery point again, from what is right below by then."""
+    log_dir, remote = small(tmp_path, 4, {4: EMPTY_SNAPSHOT, 6: FORGOT[6], 9: FORGOT[9]})
+    (log_dir / ".kafka_cleanshutdown").unlink()
+    (log_dir / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 6\n")
+    run = in_json("follower repair", log_dir, remote, *NOW, "--set-aside")
+    replica = the_replica(run)
+    assert {each["offset"]: each["action"] for each in replica["boundaries"]} == {4: "written", 6: "written", 9: "left_out"}
+    assert (run.exit_code, replica["repaired"]) == (1, False)
+    assert "was not shut down cleanly" in run.messages("wrong-snapshot")
+    assert snapshots_in(log_dir / "t-0")[9] == entries_in(FORGOT[9])
+
+
 def test_no_snapshot_at_all_is_a_loss(tmp_path: Path) -> None:
     """A broker that stopped cleanly begins empty then; what is written needs no --set-aside."""
     log_dir, remote = small(tmp_path, 6, {})
