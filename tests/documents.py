@@ -11,9 +11,12 @@ from jsonschema import Draft202012Validator
 from manifests import REPOSITORY
 
 VERBS = (
+    "bootstrap-build",
     "bootstrap-plan",
     "diff",
     "explain",
+    "follower-check",
+    "follower-repair",
     "hook-run",
     "offsets",
     "plan",

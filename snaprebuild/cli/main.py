@@ -18,10 +18,13 @@ from click.exceptions import NoArgsIsHelpError
 from typer.core import TyperCommand
 
 from snaprebuild import __version__
+from snaprebuild.cli.bootstrap_build import bootstrap_build
 from snaprebuild.cli.bootstrap_plan import bootstrap_plan
 from snaprebuild.cli.diff import diff
 from snaprebuild.cli.dump import dump
 from snaprebuild.cli.explain import explain
+from snaprebuild.cli.follower_check import follower_check
+from snaprebuild.cli.follower_repair import follower_repair
 from snaprebuild.cli.hook_run import hook_run
 from snaprebuild.cli.offsets import offsets
 from snaprebuild.cli.rebuild import plan, rebuild
@@ -104,6 +107,9 @@ EXAMPLES = {
         "tier upload /var/lib/kafka s3://tiered/kafka --dry-run",
         "tier upload /kafka/orders-0 s3://tiered/kafka --records r.jsonl",
     ),
+    "bootstrap build": ("bootstrap build s3://tiered /kafka --topic-partition orders-0",),
+    "follower check": ("follower check /var/lib/kafka s3://tiered",),
+    "follower repair": ("follower repair /var/lib/kafka s3://tiered --set-aside",),
 }
 """What a help ends with: commands that do something useful as they stand."""
 
@@ -138,6 +144,7 @@ GROUPS = {
     "": app,
     "tier": _group("Looks after remote storage (tiered storage, KIP-405)."),
     "bootstrap": _group("Starts followers from remote storage (KIP-1023)."),
+    "follower": _group("Looks after replicas that started from remote storage."),
     "hook": _group("Stands beside a broker: what runs before it starts."),
 }
 
@@ -186,10 +193,14 @@ _add("tier inventory", tier_inventory, "Reads only: the copies of segments in re
 _add("tier audit", tier_audit, "Reads only: compares snapshots in remote storage with a replay.")
 _add("tier repair", tier_repair, "WRITES right snapshots where those in remote storage are wrong.")
 _add("tier upload", tier_upload, "WRITES closed segments to remote storage.")
+app.add_typer(GROUPS["bootstrap"], name="bootstrap", short_help="Followers that start from remote storage: plan, build.")
+_add("bootstrap plan", bootstrap_plan, "Reads only: how an empty follower would start.")
+_add("bootstrap build", bootstrap_build, "WRITES the directory of an empty follower.")
+app.add_typer(GROUPS["follower"], name="follower", short_help="Replicas that started from it: check, repair.")
+_add("follower check", follower_check, "Reads only: replicas that lost their producer state.")
+_add("follower repair", follower_repair, "WRITES the right snapshots into such replicas.")
 app.add_typer(GROUPS["hook"], name="hook", short_help="Beside a broker: run, before it starts.")
 _add("hook run", hook_run, "WRITES missing snapshots, then starts a broker.", WithCommand)
-app.add_typer(GROUPS["bootstrap"], name="bootstrap", short_help="Followers that start from remote storage: plan.")
-_add("bootstrap plan", bootstrap_plan, "Reads only: how an empty follower would start.")
 _add("undo", undo, "REMOVES what a rebuild wrote, by its receipt.")
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from snaprebuild.operations.rebuild_result import BoundaryResult, PartitionResult, RebuildResult
     from snaprebuild.replay.difference import Comparison
 
-__all__ = ["comparison_json", "effects_json", "plan_document", "print_plan", "print_rebuild", "rebuild_document"]
+__all__ = ["boundary_json", "comparison_json", "effects_json", "plan_document", "print_plan", "print_rebuild", "rebuild_document"]
 
 
 def plan_document(plan: Plan) -> dict[str, object]:
@@ -142,12 +142,13 @@ def _partition_result(result: PartitionResult) -> dict[str, object]:
         "bytes_read": result.bytes_read,
         "from_effects": result.from_effects.as_json(),
         "seconds": round(result.seconds, 4),
-        "boundaries": [_boundary_result(boundary) for boundary in result.boundaries],
+        "boundaries": [boundary_json(boundary) for boundary in result.boundaries],
         "left_out": [{"offset": offset, "reason": reason} for offset, reason in result.plan.left_out],
     }
 
 
-def _boundary_result(boundary: BoundaryResult) -> dict[str, object]:
+def boundary_json(boundary: BoundaryResult) -> dict[str, object]:
+    """What became of a boundary, as plain values."""
     return {
         "offset": boundary.offset,
         "is_log_end": boundary.is_log_end,

@@ -18,7 +18,7 @@ from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.each import Each, here_for
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.log_facts import largest_timestamp_hint, log_end_offset, window_index
-from snaprebuild.operations.replay_partition import Clock, PartitionReplay, ReplayFrom, read_snapshot_file
+from snaprebuild.operations.replay_partition import Clock, GivenState, PartitionReplay, ReplayFrom, read_snapshot_file
 from snaprebuild.operations.source import (
     PartitionSource,
     Selection,
@@ -147,6 +147,7 @@ class PartitionPlan:
         bytes_least: to read; ``bytes_most`` when the evidence asks for everything below.
         retention_frees_ms: moment after which plain retention has deleted every segment that lacks a snapshot; None when unknown.
         fault: why nothing can be done, or None.
+        given: the state before the first segment, where it is known from elsewhere; None to begin as the request says.
     """
 
     source: PartitionSource
@@ -162,6 +163,7 @@ class PartitionPlan:
     bytes_most: int
     retention_frees_ms: int | None
     fault: str | None = None
+    given: GivenState | None = None
 
 
 @dataclass(frozen=True, slots=True)

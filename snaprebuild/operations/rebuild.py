@@ -242,7 +242,7 @@ def _writer_of(result: PartitionResult, context: _Context, lock: HeldLock | None
 
 def _replay_of(plan: PartitionPlan, request: Request, clock: Clock) -> PartitionReplay:
     mode, first, log_end = ReplayFrom(request.replay_from), plan.boundaries[0].offset, plan.log_end_offset or 0
-    return PartitionReplay(plan.source.directory, mode, clock, plan.window_index, plan.stop_index, first, log_end)
+    return PartitionReplay(plan.source.directory, mode, clock, plan.window_index, plan.stop_index, first, log_end, given=plan.given)
 
 
 class _RebuildWork(BoundaryWork):

@@ -36,7 +36,7 @@ from snaprebuild.replay.window import WindowState, expired_mask, settle
 from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
 from snaprebuild.storage.store import FileIdentity
 
-__all__ = ["BoundaryState", "Clock", "PartitionReplay", "ReplayFrom", "ReplayPoint", "read_snapshot_file"]
+__all__ = ["BoundaryState", "Clock", "GivenState", "PartitionReplay", "ReplayFrom", "ReplayPoint", "read_snapshot_file"]
 
 log = logging.getLogger(__name__)
 
@@ -149,6 +149,34 @@ class ReplayPoint:
         return index if (behind.base_offset, behind.log.identity) == self.behind else None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GivenState:
+    """The state before the first segment on disk, known from elsewhere.
+
+    Attributes:
+        effect: the state (``effect_of_entries``).
+        judgement: what it is worth: what is replayed on it is worth no more.
+    """
+
+    effect: SegmentEffect
+    judgement: Judgement
+
+    @property
+    def is_complete(self) -> bool:
+        """No producer is missing, also none whose batches were all deleted."""
+        return self.judgement.snapshot_class is SnapshotClass.EXACT
+
+    def on_top(self, judged: Judgement) -> Judgement:
+        """What a boundary above it is worth.
+
+        Args:
+            judged: the boundary, if this state were proven.
+        """
+        if judged.snapshot_class is not SnapshotClass.EXACT:
+            return judged
+        return Judgement(self.judgement.snapshot_class, (*self.judgement.reasons, "replayed from there"))
+
+
 @dataclass(slots=True)
 class PartitionReplay:
     """Replays a partition.
@@ -162,6 +190,7 @@ class PartitionReplay:
         first_wanted: the least boundary that is wanted.
         known_end: the log reaches this offset for certain, whatever its last segment seems to end with.
         resumed: go on from here, whatever the mode; ``index_in`` has found it in this directory. None to begin as the mode says.
+        given: the state before the first segment, which is then handed out, too; only from the log start on. None for an empty one.
         damage: set when the replay ended before its time.
         start_index: first segment of the replay as it turned out.
         start_reason: why there.
@@ -175,6 +204,7 @@ class PartitionReplay:
     first_wanted: int
     known_end: int = 0
     resumed: ReplayPoint | None = None
+    given: GivenState | None = None
     damage: Damage | None = None
     start_index: int = 0
     start_reason: str = ""
@@ -191,6 +221,9 @@ class PartitionReplay:
         if self.resumed is not None:
             self._prefix, self._base = self.resumed._prefix, self.resumed._base
             self._record = deepcopy(self.resumed._record)
+        elif self.given is not None:
+            assert self.mode is ReplayFrom.LOG_START, "it lies before the first segment"
+            self._prefix, self._base = RunningEffect(self.given.effect), self.given.effect
         self._holds = not self.hands_out_at_once()
         log.info(
             "%s: replay begins at segment %d of %d: %s",
@@ -243,7 +276,8 @@ class PartitionReplay:
             after: where it begins; None for the first segment.
         """
         mode, wanted = ReplayFrom.LOG_START, self.first_wanted
-        return PartitionReplay(self.directory, mode, self.clock, self.window_index, stop_index, wanted, self.known_end, after)
+        window, end = self.window_index, self.known_end
+        return PartitionReplay(self.directory, mode, self.clock, window, stop_index, wanted, end, after, self.given)
 
     def _witness_offset(self, start_index: int) -> int | None:
         """The least surviving snapshot at or behind everything that is wanted, which may speak for the window."""
@@ -284,6 +318,8 @@ class PartitionReplay:
         if self._holds:
             self._held.setdefault(index, []).append(summary)
             return
+        if self.given is not None and index == 0 and self._record.next_offset is None:
+            yield self._given_state(self.given)
         yield from self._advance(index, summary)
 
     def more(self) -> list[int]:
@@ -333,21 +369,40 @@ class PartitionReplay:
         if self._has_failed():
             return
         offset, is_log_end = boundary_after(self._segments, index, summary)
-        if offset is None:
+        if offset is None or (self.given is not None and offset == self._segments[0].base_offset):
             return
         first = self._segments[0].base_offset if self.resumed is None else self.resumed.first_offset
         standing, has_base = self._record.standing(), self._base is not None
+        knows_below = has_base if self.given is None else self.given.is_complete
         yield BoundaryState(
             offset=offset,
             is_log_end=is_log_end,
             prefix=prefix,
             replayed_from=first,
-            is_complete=has_base or first == 0,
+            is_complete=knows_below or first == 0,
             has_doubts=bool(standing.doubts),
             segment=summary,
             closes=closes if summary.cut_offset is None else None,
             make_entries=lambda: entries_of(prefix.total()),
-            make_judgement=lambda: standing.judge(prefix, starts_at_zero=first == 0, has_trusted_base=has_base),
+            make_judgement=lambda: self._judged(standing.judge(prefix, starts_at_zero=first == 0, has_trusted_base=has_base)),
+        )
+
+    def _judged(self, judgement: Judgement) -> Judgement:
+        return judgement if self.given is None else self.given.on_top(judgement)
+
+    def _given_state(self, given: GivenState) -> BoundaryState:
+        offset, prefix = self._segments[0].base_offset, self._prefix
+        return BoundaryState(
+            offset=offset,
+            is_log_end=len(self._segments) == 1 and not self._segments[0].size_bytes,
+            prefix=prefix,
+            replayed_from=offset,
+            is_complete=given.is_complete,
+            has_doubts=False,
+            segment=SegmentSummary.unread(offset, 0),
+            closes=None,
+            make_entries=lambda: entries_of(given.effect),
+            make_judgement=lambda: given.judgement,
         )
 
     def _take_facts(self, index: int, summary: SegmentSummary) -> None:

@@ -43,7 +43,7 @@ from snaprebuild.storage.store import FileIdentity, ReadStore, S3Settings, Store
 from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier
 from snaprebuild.storage.tier_store import TierStore
 
-__all__ = ["AuditedCopy", "AuditedPartition", "TierAudit", "Verdict", "tier_audit"]
+__all__ = ["AuditedCopy", "AuditedPartition", "TierAudit", "Verdict", "tier_audit", "verdict_of"]
 
 NOBODY = Ownership(0, 0, 0)
 """Of an object."""
@@ -467,10 +467,14 @@ _VERDICTS = {
 }
 
 
+def verdict_of(comparison: Comparison) -> Verdict:
+    """What a snapshot is that was held against a replay."""
+    found = _VERDICTS[comparison.status]
+    return Verdict.UNPROVEN if found in WRONG and not comparison.proven_wrong else found
+
+
 def _judge(audited: AuditedCopy, snapshot: SnapshotVerdict) -> None:
     comparison = snapshot.comparison
-    audited.verdict, audited.why = _VERDICTS[comparison.status], comparison.reason
-    if audited.verdict in WRONG and not comparison.proven_wrong:
-        audited.verdict = Verdict.UNPROVEN
+    audited.verdict, audited.why = verdict_of(comparison), comparison.reason
     audited.entries, audited.expected_entries = comparison.found_entries, comparison.expected_entries
     audited.differences, audited.difference_count = comparison.differences, comparison.difference_count

@@ -71,7 +71,7 @@ class InPlaceWriter(SnapshotWriter):
             self._lock.verify()
         aside = self._set_aside(wanted.offset) if comparison is not None else None
         segments = self._directory.segments
-        segment = segments[bisect.bisect_left(segments, wanted.offset, key=lambda each: each.base_offset) - 1]
+        segment = segments[max(bisect.bisect_left(segments, wanted.offset, key=lambda each: each.base_offset) - 1, 0)]
         try:
             create_snapshot(rebuilt, segment.log.ownership, self._result.plan, self._receipt)
         except SnaprebuildError:

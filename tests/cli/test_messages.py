@@ -182,6 +182,9 @@ def run_main(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 # --- help ------------------------------------------------------------------------------------------------------------------
 
 OPERANDS = {
+    "bootstrap build": "STORE is a directory or s3://BUCKET/PREFIX",
+    "follower check": "DIR is a partition directory, a log directory, or any directory above them",
+    "follower repair": "DIR and STORE are those of `follower check`",
     "dump": "FILE is a segment, an index, a snapshot",
     "diff": "A and B are snapshot files of any name",
     "tier audit": "STORE is a directory or s3://BUCKET/PREFIX",

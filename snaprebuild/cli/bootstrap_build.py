@@ -1,0 +1,211 @@
+"""The verb ``bootstrap build``."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.follower_options import LevelOption, PrivateKeyFile, RemoteLevel, open_tier, remote_json
+from snaprebuild.cli.options import (
+    INT64_MAX,
+    AsOf,
+    ExpirationMs,
+    Jobs,
+    OutputFormat,
+    OutputOption,
+    Report,
+    S3Options,
+    Verbose,
+    WholeNumber,
+    as_of_ms,
+    quoted,
+    takes_s3,
+)
+from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation
+from snaprebuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from snaprebuild.operations.bootstrap_build import FollowerPlan, PartitionWanted
+    from snaprebuild.operations.findings import Finding
+
+__all__ = ["bootstrap_build"]
+
+
+@takes_s3
+def bootstrap_build(
+    s3: S3Options,
+    store: TierLocation,
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="Log directory of the broker that gets the follower.")],
+    topic_partition: Annotated[
+        str,
+        typer.Option(
+            "--topic-partition",
+            metavar="TOPIC-N",
+            help="The partition, as its directory is called. Default: none, it is to be named.",
+        ),
+    ],
+    topic_id: Annotated[
+        str | None,
+        typer.Option("--topic-id", metavar="ID", help="Of the topic, where there were several of its name. Default: the only one."),
+    ] = None,
+    target: Annotated[
+        int | None,
+        typer.Option(
+            "--target",
+            metavar="OFFSET",
+            click_type=WholeNumber(1, INT64_MAX),
+            help="Offset below which everything is taken from remote storage (ListOffsets -6 of the leader). Default: where the "
+            "copies of the newest leader epoch end.",
+        ),
+    ] = None,
+    log_start: Annotated[
+        int | None,
+        typer.Option(
+            "--log-start",
+            metavar="OFFSET",
+            click_type=WholeNumber(0, INT64_MAX),
+            help="Log start offset of the leader. Default: where the copies begin.",
+        ),
+    ] = None,
+    metadata_log: MetadataLog = None,
+    level: LevelOption = RemoteLevel.FULL,
+    private_key: PrivateKeyFile = None,
+    merge_checkpoints: Annotated[
+        bool,
+        typer.Option(
+            "--merge-checkpoints",
+            help="Put the lines into the checkpoints of DIR, too. Default: they are printed, and yours to put there.",
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Work it out, and write nothing. Default: write it.")] = False,
+    expiration_ms: ExpirationMs = None,
+    as_of: AsOf = None,
+    jobs: Jobs = None,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """WRITES the partition directory of an empty follower that starts where remote storage ends; an existing one is refused.
+
+    STORE is a directory or s3://BUCKET/PREFIX with the objects. Stop the broker of DIR first, and start it when the directory
+    and the lines of the checkpoints are there: it loads the producers with the log, and fetches the rest from its leader.
+    Leader epochs and producers are those of the copy that holds the offset below the target. A snapshot that the copies
+    contradict is rebuilt from them, or nothing is written. Exit code 1 where the producers are not proven.
+    """
+    from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.operations.bootstrap_build import build_follower, check_log_dir, plan_follower
+    from snaprebuild.operations.evidence import Clock
+    from snaprebuild.operations.remote_chain import metadata_findings
+    from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
+    from snaprebuild.storage.store import absolute, is_object
+
+    begin(verbose, {"--report": report}, private_key=private_key)
+    if not directory or is_object(directory):
+        raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
+    wanted = _wanted(topic_partition, topic_id, target, log_start)
+    clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
+    tier = open_tier(store, s3, metadata_log, private_key)
+    plan = plan_follower(tier, wanted, clock, replays=level is RemoteLevel.FULL, jobs=jobs)
+    place = absolute(directory)
+    if dry_run:
+        check_log_dir(plan, place, merges_checkpoints=merge_checkpoints)
+    else:
+        build_follower(plan, place, merges_checkpoints=merge_checkpoints)
+    findings = [*metadata_findings(tier), *_findings(plan, place)]
+    merged = merge_checkpoints and not dry_run
+    leave(
+        lambda: verdict_document("bootstrap-build", 1, _body(plan, tier.root, place, dry_run, merged, tier.has_metadata), findings),
+        findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(plan, place, dry_run, merged),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def _wanted(topic_partition: str, topic_id: str | None, target: int | None, log_start: int | None) -> PartitionWanted:
+    from formats.errors import FormatError
+    from formats.partition_metadata import uuid_from_text
+    from snaprebuild.operations.bootstrap_build import PartitionWanted
+
+    match = re.fullmatch(r"([A-Za-z0-9._-]+)-(0|[1-9][0-9]{0,9})", topic_partition)
+    if match is None or int(match[2]) >= 2**31:
+        raise UsageError(f"--topic-partition: expected TOPIC-N, found {quoted(topic_partition)}")
+    try:
+        number = None if topic_id is None else uuid_from_text(topic_id)
+    except FormatError as error:
+        raise UsageError(f"--topic-id: {error.message}") from error
+    return PartitionWanted(match[1], int(match[2]), number, target, log_start)
+
+
+def _findings(plan: FollowerPlan, place: str) -> list[Finding]:
+    import os
+
+    from snaprebuild.operations.findings import Finding, Severity
+
+    path = os.path.join(place, plan.directory_name)
+    found = [Finding("bootstrap-warning", Severity.NOTE, path, each) for each in plan.warnings]
+    if not plan.state.judgement.snapshot_class.may_go_in_place:
+        message = f"its producers are {plan.state.judgement.snapshot_class.value}: {plan.state.judgement.reasons[0]}"
+        found.append(Finding("bootstrap-unproven", Severity.FINDING, path, message, plan.next_offset))
+    return found
+
+
+def _body(plan: FollowerPlan, root: str, place: str, dry_run: bool, merged: bool, verified: bool) -> dict[str, object]:
+    import os
+
+    from formats.partition_metadata import uuid_to_text
+
+    return {
+        "store": root,
+        "verified": verified,
+        "dry_run": dry_run,
+        "path": os.path.join(place, plan.directory_name),
+        "topic": plan.topic,
+        "topic_id": uuid_to_text(plan.topic_id),
+        "partition": plan.number,
+        "target": plan.target,
+        "target_epoch": plan.epoch,
+        "next": plan.next_offset,
+        "log_start": plan.log_start,
+        "local_start": plan.next_offset,
+        "epochs": [[entry.epoch, entry.start_offset] for entry in plan.epochs],
+        "remote": remote_json(plan.state),
+        "files": [{"name": each.name, "size_bytes": len(each.data), "sha256": each.sha256} for each in plan.files],
+        "checkpoints": {name: [entry.topic, entry.partition, entry.offset] for name, entry in plan.checkpoints.items()},
+        "checkpoints_merged": merged,
+        "warnings": list(plan.warnings),
+        "takes_effect": "when a broker next loads the log, at its start",
+    }
+
+
+def _print(plan: FollowerPlan, place: str, dry_run: bool, merged: bool) -> None:
+    import os
+
+    from formats.partition_metadata import uuid_to_text
+    from snaprebuild.cli.result import print_table, print_text, shown
+    from snaprebuild.operations.findings import counted
+
+    klass, epochs = plan.state.judgement.snapshot_class.value, " ".join(f"{each.epoch}:{each.start_offset}" for each in plan.epochs)
+    row = (
+        plan.directory_name,
+        plan.log_start,
+        plan.next_offset,
+        epochs,
+        len(plan.state.entries),
+        klass,
+        uuid_to_text(plan.segment.segment_id),
+    )
+    columns = ("partition", "log start", "fetches from", "leader epochs", "producers", "class", "of the copy")
+    title = "Dry run: nothing was written" if dry_run else "Follower"
+    print_table(title, columns, [row], right=("log start", "fetches from", "producers"))
+    for each in plan.warnings:
+        print_text(f"note: {each}")
+    lines = [(name, f"{entry.topic} {entry.partition} {entry.offset}") for name, entry in plan.checkpoints.items()]
+    print_table("Lines of the checkpoints" + (", merged" if merged else ""), ("file", "line"), lines)
+    if dry_run:
+        return
+    written = os.path.join(shown(place), plan.directory_name)
+    print_text(f"written: {written} ({counted(len(plan.files), 'file')}); it takes effect when the broker next starts")

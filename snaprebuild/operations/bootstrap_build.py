@@ -1,0 +1,271 @@
+"""The directory of a follower that starts where remote storage ends, made before its broker starts (KIP-1023, KIP-405).
+
+What a broker does on the wire (``TierStateMachine``) is done here on a stopped one: its log begins behind the copy that holds the offset
+below the target, with the leader epochs and the producer snapshot of that copy. Brokers up to 4.4 lose that snapshot again when they do it
+themselves; one that finds it at its start loads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from formats.checkpoint_file import LeaderEpochEntry, OffsetCheckpointEntry, write_leader_epoch_checkpoint
+from formats.file_names import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    parse_partition_dir_name,
+    snapshot_file_name,
+)
+from formats.partition_metadata import PartitionMetadata, uuid_to_text, write_partition_metadata
+from formats.producer_snapshot import write_entries
+from formats.remote_log_metadata import RemoteSegment, SegmentState
+from snaprebuild.cluster.follower_bootstrap import NotInRemoteStorageError, auxiliary_state
+from snaprebuild.cluster.leader_epochs import epoch_of
+from snaprebuild.cluster.remote_log import highest_remote_offset, is_in_lineage
+from snaprebuild.errors import RefusedError, UsageError
+from snaprebuild.operations.evidence import Clock
+from snaprebuild.operations.findings import Finding
+from snaprebuild.operations.remote_chain import chain_below, leader_epochs_at, partition_named
+from snaprebuild.operations.remote_partition import RemotePartition, Tier
+from snaprebuild.operations.remote_state import Origin, RemoteState, remote_state
+from snaprebuild.storage.atomic_file import Ownership
+from snaprebuild.storage.broker_lock import hold
+from snaprebuild.storage.directory_kind import BROKER_FILES
+from snaprebuild.storage.local_store import LOCAL
+from snaprebuild.storage.log_dir import directory_fault
+from snaprebuild.storage.new_directory import create_partition_directory, merge_checkpoint
+
+__all__ = ["BuiltFile", "FollowerPlan", "PartitionWanted", "build_follower", "plan_follower"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWanted:
+    """Which partition, and where its follower starts.
+
+    Attributes:
+        topic: name.
+        number: of the partition.
+        topic_id: 16 bytes; None for the only topic of that name.
+        target: end of what remote storage must hold; None for all that it holds, the earliest pending upload offset.
+        log_start: of the leader; None for the first offset in remote storage.
+    """
+
+    topic: str
+    number: int
+    topic_id: bytes | None = None
+    target: int | None = None
+    log_start: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltFile:
+    """A file of the directory."""
+
+    name: str
+    data: bytes
+
+    @property
+    def sha256(self) -> str:
+        """Of its bytes."""
+        return hashlib.sha256(self.data).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FollowerPlan:
+    """What the follower starts with.
+
+    Attributes:
+        topic: name; ``number`` of the partition; ``topic_id``, 16 bytes.
+        number: see there.
+        topic_id: see there.
+        target: that was asked for.
+        next_offset: where it starts to fetch; its local log start and log end.
+        log_start: of its log.
+        segment: the copy whose epochs and snapshot it takes.
+        epoch: leader epoch of the offset below the target.
+        epochs: of its log.
+        state: the producers.
+        warnings: what is assumed, or worth less than it looks.
+    """
+
+    topic: str
+    number: int
+    topic_id: bytes
+    target: int
+    next_offset: int
+    log_start: int
+    segment: RemoteSegment
+    epoch: int
+    epochs: tuple[LeaderEpochEntry, ...]
+    state: RemoteState
+    warnings: tuple[str, ...]
+
+    @property
+    def directory_name(self) -> str:
+        """``<topic>-<partition>``."""
+        return f"{self.topic}-{self.number}"
+
+    @property
+    def files(self) -> tuple[BuiltFile, ...]:
+        """As a broker leaves them that stops cleanly with an empty active segment: without indexes the segment would be recovered."""
+        base = f"{self.next_offset:020d}"
+        snapshot = self.state.data if self.state.data is not None else write_entries(self.state.entries)
+        return (
+            BuiltFile(f"{base}.log", b""),
+            BuiltFile(f"{base}.index", b""),
+            BuiltFile(f"{base}.timeindex", b""),
+            BuiltFile(snapshot_file_name(self.next_offset), snapshot),
+            BuiltFile(LEADER_EPOCH_CHECKPOINT, write_leader_epoch_checkpoint(self.epochs)),
+            BuiltFile(PARTITION_METADATA, write_partition_metadata(PartitionMetadata(0, self.topic_id))),
+        )
+
+    @property
+    def checkpoints(self) -> dict[str, OffsetCheckpointEntry]:
+        """Lines for the checkpoints of the log directory, by file name.
+
+        Without that of the log start, a broker takes 0. All below the end is flushed, and was below the high watermark when it was copied.
+        """
+        offsets = {
+            LOG_START_OFFSET_CHECKPOINT: self.log_start,
+            RECOVERY_POINT_CHECKPOINT: self.next_offset,
+            REPLICATION_OFFSET_CHECKPOINT: self.next_offset,
+        }
+        return {name: OffsetCheckpointEntry(self.topic, self.number, offset) for name, offset in offsets.items()}
+
+
+def plan_follower(
+    tier: Tier, wanted: PartitionWanted, clock: Clock, *, replays: bool = True, jobs: int | None = None
+) -> FollowerPlan:
+    """Works out what a follower starts with. Writes nothing.
+
+    Args:
+        tier: remote storage.
+        wanted: the partition.
+        clock: for expiry, when the snapshot is compared.
+        replays: hold the snapshot against a replay of the copies.
+        jobs: worker processes, None for as many as processors.
+
+    Raises:
+        UsageError: remote storage has nothing of the partition, or no broker would start where it is asked for.
+        RefusedError: no copy holds the offset below the target, or what is right there cannot be told.
+        ReadFailedError: objects are missing.
+        FormatError: an object does not parse.
+    """
+    found: list[Finding] = []
+    remote = partition_named(tier, wanted.topic, wanted.number, wanted.topic_id, found)
+    if remote is None:
+        raise UsageError(f"has no copy of {wanted.topic}-{wanted.number}", path=tier.root)
+    newest = _newest(remote)
+    log_epochs, log_end = leader_epochs_at(remote, newest), newest.end_offset + 1
+    target = highest_remote_offset(remote.log, log_epochs, log_end) + 1 if wanted.target is None else wanted.target
+    if target <= 0:
+        raise UsageError(f"a follower that starts at {target} takes nothing from remote storage", path=remote.place)
+    target_epoch = epoch_of(log_epochs, target)
+    try:
+        taken = auxiliary_state(target, 0, log_epochs, log_end, -1 if target_epoch is None else target_epoch, remote.log)
+    except NotInRemoteStorageError as error:
+        raise RefusedError(f"{error}: remote storage ends at {log_end}", path=remote.place) from error
+    if not is_in_lineage(taken.segment, log_epochs, log_end):
+        raise RefusedError(
+            f"the copy {uuid_to_text(taken.segment.segment_id)} is of a log that was truncated away", path=remote.place
+        )
+    epochs = leader_epochs_at(remote, taken.segment)
+    chain = chain_below(remote, epochs, taken.next_offset)
+    if not epochs or chain is None or epochs[-1].start_offset >= taken.next_offset:
+        told = f"the leader epochs of the copy {uuid_to_text(taken.segment.segment_id)} are not those of a log that ends behind it"
+        raise RefusedError(told, path=remote.place)
+    log_start = chain.start_offset if wanted.log_start is None else wanted.log_start
+    if log_start >= taken.next_offset:
+        told = f"a broker deletes the snapshot at {taken.next_offset}, because it does not lie above the log start {log_start}"
+        raise UsageError(told, path=remote.place)
+    state = remote_state(remote, epochs, taken.next_offset, clock, replays=replays, jobs=jobs)
+    warnings = (*_warnings(tier, wanted, target, log_start, state, chain.ends_at), *(each.message for each in found))
+    facts = target, taken.next_offset, log_start, taken.segment, taken.epoch, epochs, state, warnings
+    return FollowerPlan(remote.id.topic, remote.id.partition, remote.id.topic_id, *facts)
+
+
+def build_follower(plan: FollowerPlan, log_dir: str, *, merges_checkpoints: bool = False) -> None:
+    """Makes the directory, whole or not at all.
+
+    Args:
+        plan: from ``plan_follower``.
+        log_dir: that it goes to. One of a broker is held meanwhile, so that none starts.
+        merges_checkpoints: the lines go into the checkpoints of the broker, too, before the directory has its name.
+
+    Raises:
+        RefusedError: the partition is there, a broker runs here, or the place is no log directory.
+        StorageError: as ``create_partition_directory`` and ``merge_checkpoint``.
+        FormatError: a checkpoint does not parse.
+    """
+    check_log_dir(plan, log_dir, merges_checkpoints=merges_checkpoints)
+    status = os.stat(log_dir)
+    owner = Ownership(status.st_uid, status.st_gid, 0o644)
+    is_broker = _is_broker_directory(log_dir)
+    with contextlib.ExitStack() as held:
+        lock = held.enter_context(hold(log_dir)) if is_broker else None
+        if merges_checkpoints:
+            for name, entry in plan.checkpoints.items():
+                merge_checkpoint(log_dir, name, entry, owner)
+        if lock is not None:
+            lock.verify()
+        create_partition_directory(log_dir, plan.directory_name, {each.name: each.data for each in plan.files}, owner)
+
+
+def check_log_dir(plan: FollowerPlan, log_dir: str, *, merges_checkpoints: bool = False) -> None:
+    """Makes sure that the directory may be made there.
+
+    Raises:
+        UsageError: there is no such directory.
+        RefusedError: it is no place for a partition, or has it already.
+    """
+    fault = directory_fault(log_dir)
+    if fault is not None:
+        raise UsageError(fault, path=log_dir)
+    if parse_partition_dir_name(os.path.basename(os.path.realpath(log_dir))) is not None and LOCAL.holds_segments(log_dir):
+        raise RefusedError("is the directory of a partition, not one that holds partitions", path=log_dir)
+    if os.path.lexists(os.path.join(log_dir, plan.directory_name)):
+        raise RefusedError("is there already: the follower is not empty", path=os.path.join(log_dir, plan.directory_name))
+    if merges_checkpoints and not _is_broker_directory(log_dir):
+        raise RefusedError("has no checkpoints to merge into: it is no log directory of a broker", path=log_dir)
+
+
+def _is_broker_directory(log_dir: str) -> bool:
+    return bool(LOCAL.present(log_dir, BROKER_FILES))
+
+
+def _newest(remote: RemotePartition) -> RemoteSegment:
+    """The copy that reaches furthest in the newest leader epoch: its log is that of the leader."""
+    finished = [
+        each
+        for each in remote.log.segments.values()
+        if each.state is SegmentState.COPY_SEGMENT_FINISHED and each.leader_epochs and remote.log.is_referenced(each)
+    ]
+    if not finished:
+        raise RefusedError("holds no finished copy", path=remote.place)
+    return max(finished, key=lambda each: (each.leader_epochs[-1].epoch, each.end_offset))
+
+
+def _warnings(tier: Tier, wanted: PartitionWanted, target: int, log_start: int, state: RemoteState, ends_at: str) -> Sequence[str]:
+    found = []
+    if not tier.knows_all:
+        found.append("which copies brokers know is not verified: --metadata-log tells")
+    if state.offset > target:
+        found.append(f"{target} lies inside of a copy: the follower starts behind it, at {state.offset}")
+    if wanted.log_start is None:
+        found.append(
+            f"the log start is taken to be {log_start}, where remote storage begins; the leader's may lie above: --log-start"
+        )
+    elif log_start < state.first_offset:
+        found.append(f"offsets {log_start} to {state.first_offset - 1} are in no copy that follows on: {ends_at}")
+    if state.origin is not Origin.SNAPSHOT:
+        found.append(f"the snapshot is not that of the copy, which is {state.verdict}: {state.why}; it was rebuilt from the copies")
+    if not state.judgement.snapshot_class.may_go_in_place:
+        found.append(f"the snapshot is {state.judgement.snapshot_class.value}: {state.judgement.reasons[0]}")
+    return found

@@ -1,0 +1,414 @@
+"""Replicas that lost their producer state when they started from remote storage, and what they lost.
+
+Brokers up to 4.4 download the producer snapshot of the copy that a follower starts behind, and delete it again before it is loaded
+(``TierStateMachine``, then ``ProducerStateManager.truncateFullyAndReloadSnapshots``). So the state of such a replica begins empty at its
+first local offset, and every snapshot that it takes later lacks the producers that wrote only below.
+
+What is right there follows from remote storage (``remote_state``), and above it from the replica's own segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from formats.checkpoint_file import LeaderEpochEntry
+from formats.errors import FormatError
+from formats.file_names import PARTITION_METADATA
+from formats.limits import TEXT_FILE_BYTES_MAX
+from formats.partition_metadata import read_partition_metadata
+from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, UsageError
+from snaprebuild.operations.boundary_work import BoundaryWork
+from snaprebuild.operations.crosscheck import segment_findings
+from snaprebuild.operations.evidence import Clock
+from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
+from snaprebuild.operations.log_facts import known_log_end
+from snaprebuild.operations.remote_chain import metadata_findings, partition_named
+from snaprebuild.operations.remote_partition import RemotePartition, Tier
+from snaprebuild.operations.remote_state import RemoteState, remote_state
+from snaprebuild.operations.replay_partition import BoundaryState, GivenState, PartitionReplay, ReplayFrom, read_snapshot_file
+from snaprebuild.operations.schedule import ReadTask, run
+from snaprebuild.operations.segment_tasks import read_tasks
+from snaprebuild.operations.source import PartitionSource, Source, check_segments_are_files
+from snaprebuild.replay.difference import Comparison, SnapshotStatus, cost_of_missing
+from snaprebuild.replay.segment_effect import effect_of_entries
+from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.window import expired_mask
+from snaprebuild.storage.log_dir import read_leader_epochs
+
+__all__ = [
+    "Cause",
+    "CheckedReplica",
+    "CheckedSnapshot",
+    "FollowerCheck",
+    "LostProducer",
+    "ReplicaVerdict",
+    "follower_check",
+    "given_state",
+]
+
+LOST_LISTED_MAX, LOST_OF_A_RUN_MAX = 1_000, 10_000
+"""Producers that a snapshot lists, and a run; all are counted."""
+
+
+class Cause(StrEnum):
+    """Why a replica lacks producers, as far as its files tell."""
+
+    DISCARDED = "discarded-at-bootstrap"
+    """Its first snapshot is empty, as a broker leaves it that bootstraps a follower."""
+    UNKNOWN = "unknown"
+    """Its first snapshot is gone, or holds something."""
+
+
+CAUSES = {
+    Cause.DISCARDED: "A broker up to 4.4 deletes the snapshot that it restores from remote storage before it loads it, so that the "
+    "state of such a follower begins empty: the first snapshot is empty here",
+    Cause.UNKNOWN: "Its first snapshot does not tell why",
+}
+
+
+class ReplicaVerdict(StrEnum):
+    """What became of the producer state of a replica."""
+
+    INTACT = "intact"
+    """It begins with what remote storage has, as far as producers have not expired."""
+    LOST = "lost-producer-state"
+    NOT_BOOTSTRAPPED = "not-bootstrapped"
+    """Its first segment begins at offset 0 or at the log start: nothing of it is in remote storage alone."""
+    UNKNOWN = "unknown"
+    """Remote storage does not tell what is right."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostProducer:
+    """An entry that should be in a snapshot and is not.
+
+    Attributes:
+        entry: of ``ENTRY_DTYPE``.
+        has_expired: a broker would drop it when it loads the log now.
+    """
+
+    entry: np.void
+    has_expired: bool
+
+    @property
+    def producer_id(self) -> int:
+        """Its id."""
+        return int(self.entry["producer_id"])
+
+    @property
+    def open_from(self) -> int | None:
+        """First offset of its open transaction; None where it has none."""
+        first = int(self.entry["current_txn_first_offset"])
+        return None if first < 0 else first
+
+    @property
+    def consequence(self) -> str:
+        """What a broker does that does not know it."""
+        return cost_of_missing(self.entry)
+
+
+@dataclass(slots=True)
+class CheckedSnapshot:
+    """A snapshot of the replica, or a boundary without one.
+
+    Attributes:
+        offset: of it.
+        expected_entries: count by remote storage and the replica's own segments.
+        entries: count in the file; None where there is none, or it does not parse.
+        status: of the comparison; None where there is no file.
+        reason: of the status.
+        proven_wrong: the state contradicts it for certain.
+        lost: producers that are missing, the open transactions first, those that have expired last; at most ``LOST_LISTED_MAX``, and
+            ``LOST_OF_A_RUN_MAX`` of all snapshots together.
+        lost_count: missing and not expired.
+        open_count: of these, with an open transaction.
+        expired_count: missing and expired, which is no loss.
+    """
+
+    offset: int
+    expected_entries: int
+    entries: int | None
+    status: SnapshotStatus | None
+    reason: str
+    proven_wrong: bool
+    lost: tuple[LostProducer, ...]
+    lost_count: int
+    open_count: int
+    expired_count: int
+
+
+@dataclass(slots=True)
+class CheckedReplica:
+    """A replica.
+
+    Attributes:
+        source: its directory.
+        first_offset: base offset of its first segment.
+        verdict: see there.
+        why: in words.
+        remote: the state at ``first_offset``; None where nobody tells.
+        snapshots: those on disk and the boundaries without one, ascending.
+        findings: about it.
+        bytes_read: of its own segments.
+    """
+
+    source: PartitionSource
+    first_offset: int
+    verdict: ReplicaVerdict = ReplicaVerdict.UNKNOWN
+    why: str = ""
+    remote: RemoteState | None = None
+    snapshots: list[CheckedSnapshot] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    bytes_read: int = 0
+
+    @property
+    def worst(self) -> CheckedSnapshot | None:
+        """The first one that lacks producers which have not expired. A boundary without a file counts where there is no file at all."""
+        on_disk = [each for each in self.snapshots if each.status is not None]
+        return next((each for each in on_disk or self.snapshots if each.lost_count), None)
+
+    @property
+    def cause(self) -> Cause | None:
+        """Of the loss; None without one."""
+        if self.verdict is not ReplicaVerdict.LOST:
+            return None
+        is_empty = any(each.offset == self.first_offset and each.entries == 0 for each in self.snapshots)
+        return Cause.DISCARDED if is_empty else Cause.UNKNOWN
+
+    @property
+    def is_wrong(self) -> bool:
+        """Something in its snapshots is to be repaired."""
+        return self.verdict is ReplicaVerdict.LOST or any(each.proven_wrong for each in self.snapshots)
+
+
+@dataclass(slots=True)
+class FollowerCheck:
+    """All replicas.
+
+    Attributes:
+        clock: expiry.
+        has_metadata: a metadata log told which copies are live.
+        replicas: in the order of the source.
+        source_findings: what was skipped or refused, and what is wrong with the metadata logs.
+    """
+
+    clock: Clock
+    has_metadata: bool
+    replicas: tuple[CheckedReplica, ...]
+    source_findings: tuple[Finding, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Those of the source and of every replica."""
+        return (*self.source_findings, *(finding for replica in self.replicas for finding in replica.findings))
+
+
+def follower_check(
+    source: Source, tier: Tier, clock: Clock, *, replays_remote: bool = True, jobs: int | None = None
+) -> FollowerCheck:
+    """Looks at every replica of a source.
+
+    Args:
+        source: from ``open_source``.
+        tier: remote storage.
+        clock: for expiry.
+        replays_remote: hold the remote snapshot against a replay of the copies; without it is taken as it is.
+        jobs: worker processes, None for as many as processors.
+
+    Raises:
+        RefusedError: a limit of the run is used up.
+    """
+    replicas: list[CheckedReplica] = []
+    listed = 0
+    for partition in source.partitions:
+        segments = partition.directory.segments
+        if not segments or not partition.can_be_tiered:
+            continue
+        replica = CheckedReplica(partition, segments[0].base_offset)
+        replicas.append(replica)
+        _check(replica, tier, clock, replays_remote, jobs, LOST_OF_A_RUN_MAX - listed)
+        listed += sum(len(each.lost) for each in replica.snapshots)
+    return FollowerCheck(clock, tier.has_metadata, tuple(replicas), (*source.findings, *metadata_findings(tier)))
+
+
+def given_state(remote: RemoteState) -> GivenState:
+    """What a replay of the replica's own segments begins with."""
+    return GivenState(effect_of_entries(remote.entries), remote.judgement)
+
+
+def _check(replica: CheckedReplica, tier: Tier, clock: Clock, replays: bool, jobs: int | None, may_list: int) -> None:
+    path, first = replica.source.directory.path, replica.first_offset
+    log_start = replica.source.log_start_offset
+    if first == 0 or (replica.source.is_tiered and log_start >= first):
+        replica.verdict = ReplicaVerdict.NOT_BOOTSTRAPPED
+        replica.why = "its first segment begins at offset 0" if first == 0 else f"its log begins at {log_start}, on its own disk"
+        return
+    try:
+        check_segments_are_files(replica.source.directory)
+        name = replica.source.directory.name
+        remote = partition_named(tier, name.topic, name.partition, _topic_id(replica.source), replica.findings)
+        if remote is None and not replica.source.is_tiered:
+            replica.verdict, replica.why = ReplicaVerdict.NOT_BOOTSTRAPPED, "nothing of it is in remote storage"
+            return
+        replica.remote = _remote_state(replica.source, remote, clock, replays, jobs)
+    except (SnaprebuildError, FormatError) as error:
+        replica.why = str(error)
+        severity = Severity.FINDING if isinstance(error, (RefusedError, UsageError)) else finding_of_error(error, path).severity
+        replica.findings.append(Finding("follower-not-checked", severity, path, f"not checked: {error}", first))
+        return
+    work = _ReplicaWork(replica, clock, may_list)
+    run([work], jobs)
+    replica.bytes_read = work.bytes_read
+    _judge(replica)
+
+
+def _remote_state(
+    partition: PartitionSource, remote: RemotePartition | None, clock: Clock, replays: bool, jobs: int | None
+) -> RemoteState:
+    if remote is None:
+        raise RefusedError("remote storage has nothing of this partition")
+    first = partition.directory.segments[0].base_offset
+    epochs = tuple(LeaderEpochEntry(*each) for each in read_leader_epochs(partition.directory) or ())
+    if not epochs or epochs[0].start_offset >= first:
+        raise RefusedError(
+            "its leader epochs do not reach below its first segment, so that nothing tells which copies are of its log"
+        )
+    return remote_state(remote, epochs, first, clock, replays=replays, jobs=jobs)
+
+
+def _topic_id(partition: PartitionSource) -> bytes | None:
+    directory = partition.directory
+    path = directory.file_path(PARTITION_METADATA)
+    data = directory.store.read_small(path, TEXT_FILE_BYTES_MAX)
+    return None if data is None else read_partition_metadata(data, file=path).topic_id
+
+
+class _ReplicaWork(BoundaryWork):
+    """Replays the replica's own segments on what remote storage has."""
+
+    def __init__(self, replica: CheckedReplica, clock: Clock, may_list: int) -> None:
+        assert replica.remote is not None
+        directory = replica.source.directory
+        count, end = len(directory.segments), known_log_end(directory)
+        given = given_state(replica.remote)
+        replay = PartitionReplay(directory, ReplayFrom.LOG_START, clock, 0, count, 0, end, given=given)
+        super().__init__(replica.source, replay, check_crc=True)
+        self._replica = replica
+        self._clock = clock
+        self._may_list = may_list
+
+    def tasks(self) -> list[ReadTask]:
+        """Cut where a snapshot stands inside of a segment."""
+        if self._order is not None:
+            return super().tasks()
+        self._order = self.replay.begin()
+        directory = self.source.directory
+        return read_tasks(directory, self._order, check_crc=True, cuts=[offset for offset, _ in directory.snapshots[-1:]])
+
+    def take(self, summary: SegmentSummary) -> bool:
+        """Pieces of a segment share its index."""
+        wants_more = super().take(summary)
+        if summary.cut_offset is not None:
+            self._taken -= 1
+        return wants_more
+
+    def taken(self, index: int, summary: SegmentSummary) -> None:
+        """Damage is told."""
+        self._replica.findings += segment_findings(self.source, index, summary)
+
+    def boundary(self, state: BoundaryState) -> None:
+        """Looks at the snapshot here."""
+        directory = self.source.directory
+        if state.is_cut and state.offset != directory.snapshots[-1][0]:
+            return  # of the snapshots inside of segments a broker that loads the log keeps the newest, where nothing lies above it
+        try:
+            found = read_snapshot_file(directory, state.offset)
+            comparison = None if found is None else self.cross.judge(state, found)
+        except ReadFailedError as error:
+            self._replica.findings.append(finding_of_error(error, directory.path))
+            return
+        except FormatError as error:
+            found, comparison = None, Comparison(SnapshotStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
+        checked = _checked(state, found, comparison, self._clock, min(self._may_list, LOST_LISTED_MAX))
+        self._may_list -= len(checked.lost)
+        self._replica.snapshots.append(checked)
+
+    def fail(self, error: SnaprebuildError | FormatError) -> None:
+        """The error is a finding."""
+        self._replica.findings.append(finding_of_error(error, self.source.directory.path))
+
+    def finish(self) -> None:
+        """Damage that ended the replay is told."""
+        super().finish()
+        damage = self.replay.damage
+        if damage is not None:
+            message = f"{damage.reason}: nothing above it can be checked"
+            path = self.source.directory.path
+            self._replica.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset))
+
+
+def _checked(
+    state: BoundaryState, found: np.ndarray | None, comparison: Comparison | None, clock: Clock, listed_max: int
+) -> CheckedSnapshot:
+    expected = state.entries
+    missing = expected
+    if found is not None:
+        missing = expected[~np.isin(expected["producer_id"].astype(np.int64), found["producer_id"].astype(np.int64))]
+    elif comparison is not None:
+        missing = expected[:0]  # a broker deletes what does not parse, and goes back to an older one
+    expired = expired_mask(missing, clock.as_of_ms, clock.expiration_ms)
+    is_open = missing["current_txn_first_offset"] >= 0
+    order = np.lexsort((missing["producer_id"], ~is_open, expired))[:listed_max]
+    listed = missing[order]
+    return CheckedSnapshot(
+        offset=state.offset,
+        expected_entries=len(expected),
+        entries=None if found is None else len(found),
+        status=None if comparison is None else comparison.status,
+        reason="there is no file" if comparison is None else comparison.reason,
+        proven_wrong=comparison is not None and comparison.proven_wrong,
+        lost=tuple(LostProducer(entry, bool(has_expired)) for entry, has_expired in zip(listed, expired[order], strict=True)),
+        lost_count=int(np.count_nonzero(~expired)),
+        open_count=int(np.count_nonzero(is_open & ~expired)),
+        expired_count=int(np.count_nonzero(expired)),
+    )
+
+
+def _judge(replica: CheckedReplica) -> None:
+    """By the snapshots on disk: one that is missing is no loss as long as another one, above it, is right."""
+    path, first, remote = replica.source.directory.path, replica.first_offset, replica.remote
+    assert remote is not None
+    on_disk = [each for each in replica.snapshots if each.status is not None]
+    judged = on_disk or replica.snapshots
+    worst = replica.worst
+    if worst is None:
+        replica.verdict = ReplicaVerdict.INTACT if judged else ReplicaVerdict.UNKNOWN
+        replica.why = "its snapshots have what remote storage has" if judged else "its segments could not be replayed"
+        replica.findings += _differing(on_disk, path)
+        return
+    replica.verdict = ReplicaVerdict.LOST
+    assert replica.cause is not None
+    cause = CAUSES[replica.cause]
+    lost = counted(worst.lost_count, "producer")
+    opened = f", {worst.open_count} of them with an open transaction" if worst.open_count else ""
+    lacking = [each.offset for each in judged if each.lost_count]
+    replica.why = f"{lost}{opened} lost at {worst.offset}, in {counted(len(lacking), 'snapshot')}. {cause}"
+    message = f"lost {lost}{opened}, which wrote below its first segment"
+    if worst.lost:
+        message += f"; producer {worst.lost[0].producer_id}: {worst.lost[0].consequence}"
+    message += f". {cause}"
+    replica.findings.append(Finding("follower-lost-state", Severity.FINDING, path, message, first))
+    replica.findings += _differing([each for each in on_disk if not each.lost_count], path)
+
+
+def _differing(snapshots: Iterable[CheckedSnapshot], path: str) -> list[Finding]:
+    """Those that lack nobody, and are wrong all the same."""
+    return [
+        Finding("wrong-snapshot", Severity.FINDING, path, f"{each.status.value.replace('_', ' ')}: {each.reason}", each.offset)
+        for each in snapshots
+        if each.proven_wrong and each.status is not None
+    ]

@@ -1,0 +1,145 @@
+"""Gives replicas that lost their producer state the right one: at their first offset, and in every snapshot above it.
+
+A broker loads the newest snapshot, so that the first one alone would change nothing. The writing is that of ``rebuild`` in place: under the
+broker's lock, wrong files set aside when asked, each file announced in a receipt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from snaprebuild.operations.findings import Finding, Severity
+from snaprebuild.operations.follower_check import CheckedReplica, FollowerCheck, given_state
+from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, Request, make_plan, not_due_in_place
+from snaprebuild.operations.rebuild import Progress, rebuild
+from snaprebuild.operations.rebuild_result import EQUAL, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
+from snaprebuild.operations.receipt import Receipt
+from snaprebuild.operations.replay_partition import ReplayFrom
+
+__all__ = ["FollowerRepair", "follower_repair", "repair_plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerRepair:
+    """What became of the replicas.
+
+    Attributes:
+        check: what was found.
+        result: what was written; None where there was nothing to do.
+        refused: findings of replicas that cannot be repaired.
+    """
+
+    check: FollowerCheck
+    result: RebuildResult | None
+    refused: tuple[Finding, ...] = ()
+
+    def of(self, replica: CheckedReplica) -> PartitionResult | None:
+        """What was written into a replica; None where nothing was to be."""
+        partitions = () if self.result is None else self.result.partitions
+        path = replica.source.directory.path
+        return next((each for each in partitions if each.plan.source.directory.path == path), None)
+
+    def is_repaired(self, replica: CheckedReplica) -> bool:
+        """Whether every snapshot of it is right now, or would be."""
+        done = self.of(replica)
+        return done is not None and all(each.action in (WRITTEN, EQUAL, WOULD_WRITE) for each in done.boundaries)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Without those of the check that are settled."""
+        found = [*self.check.source_findings]
+        for replica in self.check.replicas:
+            done = self.of(replica)
+            if done is None or not self.is_repaired(replica):
+                found += replica.findings
+        written = () if self.result is None else self.result.findings
+        return (*found, *self.refused, *(each for each in written if each not in self.check.source_findings))
+
+
+def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, tuple[Finding, ...]]:
+    """What is to be written, and which replicas cannot be repaired.
+
+    Args:
+        check: what was found.
+        set_aside: replace snapshots that are proven wrong.
+    """
+    refused: list[Finding] = []
+    wrong: dict[str, CheckedReplica] = {}
+    for replica in check.replicas:
+        why = _why_not(replica) if replica.is_wrong else None
+        if why is not None:
+            path = replica.source.directory.path
+            refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
+        elif replica.is_wrong:
+            wrong[replica.source.directory.path] = replica
+    if not wrong:
+        return None, tuple(refused)
+    request = Request(
+        paths=tuple(wrong),
+        boundaries="all",
+        replay_from=ReplayFrom.LOG_START.value,
+        set_aside=set_aside,
+        as_of_ms=check.clock.as_of_ms,
+        expiration_ms=check.clock.expiration_ms,
+    )
+    plan = make_plan(request)
+    partitions = tuple(_with_given(each, wrong[each.source.directory.path]) for each in plan.partitions)
+    return replace(plan, partitions=partitions), tuple(refused)
+
+
+def follower_repair(
+    check: FollowerCheck,
+    plan: Plan | None,
+    refused: tuple[Finding, ...],
+    *,
+    dry_run: bool = False,
+    receipt: Receipt | None = None,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> FollowerRepair:
+    """Carries ``repair_plan`` out.
+
+    Args:
+        check: what was found.
+        plan: what is to be written, or None.
+        refused: findings of ``repair_plan``.
+        dry_run: replay and judge, write nothing.
+        receipt: gets what is written; None leaves none.
+        jobs: worker processes, None for as many as processors.
+        progress: told of every segment.
+
+    Raises:
+        RefusedError, StorageError: as ``rebuild``.
+    """
+    if plan is None:
+        return FollowerRepair(check, None, refused)
+    return FollowerRepair(check, rebuild(plan, jobs=jobs, dry_run=dry_run, receipt=receipt, progress=progress), refused)
+
+
+def _why_not(replica: CheckedReplica) -> str | None:
+    remote = replica.remote
+    assert remote is not None
+    if not remote.judgement.snapshot_class.may_go_in_place:
+        return f"what is right at {remote.offset} is {remote.judgement.snapshot_class.value}: {'; '.join(remote.judgement.reasons[:2])}"
+    not_due = not_due_in_place(replica.source, replica.first_offset, is_log_end=False)
+    return None if not_due is None else f"no snapshot is written at {replica.first_offset}: {not_due}"
+
+
+def _with_given(plan: PartitionPlan, replica: CheckedReplica) -> PartitionPlan:
+    remote = replica.remote
+    assert remote is not None
+    first, best = replica.first_offset, remote.judgement.snapshot_class.value
+    exists = plan.source.directory.snapshot_at(first) is not None
+    wanted = {each.offset: replace(each, expected_class=best) for each in plan.boundaries}
+    wanted.setdefault(first, BoundaryPlan(first, False, exists, best))
+    stop = len(plan.source.directory.segments)
+    size = plan.source.directory.size_bytes
+    return replace(
+        plan,
+        boundaries=tuple(wanted[offset] for offset in sorted(wanted)),
+        given=given_state(remote),
+        stop_index=stop,
+        bytes_least=size,
+        bytes_most=size,
+        replay_reason="remote storage tells the state there",
+    )

@@ -1,0 +1,249 @@
+"""The producer state at an offset, as remote storage has it: the snapshot of the copy that ends there, held against a replay of the copies.
+
+A follower takes such a snapshot as it is (KIP-405, ``TierStateMachine``). Here it is taken where the segments confirm it, or where nothing
+contradicts it; a wrong one gives way to what the segments say, and where these do not tell either, nothing is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from formats.checkpoint_file import LeaderEpochEntry
+from formats.errors import FormatError
+from formats.local_tier_name import LocalTierFile
+from formats.partition_metadata import uuid_to_text
+from formats.producer_snapshot import read_entries
+from formats.remote_log_metadata import RemoteSegment
+from snaprebuild.errors import RefusedError, SnaprebuildError
+from snaprebuild.operations.boundary_work import BoundaryWork
+from snaprebuild.operations.evidence import Clock
+from snaprebuild.operations.remote_chain import RemoteChain, chain_below, small_file
+from snaprebuild.operations.remote_partition import RemotePartition
+from snaprebuild.operations.replay_partition import BoundaryState, PartitionReplay, ReplayFrom
+from snaprebuild.operations.schedule import ReadTask, run
+from snaprebuild.operations.segment_tasks import read_tasks
+from snaprebuild.operations.source import PartitionSource
+from snaprebuild.operations.tier_audit import WRONG, Verdict, verdict_of
+from snaprebuild.replay.classes import Judgement, SnapshotClass
+from snaprebuild.replay.difference import impossible_entries
+from snaprebuild.replay.segment_summary import SegmentSummary
+
+__all__ = ["Origin", "RemoteState", "remote_state"]
+
+
+class Origin(StrEnum):
+    """Where the entries come from."""
+
+    SNAPSHOT = "remote-snapshot"
+    """The copy's own."""
+    REBUILT = "rebuilt"
+    """A replay of the copies, because the snapshot is wrong."""
+    REPLAYED = "replayed"
+    """A replay of the copies, because the offset lies inside of one, where no snapshot is."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RemoteState:
+    """The state at an offset.
+
+    Attributes:
+        offset: see there.
+        segment: the copy that holds the offset right below.
+        first_offset: where the copies begin that follow one another up to there.
+        verdict: on the snapshot of that copy; None where the offset lies inside of it.
+        why: in words.
+        origin: of the entries.
+        entries: of ``ENTRY_DTYPE``, by producer id.
+        judgement: what they are worth.
+        data: the snapshot of the copy, where it is taken; None else.
+        bytes_read: of segments.
+    """
+
+    offset: int
+    segment: RemoteSegment
+    first_offset: int
+    verdict: Verdict | None
+    why: str
+    origin: Origin
+    entries: np.ndarray
+    judgement: Judgement
+    data: bytes | None
+    bytes_read: int
+
+
+def remote_state(
+    partition: RemotePartition,
+    epochs: Sequence[LeaderEpochEntry],
+    offset: int,
+    clock: Clock,
+    *,
+    replays: bool = True,
+    jobs: int | None = None,
+) -> RemoteState:
+    """The producer state at an offset.
+
+    Args:
+        partition: in remote storage.
+        epochs: leader epochs of the log that is meant.
+        offset: above 0.
+        clock: for expiry: entries that a load at that moment drops are not compared.
+        replays: read the segments; without them the snapshot is taken as it is.
+        jobs: worker processes, None for as many as processors.
+
+    Raises:
+        RefusedError: no copy holds the offset below, the snapshot is wrong and the segments do not tell what is right, or a limit of
+            the run is used up.
+        ReadFailedError: objects of the copy are missing.
+        FormatError: its manifest does not parse.
+    """
+    chain = chain_below(partition, epochs, offset)
+    if chain is None:
+        raise RefusedError(f"no finished copy holds offset {offset - 1}", path=partition.place)
+    segment = chain.segments[-1]
+    data = small_file(partition, segment, LocalTierFile.PRODUCER_SNAPSHOT) if segment.end_offset == offset - 1 else None
+    found, fault = _own_entries(partition, segment, data, offset)
+    replayed, told = (None, "the segments were not replayed") if not replays else _replayed(chain, offset, clock, jobs)
+    return _decided(partition, chain, offset, data, found, fault, replayed, told)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Replay:
+    """What the copies say.
+
+    Attributes:
+        state: at the offset.
+        work: that came to it.
+        bytes_read: of segments, all attempts together.
+    """
+
+    state: BoundaryState
+    work: _StateWork
+    bytes_read: int
+
+
+def _own_entries(
+    partition: RemotePartition, segment: RemoteSegment, data: bytes | None, offset: int
+) -> tuple[np.ndarray | None, tuple[Verdict, str] | None]:
+    """Entries of the snapshot of a copy; and what is wrong with it by itself, if anything is."""
+    if data is None:
+        return None, None
+    if not data:
+        return None, (Verdict.ZERO_BYTES, "it has no bytes: a broker takes it and starts without producers")
+    try:
+        entries = read_entries(data, file=f"{partition.place}: copy {uuid_to_text(segment.segment_id)}")
+    except FormatError as error:
+        return None, (Verdict.CORRUPT, error.message)
+    impossible = impossible_entries(entries, offset)
+    if impossible is not None:
+        return None, (Verdict.CORRUPT, impossible)
+    return entries[np.argsort(entries["producer_id"].astype(np.int64), kind="stable")], None
+
+
+def _replayed(chain: RemoteChain, offset: int, clock: Clock, jobs: int | None) -> tuple[_Replay | None, str]:
+    """The state by replay, or why there is none.
+
+    Where the copies do not begin at offset 0, the snapshot of the first one is what tells of the data before: the rest is replayed on it,
+    as a broker replays what it retains on the snapshot at its first offset, and it counts if every later snapshot follows from it.
+    """
+    whole = chain.segments
+    attempts: list[tuple[Sequence[RemoteSegment], ReplayFrom, Sequence[RemoteSegment]]] = []
+    if chain.start_offset > 0 and len(whole) > 1:
+        # Where the snapshot that is looked at does not follow, the others may agree without it.
+        attempts += [(whole[1:], ReplayFrom.AUTO, told) for told in (whole, whole[:-1]) if len(told) > 1]
+    attempts.append((whole, ReplayFrom.LOG_START, ()))
+    bytes_read = 0
+    for segments, mode, told in attempts:
+        work = _StateWork(chain.source(segments, told), mode, clock, offset)
+        run([work], jobs)
+        bytes_read += work.bytes_read
+        if isinstance(work.error, RefusedError):
+            raise work.error
+        if work.state is not None and (mode is ReplayFrom.LOG_START or work.replay.trusted_base is not None):
+            return _Replay(work.state, work, bytes_read), ""
+    if work.error is not None:
+        return None, f"the segments cannot be replayed: {work.error}"
+    damage = work.replay.damage
+    return None, damage.reason if damage is not None else f"no batch of the copies ends at {offset}"
+
+
+def _decided(
+    partition: RemotePartition,
+    chain: RemoteChain,
+    offset: int,
+    data: bytes | None,
+    found: np.ndarray | None,
+    fault: tuple[Verdict, str] | None,
+    replayed: _Replay | None,
+    told: str,
+) -> RemoteState:
+    segment = chain.segments[-1]
+    bytes_read = 0 if replayed is None else replayed.bytes_read
+    name = f"the snapshot of the copy {uuid_to_text(segment.segment_id)}"
+
+    def state(verdict: Verdict | None, why: str, origin: Origin, entries: np.ndarray, judgement: Judgement) -> RemoteState:
+        kept = data if origin is Origin.SNAPSHOT else None
+        return RemoteState(offset, segment, chain.start_offset, verdict, why, origin, entries, judgement, kept, bytes_read)
+
+    verdict, why = fault or (None, "")
+    if found is not None:
+        if replayed is None:
+            return state(Verdict.UNPROVEN, told, Origin.SNAPSHOT, found, Judgement(SnapshotClass.UNPROVEN, (told,)))
+        comparison = replayed.work.cross.judge(replayed.state, found)
+        verdict, why = verdict_of(comparison), comparison.reason
+        if verdict is Verdict.RIGHT:
+            return state(verdict, why, Origin.SNAPSHOT, found, _below(chain, replayed.state.judgement))
+        is_sound = replayed.state.judgement.snapshot_class.may_go_in_place
+        if verdict not in WRONG and is_sound:
+            reasons = (f"{name} is not proven by the segments in remote storage: {why}", *replayed.state.judgement.reasons)
+            return state(verdict, why, Origin.SNAPSHOT, found, Judgement(SnapshotClass.UNPROVEN, reasons))
+    if replayed is None or not replayed.state.judgement.snapshot_class.may_go_in_place:
+        because = told if replayed is None else replayed.state.judgement.reasons[0]
+        what = f"{name} is {verdict}: {why}" if verdict is not None else f"no snapshot lies at {offset}"
+        raise RefusedError(f"{what}; and what is right cannot be told: {because}", path=partition.place)
+    origin = Origin.REPLAYED if verdict is None else Origin.REBUILT
+    return state(
+        verdict, why or "the offset lies inside of a copy", origin, replayed.state.entries, _below(chain, replayed.state.judgement)
+    )
+
+
+def _below(chain: RemoteChain, judgement: Judgement) -> Judgement:
+    reason = f"the copies in remote storage were replayed, from offset {chain.start_offset} on"
+    return Judgement(judgement.snapshot_class, (reason, *judgement.reasons))
+
+
+class _StateWork(BoundaryWork):
+    """Replays copies up to an offset."""
+
+    def __init__(self, source: PartitionSource, mode: ReplayFrom, clock: Clock, offset: int) -> None:
+        segments = source.directory.segments
+        super().__init__(source, PartitionReplay(source.directory, mode, clock, 0, len(segments), 0, offset), check_crc=True)
+        self.state: BoundaryState | None = None
+        self.error: SnaprebuildError | FormatError | None = None
+        self._offset = offset
+
+    def tasks(self) -> list[ReadTask]:
+        """Cut at the offset, where it lies inside of the last copy."""
+        if self._order is not None:
+            return super().tasks()
+        self._order = self.replay.begin()
+        return read_tasks(self.source.directory, self._order, check_crc=True, cuts=(self._offset,))
+
+    def boundary(self, state: BoundaryState) -> None:
+        """Keeps the one that is wanted."""
+        if state.offset == self._offset and self.state is None:
+            self.state = state
+
+    def take(self, summary: SegmentSummary) -> bool:
+        """Pieces of a segment share its index."""
+        wants_more = super().take(summary)
+        if summary.cut_offset is not None:
+            self._taken -= 1
+        return wants_more
+
+    def fail(self, error: SnaprebuildError | FormatError) -> None:
+        """Kept for the caller."""
+        self.error = error

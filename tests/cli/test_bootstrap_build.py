@@ -1,0 +1,233 @@
+"""``bootstrap build`` on bundled remote storage: what it makes is what the leader has, and nothing is made twice or in part."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import COMMAND, Run, in_json, live_broker, snaprebuild
+from log_dirs import entries_in, files_below, make_log_dir, snapshot_name, tree, truth
+from manifests import FIXTURES, REPOSITORY
+
+from formats.producer_snapshot import ProducerEntry
+
+TIERED = FIXTURES / "tiered-local"
+AIVEN = FIXTURES / "aiven-layout"
+READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
+KEY = ("--private-key", AIVEN / "keys" / "key1.private.pem")
+NOW = ("--as-of", "2026-11-21T12:00:00Z")
+METADATA = ("--metadata-log", TIERED / "logs")
+FILES = {"{}.log", "{}.index", "{}.timeindex", "{}.snapshot", "leader-epoch-checkpoint", "partition.metadata"}
+
+
+def build(store: Path, to: Path, partition: str, *arguments: object) -> Run:
+    to.mkdir(exist_ok=True)
+    return in_json("bootstrap build", store, to, "--topic-partition", partition, *NOW, *arguments)
+
+
+@pytest.mark.parametrize("metadata", [(), METADATA], ids=["bucket", "metadata"])
+def test_the_end_of_remote_storage(tmp_path: Path, metadata: tuple[object, ...]) -> None:
+    """Byte for byte what the leader has at that offset."""
+    manifest = json.loads((TIERED / "manifest.json").read_text())
+    run = build(TIERED / "remote", tmp_path / "new", "mixed-0", *metadata)
+    end = manifest["highest_remote_offset"] + 1
+    assert (run.exit_code, run.document["next"], run.document["local_start"]) == (0, end, end)
+    assert (run.document["log_start"], run.document["verified"]) == (0, bool(metadata))
+    remote = run.document["remote"]
+    assert (remote["verdict"], remote["class"], remote["origin"]) == ("right", "EXACT", "remote-snapshot")
+    made, leader = tmp_path / "new" / "mixed-0", TIERED / "logs" / "mixed-0"
+    assert files_below(tmp_path / "new") == {f"mixed-0/{name.format(f'{end:020d}')}" for name in FILES}
+    assert (made / snapshot_name(end)).read_bytes() == (leader / snapshot_name(end)).read_bytes()
+    for name in ("leader-epoch-checkpoint", "partition.metadata"):
+        assert (made / name).read_bytes() == (leader / name).read_bytes()
+    assert [(made / f"{end:020d}{suffix}").read_bytes() for suffix in (".log", ".index", ".timeindex")] == [b"", b"", b""]
+    assert run.document["checkpoints"]["log-start-offset-checkpoint"] == ["mixed", 0, 0]
+
+
+def test_every_boundary_of_the_leader(tmp_path: Path) -> None:
+    """A target inside of a copy leads behind it (row 12)."""
+    leader, right = TIERED / "logs" / "mixed-0", truth("tiered-local", "mixed-0")
+    ends = [int(path.stem) for path in sorted(leader.glob("*.snapshot")) if 0 < int(path.stem) <= 6390]
+    assert len(ends) == 12
+    for end in ends:
+        for target in (end, end - 1):
+            place = tmp_path / f"{target}"
+            run = build(TIERED / "remote", place, "mixed-0", *METADATA, "--target", target, "--log-start", 0)
+            assert (run.exit_code, run.document["next"], run.document["target"]) == (0, end, target)
+            data = (place / "mixed-0" / snapshot_name(end)).read_bytes()
+            assert data == (leader / snapshot_name(end)).read_bytes()
+            assert entries_in(data) == right[end]
+            assert any("lies inside of a copy" in each for each in run.document["warnings"]) == (target != end)
+
+
+@pytest.mark.parametrize("name", ["plain", "zstd-one-chunk", "epochs", "diseased", "diseased-zstd", "encrypted"])
+def test_every_copy_that_follows_from_the_first_offset(tmp_path: Path, name: str) -> None:
+    """Also where its snapshot is wrong: by the right entries, which Kafka's own classes gave."""
+    variant = READS["variants"][name]
+    tried = 0
+    for segment in sorted(variant["segments"], key=lambda each: each["metadata"]["start_offset"]):
+        told = segment["metadata"]
+        key = KEY if "encrypted" in name else ()
+        place, end = tmp_path / told["segment_id"], told["end_offset"] + 1
+        partition = f"{told['topic']}-{told['partition']}"
+        run = build(AIVEN / variant["store"], place, partition, "--target", end, "--topic-id", told["topic_id"], *key)
+        if run.exit_code != 0:
+            assert run.document["remote"]["class"] == "UNPROVEN"  # its partition does not begin at offset 0
+            continue
+        tried += 1
+        assert run.document["remote"]["origin"] == ("remote-snapshot" if segment["disease"] is None else "rebuilt")
+        made = place / partition
+        assert entries_in((made / snapshot_name(end)).read_bytes()) == frozenset(
+            ProducerEntry(**entry) for entry in segment["right_snapshot"]["entries"]
+        )
+        assert (made / "leader-epoch-checkpoint").read_text() == segment["leader_epoch_text"]
+        assert (made / "partition.metadata").read_text() == f"version: 0\ntopic_id: {told['topic_id']}"
+    assert tried >= (0 if name in ("zstd-one-chunk", "encrypted") else 2)
+
+
+def test_a_snapshot_that_nothing_replaces_is_refused(tmp_path: Path) -> None:
+    """It is wrong, and a copy below it is damaged, so that nothing tells what is right."""
+    shutil.copytree(AIVEN / "diseased" / "store", tmp_path / "store")
+    (log,) = (tmp_path / "store").rglob("mixed-*/0/00000000000000000000-*.log")
+    data = bytearray(log.read_bytes())
+    data[40_000] ^= 1
+    log.write_bytes(data)
+    (tmp_path / "new").mkdir()
+    arguments = ("bootstrap", "build", tmp_path / "store", tmp_path / "new", "--topic-partition", "mixed-0", *NOW)
+    run = snaprebuild(*arguments, "--target", 1231)
+    assert (run.exit_code, "is false-empty" in run.stderr or "cannot be told" in run.stderr) == (3, True)
+    zero = snaprebuild(*arguments, "--target", 1805, "--level", "snapshot")
+    assert (zero.exit_code, "is zero-bytes" in zero.stderr) == (3, True)
+    assert os.listdir(tmp_path / "new") == []
+
+
+def test_a_snapshot_as_it_is(tmp_path: Path) -> None:
+    run = build(TIERED / "remote", tmp_path / "new", "mixed-0", "--level", "snapshot")
+    assert (run.exit_code, run.codes["bootstrap-unproven"]) == (1, 1)
+    assert (run.document["remote"]["class"], run.document["remote"]["bytes_read"]) == ("UNPROVEN", 0)
+    assert (tmp_path / "new" / "mixed-0").is_dir()
+
+
+def test_what_exists_is_refused(tmp_path: Path) -> None:
+    assert build(TIERED / "remote", tmp_path / "new", "mixed-0").exit_code == 0
+    before = tree(tmp_path)
+    again = snaprebuild("bootstrap", "build", TIERED / "remote", tmp_path / "new", "--topic-partition", "mixed-0")
+    assert (again.exit_code, "is there already: the follower is not empty" in again.stderr) == (3, True)
+    inside = snaprebuild("bootstrap", "build", TIERED / "remote", tmp_path / "new" / "mixed-0", "--topic-partition", "mixed-0")
+    assert (inside.exit_code, "is the directory of a partition" in inside.stderr) == (3, True)
+    assert tree(tmp_path) == before
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    dry = build(TIERED / "remote", tmp_path / "new", "mixed-0", "--dry-run")
+    assert (dry.exit_code, os.listdir(tmp_path / "new")) == (0, [])
+    wet = build(TIERED / "remote", tmp_path / "new", "mixed-0")
+    assert {**dry.document, "dry_run": False} == wet.document
+    made = tmp_path / "new" / "mixed-0"
+    assert {each["name"]: each["size_bytes"] for each in dry.document["files"]} == {
+        path.name: path.stat().st_size for path in made.iterdir()
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--topic-partition", "mixed"), "expected TOPIC-N"),
+        (("--topic-partition", "other-0"), "has no copy of other-0"),
+        (("--topic-partition", "mixed-1"), "has no copy of mixed-1"),
+        (("--topic-partition", "mixed-0", "--topic-id", "x"), "--topic-id: "),
+        (("--topic-partition", "mixed-0", "--log-start", 6390), "does not lie above the log start 6390"),
+    ],
+)
+def test_what_makes_no_sense(tmp_path: Path, arguments: tuple[object, ...], message: str) -> None:
+    run = snaprebuild("bootstrap", "build", TIERED / "remote", tmp_path, *arguments)
+    assert (run.exit_code, message in run.stderr) == (2, True), run.stderr
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_target_beyond_remote_storage(tmp_path: Path) -> None:
+    run = snaprebuild("bootstrap", "build", TIERED / "remote", tmp_path, "--topic-partition", "mixed-0", "--target", 6391)
+    assert (run.exit_code, "no finished segment holds offset 6390 of leader epoch 0" in run.stderr) == (3, True)
+
+
+# ---------------------------------------------------------------------------------------------------------------- beside a broker
+
+
+def test_checkpoints_are_merged_when_asked(tmp_path: Path) -> None:
+    log_dir = make_log_dir(tmp_path / "logs", recovery_points={"other-3": 7, "mixed-0": 99}, log_start_offset_checkpoint="0\n0\n")
+    before = (log_dir / "recovery-point-offset-checkpoint").read_bytes()
+    run = build(TIERED / "remote", log_dir, "mixed-0", "--dry-run", "--merge-checkpoints")
+    assert (run.document["checkpoints_merged"], (log_dir / "recovery-point-offset-checkpoint").read_bytes()) == (False, before)
+    run = build(TIERED / "remote", log_dir, "mixed-0", "--merge-checkpoints", "--log-start", 5)
+    assert (run.exit_code, run.document["checkpoints_merged"]) == (0, True)
+    assert (log_dir / "recovery-point-offset-checkpoint").read_text() == "0\n2\nother 3 7\nmixed 0 6390\n"
+    assert (log_dir / "log-start-offset-checkpoint").read_text() == "0\n1\nmixed 0 5\n"
+    assert (log_dir / "replication-offset-checkpoint").read_text() == "0\n1\nmixed 0 6390\n"
+    names = {name for name in os.listdir(log_dir) if not name.endswith("checkpoint")}
+    assert names == {".lock", ".kafka_cleanshutdown", "meta.properties", "mixed-0"}
+    # The broker has it now: nothing is missing, and nothing is wrong.
+    assert snaprebuild("scan", log_dir).exit_code == 0
+    assert in_json("follower check", log_dir, TIERED / "remote", *NOW).document["totals"]["intact"] == 1
+
+
+def test_no_checkpoint_is_touched_unless_asked(tmp_path: Path) -> None:
+    log_dir = make_log_dir(tmp_path / "logs", recovery_points={"other-3": 7})
+    before = (log_dir / "recovery-point-offset-checkpoint").read_bytes()
+    assert build(TIERED / "remote", log_dir, "mixed-0").exit_code == 0
+    assert (log_dir / "recovery-point-offset-checkpoint").read_bytes() == before
+    assert not (log_dir / "log-start-offset-checkpoint").exists()
+    bare = snaprebuild(*("bootstrap", "build", TIERED / "remote", tmp_path, "--topic-partition", "mixed-0", "--merge-checkpoints"))
+    assert (bare.exit_code, "it is no log directory of a broker" in bare.stderr) == (3, True)
+
+
+def test_a_live_broker_is_left_alone(tmp_path: Path) -> None:
+    log_dir = make_log_dir(tmp_path / "logs")
+    with live_broker(log_dir):
+        before = tree(log_dir)
+        run = snaprebuild("bootstrap", "build", TIERED / "remote", log_dir, "--topic-partition", "mixed-0", "--merge-checkpoints")
+        assert (run.exit_code, "is held by process" in run.stderr) == (3, True)
+        assert tree(log_dir) == before
+
+
+def test_of_two_at_once_one_makes_it(tmp_path: Path) -> None:
+    command = [*COMMAND, "bootstrap", "build", str(TIERED / "remote"), str(tmp_path), "--topic-partition", "mixed-0"]
+    runs = [
+        subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    told = [run.communicate(timeout=60)[1] for run in runs]
+    codes = sorted(run.returncode for run in runs)
+    assert codes[0] == 0
+    assert codes[1] in (3, 5), told  # it was there already, or appeared meanwhile
+    assert os.listdir(tmp_path) == ["mixed-0"]
+    assert len(os.listdir(tmp_path / "mixed-0")) == len(FILES)
+
+
+def test_a_killed_run_leaves_nothing_of_that_name(tmp_path: Path) -> None:
+    """Whenever it is killed: the directory is whole, or is not there, and what is left a broker deletes."""
+    command = [*COMMAND, "bootstrap", "build", str(TIERED / "remote"), str(tmp_path), "--topic-partition", "mixed-0"]
+    outcomes = set()
+    for number in range(12):
+        run = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 30
+        # Killed as soon as there is anything, and a little later each time.
+        while not os.listdir(tmp_path) and run.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.0005)
+        time.sleep(0.001 * number)
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+        names = os.listdir(tmp_path)
+        whole = tmp_path / "mixed-0"
+        outcomes.add(whole.exists())
+        if whole.exists():
+            assert {path.name for path in whole.iterdir()} == {name.format(f"{6390:020d}") for name in FILES}
+        assert all(name == "mixed-0" or (name.startswith("mixed-0.") and name.endswith("-delete")) for name in names)
+        for name in names:
+            shutil.rmtree(tmp_path / name)
+    assert False in outcomes

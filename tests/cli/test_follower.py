@@ -1,0 +1,391 @@
+"""``follower check`` and ``follower repair`` on a real follower that forgot, and on small ones made by hand."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import Run, in_json, live_broker, snaprebuild
+from log_dirs import (
+    EMPTY_SNAPSHOT,
+    TRANSACTIONAL,
+    batch,
+    changes,
+    entries_in,
+    make_log_dir,
+    snapshot_bytes,
+    snapshot_name,
+    snapshots_in,
+    tree,
+    write_partition,
+)
+from manifests import FIXTURES
+from object_store import ObjectStore
+from tiers import TOPIC_ID, Copy, epochs_text, id_text, write_tier
+
+from formats.producer_snapshot import ProducerEntry
+
+LOST = FIXTURES / "follower-lost-state"
+REMOTE = LOST / "remote"
+MANIFEST: dict[str, Any] = json.loads((LOST / "manifest.json").read_text())
+RIGHT = {
+    int(offset): frozenset(ProducerEntry(**entry) for entry in about["right_entries"])
+    for offset, about in MANIFEST["per_snapshot_offset"].items()
+}
+NOW = ("--as-of", "2026-11-21T14:00:00Z")
+"""Minutes after the records."""
+
+
+def the_replica(run: Run) -> dict[str, Any]:
+    (replica,) = run.document["replicas"]
+    assert isinstance(replica, dict)
+    return replica
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """The follower that forgot, to be written to."""
+    return Path(shutil.copytree(LOST / "node2", tmp_path / "node2"))
+
+
+# ---------------------------------------------------------------------------------------------------------------- the real one
+
+
+@pytest.mark.parametrize("metadata", [(), ("--metadata-log", LOST / "node1")], ids=["bucket", "metadata"])
+@pytest.mark.parametrize("place", ["node2", "node2/payments-0"])
+def test_the_lost_producers_are_those_of_the_manifest(place: str, metadata: tuple[object, ...]) -> None:
+    before = tree(LOST)
+    run = in_json("follower check", LOST / place, REMOTE, *NOW, *metadata)
+    assert (run.exit_code, run.codes["follower-lost-state"]) == (1, 1)
+    replica = the_replica(run)
+    assert replica["verdict"] == "lost-producer-state" == MANIFEST["verdict"].lower().replace("_", "-")
+    assert (replica["first_offset"], replica["log_start_offset"]) == (MANIFEST["B"], MANIFEST["log_start_offset"])
+    assert replica["cause"] == "discarded-at-bootstrap"
+    remote, expected = replica["remote"], MANIFEST["expected_snapshot_at_B"]
+    assert remote["segment_id"] == expected["remote_segment"]["segment_id"]
+    assert (remote["verdict"], remote["class"], remote["origin"]) == ("right", "EXACT", "remote-snapshot")
+    assert remote["entries"] == len(expected["entries"])
+    found = {each["offset"]: each for each in replica["snapshots"]}
+    assert found.keys() == RIGHT.keys()
+    for offset, about in MANIFEST["per_snapshot_offset"].items():
+        snapshot = found[int(offset)]
+        lost = [each["producer_id"] for each in snapshot["lost"]]
+        assert sorted(lost) == sorted(about["lost_producer_ids"])
+        assert (snapshot["lost_count"], snapshot["expired_count"]) == (len(lost), 0)
+        assert snapshot["expected_entries"] == len(about["right_entries"])
+        assert snapshot["proven_wrong"]
+    assert tree(LOST) == before
+
+
+def test_the_leader_is_intact() -> None:
+    run = in_json("follower check", LOST / "node1", REMOTE, *NOW, "--topic", "payments")
+    assert (run.exit_code, run.codes) == (0, {})
+    replica = the_replica(run)
+    assert (replica["verdict"], replica["first_offset"]) == ("intact", 456)
+    assert {each["status"] for each in replica["snapshots"]} == {"equal"}
+
+
+def test_what_has_expired_is_no_loss() -> None:
+    """A day later a broker drops all of them itself."""
+    run = in_json("follower check", LOST / "node2", REMOTE, "--as-of", "2026-11-25")
+    assert (run.exit_code, the_replica(run)["verdict"]) == (0, "intact")
+    first = the_replica(run)["snapshots"][0]
+    assert (first["lost_count"], first["expired_count"]) == (0, 14)
+    assert all(each["expired"] for each in first["lost"])
+
+
+def test_repair_makes_every_snapshot_right(node: Path) -> None:
+    before = tree(node)
+    receipt = node.parent / "receipt.jsonl"
+    run = in_json("follower repair", node, REMOTE, *NOW, "--set-aside", "--receipt", receipt)
+    assert (run.exit_code, run.document["totals"]) == (0, {"written": len(RIGHT)})
+    assert the_replica(run)["repaired"]
+    assert snapshots_in(node / "payments-0") == RIGHT
+    added, gone, changed = changes(before, tree(node))
+    aside = {f"payments-0/{snapshot_name(offset)}.set-aside.1" for offset in RIGHT}
+    assert (added - {".lock"}, gone) == (aside, set())
+    assert changed <= {f"payments-0/{snapshot_name(offset)}" for offset in RIGHT} | {"payments-0"}
+    at_first = MANIFEST["expected_snapshot_at_B"]
+    assert (node / "payments-0" / snapshot_name(561)).read_bytes() == (
+        REMOTE / "kafka-tiered-storage" / Path(MANIFEST["remote_dir"]).name / at_first["remote_object"]
+    ).read_bytes()
+
+    after = tree(node)
+    assert in_json("follower check", node, REMOTE, *NOW).exit_code == 0
+    again = in_json("follower repair", node, REMOTE, *NOW, "--set-aside")
+    assert (again.exit_code, again.document["totals"], again.document["receipt"]) == (0, {}, None)
+    assert tree(node) == after
+
+    undone = in_json("undo", receipt)
+    assert undone.exit_code == 0
+    added, gone, changed = changes(before, tree(node))
+    assert (added - {".lock"}, gone) == (set(), set())
+    assert {offset: len(entries) for offset, entries in snapshots_in(node / "payments-0").items()}[561] == 0
+
+
+def test_a_repair_that_ended_early_goes_on(node: Path) -> None:
+    """Some files are right, one is wrong still, one was set aside and not made: the rest is done."""
+    in_json("follower repair", node, REMOTE, *NOW, "--set-aside", "--receipt", node.parent / "receipt")
+    directory = node / "payments-0"
+    (directory / snapshot_name(727)).write_bytes((directory / f"{snapshot_name(727)}.set-aside.1").read_bytes())
+    (directory / snapshot_name(833)).unlink()
+    right = {offset: (directory / snapshot_name(offset)).stat().st_ino for offset in (561, 624, 676, 790)}
+    run = in_json("follower repair", node, REMOTE, *NOW, "--set-aside", "--receipt", node.parent / "receipt2")
+    assert (run.exit_code, run.document["totals"]) == (0, {"equal": 4, "written": 2})
+    assert snapshots_in(directory) == RIGHT
+    assert {offset: (directory / snapshot_name(offset)).stat().st_ino for offset in right} == right
+
+
+def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
+    location = object_store.upload(REMOTE, f"s3://{object_store.bucket()}/tier")
+    here, there = (in_json("follower check", LOST / "node2", store, *NOW) for store in (REMOTE, location))
+    assert there.exit_code == here.exit_code == 1
+    assert the_replica(there) == the_replica(here)
+    limited = in_json("follower check", LOST / "node2", location, *NOW, "--max-read-bytes", 20_000)
+    assert (limited.exit_code, the_replica(limited)["verdict"]) in ((1, "unknown"), (3, "unknown"))
+
+
+def test_nothing_is_replaced_that_was_not_asked_for(node: Path) -> None:
+    before = tree(node)
+    run = in_json("follower repair", node, REMOTE, *NOW)
+    assert (run.exit_code, run.document["totals"]) == (1, {"kept": len(RIGHT)})
+    assert "--set-aside replaces it" in run.messages("wrong-snapshot")
+    dry = in_json("follower repair", node, REMOTE, *NOW, "--set-aside", "--dry-run")
+    assert (dry.exit_code, dry.document["totals"]) == (0, {"would_write": len(RIGHT)})
+    added, gone, changed = changes(before, tree(node))
+    assert (added - {".lock"}, gone, changed) == (set(), set(), set())
+
+
+def test_a_live_broker_is_left_alone(node: Path) -> None:
+    with live_broker(node):
+        before = tree(node)
+        run = in_json("follower repair", node, REMOTE, *NOW, "--set-aside")
+        assert run.exit_code == 3
+        assert tree(node) == before
+
+
+def test_a_snapshot_at_the_log_start_would_be_deleted(node: Path) -> None:
+    """At or below the log start a broker drops it; and then nothing below is part of its log."""
+    (node / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 561\n")
+    run = in_json("follower repair", node, REMOTE, *NOW, "--set-aside")
+    assert (run.exit_code, the_replica(run)["verdict"], run.document["totals"]) == (0, "not-bootstrapped", {})
+
+
+def test_remote_storage_that_does_not_reach(node: Path, tmp_path: Path) -> None:
+    remote = shutil.copytree(REMOTE, tmp_path / "remote")
+    for path in remote.rglob("00000000000000000508-*"):
+        path.unlink()
+    run = in_json("follower check", node, remote, *NOW)
+    assert (run.exit_code, the_replica(run)["verdict"]) == (1, "unknown")
+    assert "no finished copy holds offset 560" in run.messages("follower-not-checked")
+    repaired = in_json("follower repair", node, remote, *NOW, "--set-aside")
+    assert (repaired.exit_code, repaired.document["totals"]) == (1, {})
+
+
+@pytest.mark.parametrize(("data", "verdict"), [(EMPTY_SNAPSHOT, "false-empty"), (b"", "zero-bytes"), (b"\0\1" * 20, "corrupt")])
+def test_a_wrong_remote_snapshot_is_rebuilt_from_the_copies(node: Path, tmp_path: Path, data: bytes, verdict: str) -> None:
+    remote = shutil.copytree(REMOTE, tmp_path / "remote")
+    (snapshot,) = remote.rglob("00000000000000000508-*.snapshot")
+    snapshot.write_bytes(data)
+    run = in_json("follower repair", node, remote, *NOW, "--set-aside")
+    told = the_replica(run)["remote"]
+    assert (run.exit_code, told["verdict"], told["origin"], told["class"]) == (0, verdict, "rebuilt", "EXACT")
+    assert snapshots_in(node / "payments-0") == RIGHT
+
+
+def test_a_snapshot_that_was_not_replayed_repairs_nothing(tmp_path: Path) -> None:
+    run = in_json("follower check", LOST / "node2", REMOTE, *NOW, "--level", "snapshot")
+    told = the_replica(run)["remote"]
+    assert (told["class"], told["bytes_read"]) == ("UNPROVEN", 0)
+    assert (run.exit_code, the_replica(run)["snapshots"][0]["lost_count"]) == (1, 14)
+
+
+def test_copies_that_begin_above_zero(node: Path, tmp_path: Path) -> None:
+    """Retention deleted the first four copies: the snapshots of the others agree about what was in them."""
+    remote = shutil.copytree(REMOTE, tmp_path / "remote")
+    for base in (0, 56, 116, 173):
+        for path in remote.rglob(f"{base:020d}-*"):
+            path.unlink()
+    (node / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 235\n")
+    run = in_json("follower repair", node, remote, *NOW, "--set-aside")
+    told = the_replica(run)["remote"]
+    assert (run.exit_code, told["verdict"], told["class"], told["replayed_from_offset"]) == (0, "right", "EXACT", 235)
+    assert snapshots_in(node / "payments-0") == RIGHT
+
+
+def test_what_the_others_agree_about_is_right(node: Path, tmp_path: Path) -> None:
+    """The same, and the snapshot that is wanted is wrong: it follows from the first one, which the ones between confirm."""
+    remote = shutil.copytree(REMOTE, tmp_path / "remote")
+    for base in (0, 56, 116, 173):
+        for path in remote.rglob(f"{base:020d}-*"):
+            path.unlink()
+    (snapshot,) = remote.rglob("00000000000000000508-*.snapshot")
+    snapshot.write_bytes(EMPTY_SNAPSHOT)
+    (node / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 235\n")
+    run = in_json("follower repair", node, remote, *NOW, "--set-aside")
+    told = the_replica(run)["remote"]
+    assert (run.exit_code, told["verdict"], told["origin"], told["class"]) == (0, "false-empty", "rebuilt", "EXACT")
+    assert snapshots_in(node / "payments-0") == RIGHT
+
+
+def test_one_copy_alone_proves_nothing(node: Path, tmp_path: Path) -> None:
+    """Nothing contradicts its snapshot, and nothing is written by it."""
+    remote = tmp_path / "remote"
+    directory = Path(MANIFEST["remote_dir"]).name
+    for path in (LOST / MANIFEST["remote_dir"]).glob("00000000000000000508-*"):
+        (remote / directory).mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, remote / directory)
+    before = tree(node)
+    run = in_json("follower repair", node, remote, *NOW, "--set-aside")
+    assert (run.exit_code, run.codes["follower-not-repaired"]) == (3, 1)
+    assert the_replica(run)["remote"]["class"] == "UNPROVEN"
+    assert tree(node) == before
+
+
+# ---------------------------------------------------------------------------------------------------------------- by hand
+
+MS = 1_795_266_400_000
+
+
+def small(tmp_path: Path, local_base: int, snapshots: dict[int, bytes]) -> tuple[Path, Path]:
+    """Offsets 0 to 5 in two copies, and a replica that has what lies from ``local_base`` on, up to 9. Producer 7 has a transaction open
+    from 3; 8 and 9 wrote before it, 9 again at the end."""
+    first = batch(0, producer_id=9, count=2, timestamp=MS) + batch(2, producer_id=8, timestamp=MS)
+    open_from_3 = batch(3, producer_id=7, attributes=TRANSACTIONAL, timestamp=MS)
+    second = open_from_3 + batch(4, producer_id=8, sequence=1, timestamp=MS) + batch(5, timestamp=MS)
+    rest = batch(6, producer_id=9, sequence=2, timestamp=MS) + batch(7, count=2, timestamp=MS)
+    at_3 = [ProducerEntry(8, 0, 0, 2, 0, MS, -1, -1), ProducerEntry(9, 0, 1, 1, 1, MS, -1, -1)]
+    remote = write_tier(
+        tmp_path / "remote",
+        "t",
+        0,
+        [Copy(0, first, [(0, 0)], snapshot_bytes(at_3)), Copy(3, second, [(0, 0)], snapshot_bytes(AT_6))],
+    )
+    log_dir = make_log_dir(tmp_path / "logs", log_start_offset_checkpoint="0\n1\nt 0 0\n", recovery_points={"t-0": 9})
+    parts = {4: second[len(open_from_3) :], 6: rest} if local_base == 4 else {6: rest}
+    directory = write_partition(log_dir / "t-0", parts)
+    (directory / "leader-epoch-checkpoint").write_text(epochs_text([(0, 0)]))
+    (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {id_text(TOPIC_ID)}")
+    for base in parts:
+        for suffix in (".index", ".timeindex"):
+            (directory / f"{base:020d}{suffix}").write_bytes(b"")
+    for offset, data in snapshots.items():
+        (directory / snapshot_name(offset)).write_bytes(data)
+    return log_dir, remote
+
+
+AT_6 = [
+    ProducerEntry(7, 0, 0, 3, 0, MS, -1, 3),
+    ProducerEntry(8, 0, 1, 4, 0, MS, -1, -1),
+    ProducerEntry(9, 0, 1, 1, 1, MS, -1, -1),
+]
+AT_9 = frozenset([*AT_6[:2], ProducerEntry(9, 0, 2, 6, 0, MS, -1, -1)])
+FORGOT = {6: EMPTY_SNAPSHOT, 9: snapshot_bytes([ProducerEntry(9, 0, 2, 6, 0, MS, -1, -1)])}
+
+
+def test_open_transactions_come_first(tmp_path: Path) -> None:
+    log_dir, remote = small(tmp_path, 6, FORGOT)
+    run = in_json("follower check", log_dir, remote, *NOW)
+    first, last = the_replica(run)["snapshots"]
+    assert [each["producer_id"] for each in first["lost"]] == [7, 8, 9]
+    assert [each["producer_id"] for each in last["lost"]] == [7, 8]
+    assert first["lost"][0]["open_from"] == 3
+    assert "open from 3, is forgotten" in first["lost"][0]["consequence"]
+    assert (first["open_count"], run.exit_code) == (1, 1)
+    assert the_replica(run)["cause"] == "discarded-at-bootstrap"
+    table = snaprebuild("follower", "check", log_dir, remote, *NOW)
+    assert table.stdout.index("open from 3") < table.stdout.index("a retry of sequence")
+    in_json("follower repair", log_dir, remote, *NOW, "--set-aside")
+    assert snapshots_in(log_dir / "t-0") == {6: frozenset(AT_6), 9: AT_9}
+
+
+def test_a_replica_that_begins_inside_of_a_copy(tmp_path: Path) -> None:
+    """Segments of a follower need not end where those of the leader did: the copy is replayed up to there."""
+    log_dir, remote = small(tmp_path, 4, FORGOT)
+    run = in_json("follower repair", log_dir, remote, *NOW, "--set-aside")
+    replica = the_replica(run)
+    assert (replica["first_offset"], replica["remote"]["origin"], replica["remote"]["verdict"]) == (4, "replayed", None)
+    at_4 = frozenset([AT_6[0], ProducerEntry(8, 0, 0, 2, 0, MS, -1, -1), AT_6[2]])
+    assert snapshots_in(log_dir / "t-0") == {4: at_4, 6: frozenset(AT_6), 9: AT_9}
+    assert in_json("follower check", log_dir, remote, *NOW).exit_code == 0
+
+
+def test_a_missing_first_snapshot_alone_is_no_loss(tmp_path: Path) -> None:
+    """A broker loads the newest."""
+    log_dir, remote = small(tmp_path, 6, {9: snapshot_bytes(AT_9)})
+    run = in_json("follower check", log_dir, remote, *NOW)
+    assert (run.exit_code, the_replica(run)["verdict"]) == (0, "intact")
+    assert the_replica(run)["snapshots"][0]["entries"] is None
+
+
+def test_a_snapshot_inside_of_the_last_segment(tmp_path: Path) -> None:
+    """A broker loads the newest, wherever it stands, and deletes the others of that kind unread."""
+    forgot_at_7 = snapshot_bytes([ProducerEntry(9, 0, 2, 6, 0, MS, -1, -1)])
+    log_dir, remote = small(tmp_path, 6, {6: snapshot_bytes(AT_6), 7: forgot_at_7})
+    found = the_replica(in_json("follower check", log_dir, remote, *NOW))
+    assert (found["verdict"], found["cause"]) == ("lost-producer-state", "unknown")
+    assert {each["offset"]: each["lost_count"] for each in found["snapshots"] if each["status"]} == {6: 0, 7: 2}
+    run = in_json("follower repair", log_dir, remote, *NOW, "--set-aside")
+    assert (run.exit_code, run.document["totals"]) == (0, {"equal": 1, "written": 1})
+    assert snapshots_in(log_dir / "t-0") == {6: frozenset(AT_6), 7: entries_in(forgot_at_7), 9: AT_9}
+    after = the_replica(in_json("follower check", log_dir, remote, *NOW))
+    assert (after["verdict"], [each["offset"] for each in after["snapshots"]]) == ("intact", [6, 9])
+
+
+def test_an_unclean_stop_leaves_the_rest_to_the_broker(tmp_path: Path) -> None:
+    """It makes what lies above its recovery point again, from what is right below by then."""
+    log_dir, remote = small(tmp_path, 4, {4: EMPTY_SNAPSHOT, 6: FORGOT[6], 9: FORGOT[9]})
+    (log_dir / ".kafka_cleanshutdown").unlink()
+    (log_dir / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 6\n")
+    run = in_json("follower repair", log_dir, remote, *NOW, "--set-aside")
+    replica = the_replica(run)
+    assert {each["offset"]: each["action"] for each in replica["boundaries"]} == {4: "written", 6: "written", 9: "left_out"}
+    assert (run.exit_code, replica["repaired"]) == (1, False)
+    assert "was not shut down cleanly" in run.messages("wrong-snapshot")
+    assert snapshots_in(log_dir / "t-0")[9] == entries_in(FORGOT[9])
+
+
+def test_no_snapshot_at_all_is_a_loss(tmp_path: Path) -> None:
+    """A broker that stopped cleanly begins empty then; what is written needs no --set-aside."""
+    log_dir, remote = small(tmp_path, 6, {})
+    found = the_replica(in_json("follower check", log_dir, remote, *NOW))
+    assert (found["verdict"], found["cause"]) == ("lost-producer-state", "unknown")
+    run = in_json("follower repair", log_dir, remote, *NOW)
+    assert (run.exit_code, run.document["totals"]) == (0, {"written": 2})
+    assert snapshots_in(log_dir / "t-0") == {6: frozenset(AT_6), 9: AT_9}
+
+
+def test_another_topic_of_the_same_name_tells_nothing(tmp_path: Path) -> None:
+    log_dir, remote = small(tmp_path, 6, FORGOT)
+    (log_dir / "t-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {id_text(bytes(16)[:-1] + b'1')}")
+    run = in_json("follower check", log_dir, remote, *NOW)
+    assert (run.exit_code, the_replica(run)["verdict"]) == (1, "unknown")
+    assert "has nothing of this partition" in run.messages("follower-not-checked")
+
+
+def test_epochs_of_another_lineage_find_no_copy(tmp_path: Path) -> None:
+    """The offsets are there, and were written by a leader that this log does not know."""
+    log_dir, remote = small(tmp_path, 6, FORGOT)
+    (log_dir / "t-0" / "leader-epoch-checkpoint").write_text(epochs_text([(0, 0), (4, 3)]))
+    run = in_json("follower check", log_dir, remote, *NOW)
+    assert "no finished copy holds offset 5" in run.messages("follower-not-checked")
+
+
+def test_a_damaged_copy_is_no_proof(tmp_path: Path) -> None:
+    log_dir, remote = small(tmp_path, 6, FORGOT)
+    (log,) = remote.rglob("00000000000000000000-*.log")
+    data = bytearray(log.read_bytes())
+    data[70] ^= 1
+    log.write_bytes(data)
+    run = in_json("follower repair", log_dir, remote, *NOW, "--set-aside")
+    assert run.exit_code == 3
+    assert snapshots_in(log_dir / "t-0") == {offset: entries_in(data) for offset, data in FORGOT.items()}
+
+
+def test_partitions_that_were_never_tiered_are_no_matter() -> None:
+    run = in_json("follower check", FIXTURES / "kafka4-mixed" / "logs", REMOTE, *NOW)
+    assert (run.exit_code, run.document["totals"]["unknown"]) == (0, 0)
+    assert {each["verdict"] for each in run.document["replicas"]} == {"not-bootstrapped"}

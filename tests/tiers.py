@@ -1,0 +1,57 @@
+"""Remote storage made by hand, in the layout of LocalTieredStorage, from the definition of its names and files."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+TOPIC_ID = bytes(range(1, 17))
+
+Epochs = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of a segment.
+
+    Attributes:
+        base: offset of the segment.
+        log: its bytes.
+        epochs: all leader epochs of the log up to its end.
+        snapshot: the file.
+    """
+
+    base: int
+    log: bytes
+    epochs: Epochs
+    snapshot: bytes
+
+
+def id_text(uuid: bytes) -> str:
+    """Kafka's text of an id."""
+    return base64.urlsafe_b64encode(uuid).decode().rstrip("=")
+
+
+def epochs_text(epochs: Epochs) -> str:
+    """A leader epoch checkpoint."""
+    return f"0\n{len(epochs)}\n" + "".join(f"{epoch} {start}\n" for epoch, start in epochs)
+
+
+def write_tier(root: Path, topic: str, partition: int, copies: Sequence[Copy]) -> Path:
+    """Six files a copy, as far as there are any; ids are those of the place in the row."""
+    directory = root / "kafka-tiered-storage" / f"{topic}-{partition}-{id_text(TOPIC_ID)}"
+    directory.mkdir(parents=True)
+    for number, copy in enumerate(copies, start=1):
+        stem = f"{copy.base:020d}-{id_text(bytes((number,)) * 16)}"
+        files = {
+            ".log": copy.log,
+            ".index": b"",
+            ".timeindex": b"",
+            ".leader_epoch_checkpoint": epochs_text(copy.epochs).encode(),
+            ".snapshot": copy.snapshot,
+        }
+        for suffix, data in files.items():
+            (directory / f"{stem}{suffix}").write_bytes(data)
+    return root
