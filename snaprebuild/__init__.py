@@ -2,7 +2,8 @@
 
 What stands in ``__all__`` is the library: ``ensure_snapshot`` and ``prepare_upload`` with their values and errors (docs/api.md). Each name
 is loaded when it is first asked for. Everything else is the inside of the command: ``snaprebuild.replay`` is what a log says about its
-producers, ``snaprebuild.storage`` is bytes at rest, ``snaprebuild.operations`` has one module for each verb, ``snaprebuild.cli`` prints them.
+producers, ``snaprebuild.storage`` is bytes at rest, ``snaprebuild.operations`` has one module for each verb, ``snaprebuild.cli`` prints
+them.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ UploaderName = Annotated[
     typer.Option(
         "--uploader",
         metavar="NAME",
-        help="Name in claims: a run of the same name goes on with what an earlier one began. Default: host and log directory. Risk: the "
-        "name of one that is still at work does its work twice.",
+        help="Name in claims: a run of the same name goes on with what an earlier one began. Default: host and directory of the "
+        "partition. Risk: the name of one that is still at work does its work twice.",
     ),
 ]
 BrokerId = Annotated[
@@ -163,13 +163,21 @@ def tier_upload(
     target = store_of(root, settings)
     _check_target(root, key_prefix, partitions, target)
     by = Uploader(
-        name=f"{socket.gethostname()}:{absolute(path)}" if uploader is None else uploader,
+        name=uploader or "",
         run=settings.run,
         chunk_size=chunk_size,
         broker_id=_broker_id(partitions) if broker_id is None else broker_id,
     )
     request = UploadRequest(
-        target, large_objects_of(target), root, key_prefix, by, topic_ids, metadata_partitions, is_dry_run=dry_run
+        store=target,
+        large=large_objects_of(target),
+        root=root,
+        prefix=key_prefix,
+        uploader=by,
+        host=socket.gethostname(),
+        topic_ids=topic_ids,
+        metadata_partitions=metadata_partitions,
+        is_dry_run=dry_run,
     )
 
     def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None) -> PreparedUpload:
@@ -264,7 +272,6 @@ def _body(result: TierUpload, request: UploadRequest, records: str | None) -> di
         "key_prefix": request.prefix,
         "plugin_key_prefix": _plugin_prefix(request),
         "chunk_size": uploader.chunk_size,
-        "uploader": uploader.name,
         "run": uploader.run,
         "broker_id": uploader.broker_id,
         "dry_run": request.is_dry_run,
@@ -303,6 +310,7 @@ def _partition(partition: UploadedPartition, prefix: str) -> dict[str, object]:
         "topic_id": None if partition.topic_id is None else uuid_to_text(partition.topic_id),
         "partition": name.partition,
         "metadata_partition": partition.metadata_partition,
+        "uploader": partition.uploader,
         "totals": _totals([partition]),
         "segments": [_segment(partition, segment, prefix) for segment in partition.segments],
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import Protocol
@@ -81,7 +81,8 @@ class UploadRequest:
         large: its large files.
         root: location, absolute.
         prefix: ``key.prefix``, below it.
-        uploader: who uploads.
+        uploader: who uploads; without a name that is made of the host and the directory, for each partition.
+        host: name of this machine.
         topic_ids: Kafka's text of them by topic, where directories do not tell.
         metadata_partitions: of ``__remote_log_metadata``.
         is_dry_run: nothing is written.
@@ -92,6 +93,7 @@ class UploadRequest:
     root: str
     prefix: str
     uploader: Uploader
+    host: str
     topic_ids: dict[str, str]
     metadata_partitions: int
     is_dry_run: bool
@@ -127,12 +129,14 @@ class UploadedPartition:
     Attributes:
         source: it.
         segments: its closed segments, ascending.
+        uploader: name in claims.
         topic_id: 16 bytes; None where nothing was looked at.
         metadata_partition: that holds its records.
     """
 
     source: PartitionSource
     segments: list[UploadedSegment]
+    uploader: str
     topic_id: bytes | None = None
     metadata_partition: int | None = None
 
@@ -191,7 +195,9 @@ class _Partition:
         closed = candidates(source)
         self._segments = [UploadedSegment(each.base_offset, ends[each.base_offset] - 1, each.size_bytes) for each in closed]
         self._files = {each.base_offset: each.log.name for each in closed}
-        self.told = UploadedPartition(source, self._segments)
+        name = request.uploader.name or f"{request.host}:{source.directory.path}"
+        self._uploader = replace(request.uploader, name=name)
+        self.told = UploadedPartition(source, self._segments, name)
         self._largest = max((each.size_bytes for each in closed), default=0)
 
     def upload(self) -> None:
@@ -253,19 +259,24 @@ class _Partition:
             segment.segment_id = None if claim is None else claim.segment_id
             return
         if claim is None:
-            self._request.store.prepare_writes(self._request.root)
-            claim = claimed(target, upload, self._request.uploader, self._now_ms())
+            self._prepare_writes()
+            claim = claimed(target, upload, self._uploader, self._now_ms())
             if not self._is_ours(claim):
                 self._claimed_by(segment, claim, target)
                 return
         segment.segment_id = claim.segment_id
-        self._request.large.prepare_writes(self._request.root, self._largest)
-        written = write_copy(target, self._request.large, upload, claim, self._request.uploader)
+        self._prepare_writes()
+        written = write_copy(target, self._request.large, upload, claim, self._uploader)
         self._result.copies.append(WrittenCopy(written, self._now_ms()))
         segment.action = Action.UPLOADED if copy is None else Action.FINISHED_BEFORE
 
+    def _prepare_writes(self) -> None:
+        """Before the claim, so that a store that is not fit gets none."""
+        self._request.store.prepare_writes(self._request.root)
+        self._request.large.prepare_writes(self._request.root, self._largest)
+
     def _is_ours(self, claim: UploadClaim) -> bool:
-        return claim.uploader == self._request.uploader.name
+        return claim.uploader == self._uploader.name
 
     def _claimed_by(self, segment: UploadedSegment, claim: UploadClaim, target: UploadTarget) -> None:
         """Another uploader was first. Where it has finished meanwhile, its copy is one like any other."""
