@@ -188,6 +188,7 @@ class _Partition:
         self._now_ms = now_ms
         self._result = result
         self._after: EnsuredSnapshot | None = None
+        self._done_to = -1
         self._topic_id = request.topic_ids.get(source.directory.name.topic)
         self._target: UploadTarget | None = None
         bases = [segment.base_offset for segment in source.directory.segments]
@@ -210,6 +211,7 @@ class _Partition:
             self._try(segment)
             if segment.action not in DONE:
                 break
+            self._done_to = segment.end_offset
         behind = sum(each.action is Action.BEHIND for each in self._segments)
         if behind and segment.action is not Action.WAITS:
             message = (
@@ -244,11 +246,8 @@ class _Partition:
             segment.why = f"the copy {uuid_to_text(copy.segment_id)} holds offsets {copy.start_offset} to {copy.end_offset}"
             return
         path = self._source.directory.file_path(self._files[segment.start_offset])
-        if copy is None and target.reached is not None and segment.start_offset > target.reached + 1:
-            message = (
-                f"begins at {segment.start_offset}, and remote storage ends at {target.reached}: what lies between would be lost"
-            )
-            raise UploadRefusedError(message, path=path, reason="gap")
+        if copy is None and target.reached is not None:
+            self._check_gap(segment, max(target.reached, self._done_to), path)
         if claim is not None and not self._is_ours(claim):
             self._claimed_by(segment, claim, target)
             return
@@ -269,6 +268,11 @@ class _Partition:
         written = write_copy(target, self._request.large, upload, claim, self._uploader)
         self._result.copies.append(WrittenCopy(written, self._now_ms()))
         segment.action = Action.UPLOADED if copy is None else Action.FINISHED_BEFORE
+
+    def _check_gap(self, segment: UploadedSegment, reached: int, path: str) -> None:
+        if segment.start_offset > reached + 1:
+            message = f"begins at {segment.start_offset}, and remote storage ends at {reached}: what lies between would be lost"
+            raise UploadRefusedError(message, path=path, reason="gap")
 
     def _prepare_writes(self) -> None:
         """Before the claim, so that a store that is not fit gets none."""

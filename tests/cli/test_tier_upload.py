@@ -193,14 +193,28 @@ def test_a_second_run_finds_everything(logs: Path, tmp_path: Path) -> None:
     assert tree(tmp_path / "store") == before
 
 
+def test_a_run_goes_on_in_the_middle(logs: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    first = upload(logs, store, "--topic-partition", "mixed-0")
+    bases = [each["start_offset"] for each in segments(first, "mixed-0")][4:]
+    for path in [*store.glob("mixed-*/0/*"), *store.glob(f"{CLAIMS}*/0/*")]:
+        if int(path.name[:20]) in bases:
+            path.unlink()
+    before = tree(store)
+    run = upload(logs, store, "--topic-partition", "mixed-0")
+    assert (run.exit_code, actions(run, "mixed-0")) == (0, ["finished-before"] * 4 + ["uploaded"] * 8 + ["waits", "behind"])
+    assert {name: facts for name, facts in tree(store).items() if name in before} == before
+    assert in_json("tier audit", store, *LONG_AGO).document["totals"]["right"] == 12
+
+
 def test_what_the_plugin_uploaded_is_left_alone(tmp_path: Path) -> None:
-    """Its own objects of two segments; only the one behind them goes up."""
+    """Its own objects of three segments; only what lies behind them would go up."""
     store = tmp_path / "store"
     shutil.copytree(FIXTURES / "aiven-layout" / "diseased-zstd" / "store", store)
     before = tree(store)
     options = ("--topic-id", f"mixed={MIXED_ID}", "--topic-partition", "mixed-0", "--key-prefix", "tier/", "--dry-run")
     run = upload(FIXTURES / "kafka27-mixed" / "logs", store, *options)
-    assert actions(run, "mixed-0")[:4] == ["present", "present", "present", "would-upload"]
+    assert actions(run, "mixed-0") == ["present"] * 3 + ["would-upload"] * 9 + ["waits", "behind"]
     assert tree(store) == before
 
 
