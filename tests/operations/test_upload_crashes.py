@@ -162,6 +162,29 @@ def test_a_crash_at_every_call_of_a_directory(tmp_path: Path) -> None:
     assert len(stops) == 9, "nothing, and each of eight objects more"
 
 
+@pytest.mark.parametrize("kind", ["log", "indexes"])
+@pytest.mark.parametrize("name", ["log", "index", "timeindex", "txnindex"])
+def test_a_local_file_that_changes_on_the_way(tmp_path: Path, kind: str, name: str) -> None:
+    """Behind the segment or the indexes: there is no manifest then."""
+    logs, root = copy_of("kafka4-mixed", tmp_path) / "deleted-0", tmp_path / "store"
+
+    class Touching(Calls):
+        def __call__(self, called: str, call: Callable[[], Any]) -> Any:
+            result = super().__call__(called, call)
+            if list(root.rglob(f"*.{kind}")):
+                (logs / f"{0:020d}.{name}").touch()
+            return result
+
+    result = run(logs, str(root), S3Settings(run="first"), Touching())
+    assert [each.action for each in result.partitions[0].segments] == ["refused", "behind"]
+    (finding,) = [each for each in result.findings if each.code == "tier-upload-refused"]
+    assert finding.path.endswith(f".{name}")
+    assert "(changed)" in finding.message
+    assert {key.rpartition(".")[2] for key in files(root)} == {"json", "log", "indexes"}
+    result = run(logs, str(root), S3Settings(run="second"))
+    check_finished({}, files(root), logs, result)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_crash_inside_of_a_file(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it has its name: what is left of it has a name that nobody knows, and goes with the next run."""
