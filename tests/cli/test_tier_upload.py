@@ -8,6 +8,7 @@ import os
 import shutil
 import struct
 import subprocess
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -343,9 +344,18 @@ def test_out_of_an_object_store(logs: Path, tmp_path: Path, object_store: Object
 
 
 @pytest.mark.s3
-def test_two_uploaders_race(tmp_path: Path, object_store: ObjectStore) -> None:
-    """Two brokers have the same partition, and both upload it: every segment is there once, whoever was first."""
+def test_two_uploaders_race_for_an_object_store(tmp_path: Path, object_store: ObjectStore) -> None:
     location = f"s3://{object_store.bucket()}/tier"
+    race(tmp_path, location, lambda: object_store.files(location))
+
+
+def test_two_uploaders_race_for_a_directory(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    race(tmp_path, str(store), lambda: objects(store))
+
+
+def race(tmp_path: Path, location: str, everything: Callable[[], dict[str, bytes]]) -> None:
+    """Two brokers have the same partition, and both upload it: every segment is there once, whoever was first."""
     runs = []
     for name in ("one", "two"):
         logs = copy_of("kafka4-mixed", tmp_path / name)
@@ -359,7 +369,7 @@ def test_two_uploaders_race(tmp_path: Path, object_store: ObjectStore) -> None:
         printed, told = process.communicate(timeout=60)
         assert "Traceback" not in told
         results.append(Run(process.returncode, printed, told))
-    found = object_store.files(location)
+    found = everything()
     copies = read_copies(found)
     assert len(copies) == len({each.base_offset for each in copies})
     assert len(found) == 4 * len(copies)
