@@ -71,7 +71,13 @@ class LogWalk:
     """The blocks of a log up to its end, or to the first batch that does not lie behind the one before it."""
 
     def __init__(
-        self, log: OpenBytes, columns: tuple[str, ...], *, read_markers: bool = False, hint: np.ndarray | None = None
+        self,
+        log: OpenBytes,
+        columns: tuple[str, ...],
+        *,
+        read_markers: bool = False,
+        check_crc: bool = False,
+        hint: np.ndarray | None = None,
     ) -> None:
         """Takes what is walked.
 
@@ -79,10 +85,11 @@ class LogWalk:
             log: the segment.
             columns: that are wanted beside the offsets.
             read_markers: read the records of control batches.
+            check_crc: compute the checksum of every batch.
             hint: positions at which batches probably begin.
         """
         wanted = dict.fromkeys(("base_offset", "last_offset_delta", *columns))
-        self._reader = HeaderReader(log, columns=tuple(wanted), read_markers=read_markers, hint=hint)
+        self._reader = HeaderReader(log, columns=tuple(wanted), read_markers=read_markers, check_crc=check_crc, hint=hint)
         self.fault: str | None = None
         self.end_offset = 0
         """The offset behind the last batch that was seen."""

@@ -253,6 +253,10 @@ class _Preparation:
         log, segments = self._directory.file_path(self._segment.log.name), self._directory.segments
         if not self._partition.can_be_tiered:
             raise self._refused("a topic that is internal or compacted never goes to remote storage", "never-tiered")
+        if not self._partition.log_dir.is_cleaner_known:
+            raise self._refused(
+                "whether the topic is compacted is not known: cleaner-offset-checkpoint cannot be read", "unknown-cleaner"
+            )
         if self._number + 1 == len(segments):
             raise self._refused("is the active segment, which is still written to", "active-segment", log)
         next_base = segments[self._number + 1].base_offset

@@ -55,7 +55,7 @@ def check_indexes(log: OpenBytes, indexes: SegmentIndexes, directory: str) -> in
         Of all batches, ms; -1 for none.
 
     Raises:
-        UploadRefusedError: a batch is not whole, or an index says something else than the log.
+        UploadRefusedError: a batch is not whole or has another checksum, or an index says something else than the log.
     """
     base = indexes.base_offset
     stem = f"{directory}/{segment_file_name(base).removesuffix('.log')}"
@@ -68,10 +68,13 @@ def check_indexes(log: OpenBytes, indexes: SegmentIndexes, directory: str) -> in
         f"{stem}.timeindex": TimeIndexCheck(times.column("relative_offset") + base, times.column("timestamp")),
         f"{stem}.txnindex": TransactionIndexCheck(aborted.column("last_offset"), aborted.column("producer_id")),
     }
-    walk = LogWalk(log, ("max_timestamp", "magic", "producer_id"), read_markers=True, hint=position)
+    walk = LogWalk(log, ("max_timestamp", "magic", "producer_id"), read_markers=True, check_crc=True, hint=position)
     max_timestamp, begin = -1, indexes.next_base_offset
     for block, first, last in walk:
         begin = min(begin, int(first[0]))
+        if len(block.bad_crc):
+            message = f"the checksum of the batch at byte {block.position_bytes[block.bad_crc[0]]} differs"
+            raise UploadRefusedError(message, path=f"{stem}.log", reason="damaged-segment")
         max_timestamp = max(max_timestamp, int(block.column("max_timestamp").max()))
         for check in checks.values():
             check.add(block, first, last)
