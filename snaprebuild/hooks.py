@@ -21,7 +21,8 @@ from snaprebuild.operations.boundary_work import BoundaryWork
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot, Origin
 from snaprebuild.operations.log_facts import log_end_offset, window_index
 from snaprebuild.operations.plan import check_output, stop_index
-from snaprebuild.operations.prepare_upload import PreparedUpload, prepare_segment
+from snaprebuild.operations.prepare_upload import prepare_segment
+from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom, ReplayPoint
 from snaprebuild.operations.schedule import run
 from snaprebuild.operations.source import PartitionSource, check_segments_are_files, open_source

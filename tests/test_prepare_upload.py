@@ -357,6 +357,17 @@ def test_below_the_log_start(logs: Path) -> None:
     assert outcome(log_of(logs / "mixed-0", 687)) != "below-log-start"
 
 
+def test_a_forgetful_follower_is_no_source() -> None:
+    """Two real replicas that hold the end of one log: the leader, and a follower that lost eleven producers when it started."""
+    nodes = FIXTURES / "follower-lost-state"
+    for log in sorted((nodes / "node2" / "payments-0").glob("*.log"))[:-1]:
+        assert outcome(log) == "unknown-producers"
+    for log in sorted((nodes / "node1" / "payments-0").glob("*.log"))[:-1]:
+        upload = outcome(log)
+        assert isinstance(upload, PreparedUpload)
+        assert upload.snapshot.data == (log.parent / snapshot_name(upload.end_offset + 1)).read_bytes()
+
+
 def test_limits(logs: Path) -> None:
     with pytest.raises(SnapshotRefusedError, match="the budget is 1"):
         prepare_upload(log_of(logs / "mixed-0", 0), as_of_ms=EARLY, byte_budget=1)

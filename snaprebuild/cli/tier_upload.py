@@ -25,7 +25,7 @@ from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
-    from snaprebuild.operations.prepare_upload import PreparedUpload
+    from snaprebuild.operations.prepared_upload import PreparedUpload
     from snaprebuild.operations.source import PartitionSource
     from snaprebuild.operations.tier_upload import TierUpload
     from snaprebuild.storage.store import Store

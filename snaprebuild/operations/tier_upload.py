@@ -23,7 +23,8 @@ from formats.upload_claim import UploadClaim
 from snaprebuild.errors import SnaprebuildError, UploadRefusedError
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
-from snaprebuild.operations.prepare_upload import PreparedUpload, candidates, topic_id_of
+from snaprebuild.operations.prepare_upload import candidates, topic_id_of
+from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.source import PartitionSource
 from snaprebuild.operations.upload_copy import Uploader, claimed, write_copy
 from snaprebuild.operations.upload_records import WrittenCopy

@@ -17,7 +17,7 @@ from formats.partition_metadata import ZERO_UUID, uuid_to_text
 from formats.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentState, TopicIdPartition
 from formats.upload_claim import UploadClaim, write_claim
 from snaprebuild.errors import AlreadyExistsError, RefusedError, WriteFailedError
-from snaprebuild.operations.prepare_upload import PreparedUpload
+from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.upload_target import UploadTarget
 from snaprebuild.operations.write_out import create_in_turn
 from snaprebuild.storage.large_objects import LargeObjects, temporary_name_of

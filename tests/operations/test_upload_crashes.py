@@ -15,7 +15,7 @@ from object_store import ObjectStore
 
 from snaprebuild import prepare_upload
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
-from snaprebuild.operations.prepare_upload import PreparedUpload
+from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.source import open_source
 from snaprebuild.operations.tier_inventory import CopyState, tier_inventory
 from snaprebuild.operations.tier_upload import TierUpload, UploadRequest, tier_upload
