@@ -111,6 +111,7 @@ def _fetch(fetch: Fetch) -> dict[str, object]:
 
 def _deletion(deletion: Deletion) -> dict[str, object]:
     from formats.partition_metadata import uuid_to_text
+    from formats.remote_log_metadata import SegmentState
 
     return {
         "error": deletion.error,
@@ -123,11 +124,11 @@ def _deletion(deletion: Deletion) -> dict[str, object]:
                 "start_offset": each.start_offset,
                 "end_offset": each.end_offset,
                 "bytes": each.size_bytes,
-                "phantom": each in deletion.unfinished,
+                "phantom": each.state is SegmentState.COPY_SEGMENT_STARTED,
             }
             for each in deletion.copies
         ],
-        "copy_bytes": sum(each.size_bytes for each in deletion.copies if each not in deletion.unfinished),
+        "copy_bytes": sum(each.size_bytes for each in deletion.finished),
         "why": deletion.why,
     }
 
@@ -146,10 +147,10 @@ def _print(result: WhereResult) -> None:
             told[f"{label} is read from {each.consumer.key}"] = None
         gone = each.deletion
         local = f"{counted(len(gone.segments), 'segment')}, {size_text(sum(it.size_bytes for it in gone.segments))}"
-        finished = [it for it in gone.copies if it not in gone.unfinished]
+        finished = gone.finished
         remote = f"{counted(len(finished), 'copy', 'copies')}, {size_text(sum(it.size_bytes for it in finished))}"
-        if gone.unfinished:
-            remote += f", {counted(len(gone.unfinished), 'announcement')}"
+        if len(finished) < len(gone.copies):
+            remote += f", {counted(len(gone.copies) - len(finished), 'announcement')}"
         told[gone.why] = None
         deleted.append((label, gone.error or gone.log_start, local, remote))
     if rows:

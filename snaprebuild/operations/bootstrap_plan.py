@@ -41,7 +41,6 @@ from snaprebuild.operations.offsets import last_stable_offsets, log_offsets_of
 from snaprebuild.operations.partition_view import Known, PartitionView, view_partition
 from snaprebuild.operations.remote_partition import Tier
 from snaprebuild.operations.source import Source, live_broker_notes
-from snaprebuild.operations.time_search import LogSearch
 
 __all__ = ["BootstrapPlan", "Call", "PlannedBootstrap", "Step", "Supposed", "plan_bootstrap"]
 
@@ -304,11 +303,17 @@ def _asked(log: LogOffsets, timestamp: SpecialTimestamp, profile: Profile) -> Ca
     return Call("ListOffsets", f"{int(timestamp)} {timestamp.name.lower().replace('_', ' ')}", found.offset, found.leader_epoch)
 
 
-class _NoSearch(LogSearch):
+class _NoSearch:
     """For questions that look for no record."""
 
-    def __init__(self) -> None:
-        """Nothing to search."""
+    def local(self, timestamp: int, start_offset: int) -> None:
+        """Never asked."""
+
+    def remote(self, timestamp: int, start_offset: int) -> None:
+        """Never asked."""
+
+    def greatest(self) -> None:
+        """Never asked."""
 
 
 def _start_of(planned: PlannedBootstrap) -> int | None:

@@ -157,7 +157,7 @@ def _has_remote(
     if source.is_tiered:
         return True, LOG_START_OFFSET_CHECKPOINT, False
     if tier is not None and remote is None:
-        return True, "a store is named, and the topic id is not known", True
+        return True, "a store is named, and what it holds of the partition is not known", True
     return False, "neither a checkpointed log start nor a copy tells of it", True
 
 
@@ -167,7 +167,18 @@ def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier, find
         message = f"has no {PARTITION_METADATA}, which tells the topic id: what remote storage has of it is not known"
         findings.append(Finding("topic-id-unknown", Severity.FINDING, source.directory.path, message))
         return None
-    return tier.partition(TopicIdPartition(name.topic, topic_id, name.partition), findings)
+    wanted = TopicIdPartition(name.topic, topic_id, name.partition)
+    if tier.has_metadata and wanted not in tier.logs.partitions and (topic_id, name.partition) in tier.partitions:
+        message = "the metadata log knows none of its copies: was the partition of it that tells of them given?"
+        findings.append(Finding("tier-orphan", Severity.FINDING, f"{tier.root}: {source.topic_partition}", message))
+        return None
+    remote = tier.partition(wanted, findings)
+    segments = source.directory.segments
+    if source.is_tiered and not remote.log.segments and segments and source.checkpointed_log_start < segments[0].base_offset:
+        first = segments[0].base_offset
+        message = f"the log starts at {source.checkpointed_log_start}, the disk begins at {first}, and the store has no copy"
+        findings.append(Finding("remote-part-missing", Severity.FINDING, source.directory.path, f"{message}: is it the right one?"))
+    return remote
 
 
 def _starts(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 
 from formats.checkpoint_file import LeaderEpochEntry
 from formats.errors import FormatError
@@ -81,9 +82,9 @@ class Deletion:
     copies: list[RemoteSegment] = field(default_factory=list)
 
     @property
-    def unfinished(self) -> list[RemoteSegment]:
-        """Those of the copies that were announced and never finished."""
-        return [copy for copy in self.copies if copy.state is SegmentState.COPY_SEGMENT_STARTED]
+    def finished(self) -> list[RemoteSegment]:
+        """Those of the copies that have objects: the others were announced, and nothing more."""
+        return [copy for copy in self.copies if copy.state is SegmentState.COPY_SEGMENT_FINISHED]
 
 
 @dataclass(slots=True)
@@ -232,7 +233,10 @@ def _breached(log: RemoteLog, epochs: tuple[LeaderEpochEntry, ...], offset: int,
 
 def _until_one_stays(log: RemoteLog, own: list[LeaderEpochEntry], offset: int, log_end: int) -> list[RemoteSegment]:
     gone = []
-    for entry in own:
+    for entry, after in pairwise((*own, None)):
+        assert entry is not None
+        if after is not None and after.start_offset == entry.start_offset:
+            continue  # nothing was written in it
         for copy in log.listed(entry.epoch):
             if copy.state not in (SegmentState.COPY_SEGMENT_STARTED, SegmentState.COPY_SEGMENT_FINISHED):
                 continue

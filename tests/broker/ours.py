@@ -13,6 +13,7 @@ from oracle import Entry
 
 from formats.batch_headers import BytesSegment, HeaderBlock, HeaderReader, TailKind
 from formats.file_names import PartitionDirectoryName
+from formats.partition_metadata import uuid_to_text
 from snaprebuild.cluster.list_offsets import Isolation
 from snaprebuild.cluster.profile import Profile
 from snaprebuild.operations.offsets import OffsetsQuestion, list_offsets
@@ -136,8 +137,9 @@ def answers_to_timestamps(partition_dir: Path, timestamps: Sequence[int]) -> dic
 
 def answers_of_leader(
     partition_dir: Path, store: Path, metadata_log: Path, timestamps: Sequence[int], offsets: Sequence[int]
-) -> tuple[dict[int, tuple[int, int, int]], dict[int, str]]:
-    """The same of a leader with remote storage; and by offset the id of the copy that serves it, "-" for none, where the disk does not."""
+) -> tuple[dict[int, tuple[int, int, int]], dict[int, str], Callable[[int], tuple[set[int], set[str]]]]:
+    """The same of a leader with remote storage; by offset the id of the copy that serves it, "-" for none, where the disk does not; and
+    what deleting the records below an offset leaves on disk, by base offset, and which copies it removes."""
     source = open_source([str(partition_dir)])
     tier = open_tier(LOCAL, str(store), [str(metadata_log)])
     question = OffsetsQuestion(tuple(timestamps), Isolation.REPLICA, 11, Profile.KAFKA)
@@ -145,6 +147,12 @@ def answers_of_leader(
     assert not result.findings, result.findings
     (partition,) = result.partitions
     answers = {each.timestamp: each.listed for each in partition.answers}
+
+    def deleted_below(offset: int) -> tuple[set[int], set[str]]:
+        deletion = where(source, tier, offset).partitions[0].deletion
+        bases = {segment.base_offset for segment in source.partitions[0].directory.segments}
+        return bases - {each.base_offset for each in deletion.segments}, {uuid_to_text(each.segment_id) for each in deletion.copies}
+
     fetches = {each: where(source, tier, each).partitions[0].consumer for each in offsets}
     return (
         {
@@ -152,4 +160,5 @@ def answers_of_leader(
             for each, found in answers.items()
         },
         {each: "-" if found.source is None else found.source for each, found in fetches.items()},
+        deleted_below,
     )

@@ -121,11 +121,11 @@ def changed(case: Case, chosen: random.Random) -> None:
     case.values = [*others, *finished]
 
 
-def theirs(case: Case, timestamps: list[int], offsets: list[int]) -> list[str]:
+def theirs(case: Case, timestamps: list[int], offsets: list[int], deleted: int) -> list[str]:
     caches = case.store.parent / "caches"
     caches.mkdir()
     lines = [f"M {value.hex()}" for value in case.values]
-    lines += [*(f"T {each}" for each in timestamps), *(f"W {each}" for each in offsets)]
+    lines += [*(f"T {each}" for each in timestamps), *(f"W {each}" for each in offsets), f"D {deleted}"]
     command = ["java", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
     command += ["-cp", compiled_classpath("FoldedMetadata", "TieredLeader")]
     command += ["org.apache.kafka.server.log.remote.storage.TieredLeader"]
@@ -135,7 +135,7 @@ def theirs(case: Case, timestamps: list[int], offsets: list[int]) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("seed", range(13))
+@pytest.mark.parametrize("seed", range(24))
 def test_kafka_answers_the_same(seed: int, tmp_path: Path) -> None:
     """Seed 0 is the leader as it is."""
     chosen = random.Random(seed)
@@ -148,10 +148,12 @@ def test_kafka_answers_the_same(seed: int, tmp_path: Path) -> None:
     )
     offsets = [*range(0, case.first_base(), 13), case.first_base() - 1] if case.first_base() else []
     timestamps = [*SPECIAL, 0, *times]
-    answers, copies = answers_of_leader(case.directory, case.store, case.write_metadata(), timestamps, offsets)
+    answers, copies, deleted_below = answers_of_leader(case.directory, case.store, case.write_metadata(), timestamps, offsets)
     log_start = answers[-2][0]
     offsets = [each for each in offsets if each >= log_start]
-    told = iter(theirs(case, timestamps, offsets))
+    deleted = chosen.randint(log_start + 1, 833)
+    left, gone = deleted_below(deleted)
+    told = iter(theirs(case, timestamps, offsets, deleted))
     wrong = {}
     for each in timestamps:
         kafka = tuple(map(int, next(told).split()))
@@ -163,4 +165,6 @@ def test_kafka_answers_the_same(seed: int, tmp_path: Path) -> None:
         kafka_copy = next(told)
         if copies[each] != kafka_copy:
             wrong[each] = (copies[each], kafka_copy)
+    left_by_kafka, _, gone_by_kafka = next(told).partition(" ")
+    assert (left, gone) == (set(map(int, left_by_kafka.split(","))), set(filter(None, gone_by_kafka.split(",")))), deleted
     assert not wrong, list(wrong.items())[:5]

@@ -12,6 +12,7 @@ import pytest
 from command import in_json, snaprebuild
 from log_dirs import tree
 from manifests import FIXTURES
+from object_store import ObjectStore
 
 TIERED, FOLLOWER, AIVEN = FIXTURES / "tiered-local", FIXTURES / "follower-lost-state", FIXTURES / "aiven-layout"
 LEADER = (FOLLOWER / "node1", FOLLOWER / "remote", "--topic", "payments", "--metadata-log", FOLLOWER / "node1")
@@ -212,6 +213,32 @@ def test_without_a_topic_id_nobody_can_tell_which_copies_are_meant() -> None:
     run = in_json("offsets", logs, AIVEN / "plain" / "store", "--topic", "mixed", *options_of([-5, 1, -1]))
     assert (run.exit_code, run.codes["topic-id-unknown"]) == (1, 1)
     assert offsets_of(run.document) == {-5: None, 1: None, -1: 8231}
+
+
+def test_a_metadata_log_of_other_partitions_tells_nothing() -> None:
+    run = in_json("offsets", *LEADER[:4], "--metadata-log", TIERED / "logs", *options_of([-5, -6, -4]))
+    assert (run.exit_code, run.codes) == (1, {"tier-orphan": 1})
+    assert offsets_of(run.document) == {-5: None, -6: None, -4: 456}
+
+
+def test_the_store_of_another_cluster() -> None:
+    run = in_json("offsets", FOLLOWER / "node1", TIERED / "remote", "--topic", "payments", *options_of([-1]))
+    assert (run.exit_code, run.codes["remote-part-missing"]) == (1, 1)
+    assert "the log starts at 0, the disk begins at 456, and the store has no copy" in run.messages("remote-part-missing")
+
+
+@pytest.mark.s3
+def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
+    place = f"s3://{object_store.bucket()}/some where"
+    logs, remote = (
+        object_store.upload(FOLLOWER / "node1", f"{place}/node1"),
+        object_store.upload(FOLLOWER / "remote", f"{place}/tier"),
+    )
+    asked = options_of([-1, -2, -3, -4, -5, -6, 1795266408209, 1795266411863, 1795266437287])
+    here = in_json("offsets", *LEADER, *asked)
+    there = in_json("offsets", logs, remote, "--topic", "payments", "--metadata-log", logs, *asked)
+    assert answers(there.document) == answers(here.document)
+    assert there.exit_code == 0
 
 
 def test_a_copy_without_its_object_is_no_answer(tmp_path: Path) -> None:

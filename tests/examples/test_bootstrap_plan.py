@@ -49,7 +49,7 @@ ROWS: list[tuple[int, str, tuple[str, int | None], tuple[str, int | None] | None
 @pytest.mark.parametrize(("row", "options", "seed", "kafka"), ROWS, ids=lambda value: str(value)[:60])
 def test_rows(row: int, options: str, seed: tuple[str, int | None], kafka: tuple[str, int | None] | None, profile: str) -> None:
     action, offset = seed if profile == "seed" or kafka is None else kafka
-    run = in_json("bootstrap plan", *LEADER, "--profile", profile, *options.split())
+    run = in_json("bootstrap plan", *LEADER, "--last-stable", 833, "--profile", profile, *options.split())
     (partition,) = run.document["partitions"]
     decision = partition["decision"]
     assert (decision["row"], decision["action"], decision["offset"]) == (row, action, offset)
@@ -73,7 +73,7 @@ def test_rows(row: int, options: str, seed: tuple[str, int | None], kafka: tuple
 )
 def test_requests(options: str, asks: list[tuple[str, int]]) -> None:
     """Two tell where to start: the log start, and the end of remote storage, or the local start without the feature."""
-    (partition,) = in_json("bootstrap plan", *LEADER, *options.split()).document["partitions"]
+    (partition,) = in_json("bootstrap plan", *LEADER, "--last-stable", 833, *options.split()).document["partitions"]
     assert [(each["asks"], each["offset"]) for each in partition["calls"]] == asks
 
 

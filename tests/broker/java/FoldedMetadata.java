@@ -12,11 +12,15 @@ import java.util.Iterator;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.TreeSet;
 import java.util.concurrent.CompletableFuture;
 
 /** Kafka's own cache of one partition's remote log metadata, filled with the values of records. */
 public final class FoldedMetadata implements RemoteLogMetadataManager {
     private final RemoteLogMetadataCache cache = new RemoteLogMetadataCache();
+
+    /** Ids of the copies whose state was changed by a task. */
+    public final Set<String> updated = new TreeSet<>();
 
     /** Takes the value of the next record. */
     public void take(byte[] value) throws RemoteStorageException {
@@ -47,8 +51,11 @@ public final class FoldedMetadata implements RemoteLogMetadataManager {
         throw new UnsupportedOperationException();
     }
 
-    @Override public CompletableFuture<Void> updateRemoteLogSegmentMetadata(RemoteLogSegmentMetadataUpdate update) {
-        throw new UnsupportedOperationException();
+    @Override public CompletableFuture<Void> updateRemoteLogSegmentMetadata(RemoteLogSegmentMetadataUpdate update)
+            throws RemoteStorageException {
+        cache.updateRemoteLogSegmentMetadata(update);
+        updated.add(update.remoteLogSegmentId().id().toString());
+        return CompletableFuture.completedFuture(null);
     }
 
     @Override public CompletableFuture<Void> putRemotePartitionDeleteMetadata(RemotePartitionDeleteMetadata metadata) {

@@ -13,6 +13,7 @@ import org.apache.kafka.storage.internals.log.AsyncOffsetReader;
 import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
 import org.apache.kafka.storage.internals.log.LogOffsetsListener;
+import org.apache.kafka.storage.internals.log.LogStartOffsetIncrementReason;
 import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
@@ -29,11 +30,13 @@ import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
+import java.util.stream.Collectors;
 
 /**
  * A leader of a topic with remote storage: Kafka's own log and its own RemoteLogManager on LocalTieredStorage, without any task.
  * Arguments: partition directory, log start offset, directory of the storage, topic id, a directory for caches. Reads lines: "M value"
- * takes a record of the metadata log, "T timestamp" asks for "offset timestamp epoch", "W offset" for the id of the copy that serves it.
+ * takes a record of the metadata log, "T timestamp" asks for "offset timestamp epoch", "W offset" for the id of the copy that serves it, "D offset"
+ * deletes the records below and tells what is left on disk, by base offset, and the ids of the copies that went.
  */
 public final class TieredLeader extends RemoteLogManager {
     private static FoldedMetadata metadata;
@@ -60,7 +63,8 @@ public final class TieredLeader extends RemoteLogManager {
         scheduler.startup();
         BrokerTopicStats stats = new BrokerTopicStats(true);
         metadata = new FoldedMetadata();
-        log = UnifiedLog.create(directory, new LogConfig(Map.of("remote.storage.enable", "true")), Long.parseLong(args[1]), 0, scheduler,
+        LogConfig config = new LogConfig(Map.of("remote.storage.enable", "true", "retention.ms", "-1"));
+        log = UnifiedLog.create(directory, config, Long.parseLong(args[1]), 0, scheduler,
                 stats, Time.SYSTEM, 900_000, new ProducerStateManagerConfig(86_400_000, false), 600_000, new LogDirFailureChannel(1),
                 true, Optional.of(topicId), new ConcurrentHashMap<>(), true, LogOffsetsListener.NO_OP_OFFSETS_LISTENER);
         log.updateHighWatermark(log.logEndOffset());
@@ -84,7 +88,12 @@ public final class TieredLeader extends RemoteLogManager {
                 log.updateHighestOffsetInRemoteStorage(leader.findHighestRemoteOffset(id, log).offset());
                 isLeading = true;
             }
-            System.out.println(line.startsWith("T") ? leader.answer(Long.parseLong(word)) : leader.copyOf(partition, Long.parseLong(word)));
+            long number = Long.parseLong(word);
+            System.out.println(switch (line.charAt(0)) {
+                case 'T' -> leader.answer(number);
+                case 'W' -> leader.copyOf(partition, number);
+                default -> leader.deleteBelow(new TopicIdPartition(topicId, partition), number);
+            });
         }
         System.out.flush();
         Runtime.getRuntime().halt(0); // threads of pools that nobody needs
@@ -114,6 +123,14 @@ public final class TieredLeader extends RemoteLogManager {
         var result = log.fetchOffsetByTimestamp(timestamp, Optional.of(reader));
         return result.timestampAndOffsetOpt()
                 .map(each -> each.offset + " " + each.timestamp + " " + each.leaderEpoch.orElse(-1)).orElse(found[0]);
+    }
+
+    private String deleteBelow(TopicIdPartition id, long offset) throws Exception {
+        log.maybeIncrementLogStartOffset(offset, LogStartOffsetIncrementReason.ClientRecordDeletion);
+        log.deleteOldSegments();
+        new RLMExpirationTask(id).cleanupExpiredRemoteLogSegments();
+        String left = log.logSegments().stream().map(each -> String.valueOf(each.baseOffset())).collect(Collectors.joining(","));
+        return left + " " + String.join(",", metadata.updated);
     }
 
     private String copyOf(TopicPartition partition, long offset) throws RemoteStorageException {
