@@ -28,7 +28,7 @@ from snaprebuild.operations.schedule import run
 from snaprebuild.operations.source import PartitionSource
 from snaprebuild.operations.tier_audit import WRONG, Verdict, verdict_of
 from snaprebuild.replay.classes import Judgement, SnapshotClass
-from snaprebuild.replay.difference import impossible_entries
+from snaprebuild.replay.difference import SnapshotStatus, impossible_entries
 
 __all__ = ["Origin", "RemoteState", "remote_state"]
 
@@ -193,7 +193,10 @@ def _decided(
         comparison = replayed.work.cross.judge(replayed.state, found)
         verdict, why = verdict_of(comparison), comparison.reason
         if verdict is Verdict.RIGHT:
-            return state(verdict, why, Origin.SNAPSHOT, found, _below(chain, replayed.state.judgement))
+            judgement = _below(chain, replayed.state.judgement)
+            if comparison.status is not SnapshotStatus.EQUAL and judgement.snapshot_class.may_go_in_place:
+                judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (why, *judgement.reasons))
+            return state(verdict, why, Origin.SNAPSHOT, found, judgement)
         is_sound = replayed.state.judgement.snapshot_class.may_go_in_place
         if verdict not in WRONG and is_sound:
             reasons = (f"{name} is not proven by the segments in remote storage: {why}", *replayed.state.judgement.reasons)
