@@ -12,7 +12,8 @@ from snaprebuild.cli.options import S3Options, check_paths
 from snaprebuild.cli.tier_inventory import opened_tier
 
 if TYPE_CHECKING:
-    from snaprebuild.operations.follower_check import CheckedReplica, CheckedSnapshot, LostProducer
+    from snaprebuild.operations.follower_check import CheckedReplica
+    from snaprebuild.operations.follower_snapshots import CheckedSnapshot, LostProducer
     from snaprebuild.operations.remote_partition import Tier
     from snaprebuild.operations.remote_state import RemoteState
 

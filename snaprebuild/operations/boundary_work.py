@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from snaprebuild.operations.crosscheck import CrossCheck
 from snaprebuild.operations.from_effects import NONE_KEPT
 from snaprebuild.operations.replay_partition import BoundaryState, PartitionReplay
@@ -24,7 +26,15 @@ class BoundaryWork(Work):
         kept: what was not read, because an earlier run has kept what it gave.
     """
 
-    def __init__(self, source: PartitionSource, replay: PartitionReplay, *, check_crc: bool, deadline: float | None = None) -> None:
+    def __init__(
+        self,
+        source: PartitionSource,
+        replay: PartitionReplay,
+        *,
+        check_crc: bool,
+        deadline: float | None = None,
+        cuts: Sequence[int] = (),
+    ) -> None:
         """Takes what is replayed.
 
         Args:
@@ -32,6 +42,7 @@ class BoundaryWork(Work):
             replay: of it, not yet begun.
             check_crc: compute checksums.
             deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
+            cuts: offsets inside of segments at which the state is handed out, too, ascending.
         """
         self.device = source.directory.device
         self.source = source
@@ -41,6 +52,7 @@ class BoundaryWork(Work):
         self.kept = NONE_KEPT
         self._check_crc = check_crc
         self._deadline = deadline
+        self._cuts = cuts
         self._order: list[int] | None = None
         self._taken = 0
 
@@ -49,13 +61,14 @@ class BoundaryWork(Work):
         self._order = self.replay.begin() if self._order is None else self.replay.more()
         self._taken = 0
         self.asked(self._order)
-        return read_tasks(self.source.directory, self._order, check_crc=self._check_crc, deadline=self._deadline)
+        directory = self.source.directory
+        return read_tasks(directory, self._order, check_crc=self._check_crc, deadline=self._deadline, cuts=self._cuts)
 
     def take(self, summary: SegmentSummary) -> bool:
-        """Hands out the boundaries that a segment settles."""
+        """Hands out the boundaries that a segment, or a piece of it, settles."""
         assert self._order is not None
         index = self._order[self._taken]
-        self._taken += 1
+        self._taken += summary.cut_offset is None
         self.bytes_read += summary.bytes_read
         self.kept = self.kept.with_segment(summary)
         self.taken(index, summary)

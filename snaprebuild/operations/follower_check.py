@@ -13,45 +13,32 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-import numpy as np
-
 from formats.checkpoint_file import LeaderEpochEntry
 from formats.errors import FormatError
 from formats.file_names import PARTITION_METADATA
 from formats.limits import TEXT_FILE_BYTES_MAX
 from formats.partition_metadata import read_partition_metadata
-from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, UsageError
-from snaprebuild.operations.boundary_work import BoundaryWork
-from snaprebuild.operations.crosscheck import segment_findings
+from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
-from snaprebuild.operations.log_facts import known_log_end
+from snaprebuild.operations.follower_snapshots import LOST_OF_A_RUN_MAX, CheckedSnapshot, SnapshotsWork
 from snaprebuild.operations.remote_chain import metadata_findings, partition_named
 from snaprebuild.operations.remote_partition import RemotePartition, Tier
 from snaprebuild.operations.remote_state import RemoteState, remote_state
-from snaprebuild.operations.replay_partition import BoundaryState, GivenState, PartitionReplay, ReplayFrom, read_snapshot_file
-from snaprebuild.operations.schedule import ReadTask, run
-from snaprebuild.operations.segment_tasks import read_tasks
+from snaprebuild.operations.replay_partition import GivenState
+from snaprebuild.operations.schedule import run
 from snaprebuild.operations.source import PartitionSource, Source, check_segments_are_files
-from snaprebuild.replay.difference import Comparison, SnapshotStatus, cost_of_missing
 from snaprebuild.replay.segment_effect import effect_of_entries
-from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.window import expired_mask
 from snaprebuild.storage.log_dir import read_leader_epochs
 
 __all__ = [
     "Cause",
     "CheckedReplica",
-    "CheckedSnapshot",
     "FollowerCheck",
-    "LostProducer",
     "ReplicaVerdict",
     "follower_check",
     "given_state",
 ]
-
-LOST_LISTED_MAX, LOST_OF_A_RUN_MAX = 1_000, 10_000
-"""Producers that a snapshot lists, and a run; all are counted."""
 
 
 class Cause(StrEnum):
@@ -80,65 +67,6 @@ class ReplicaVerdict(StrEnum):
     """Its first segment begins at offset 0 or at the log start: nothing of it is in remote storage alone."""
     UNKNOWN = "unknown"
     """Remote storage does not tell what is right."""
-
-
-@dataclass(frozen=True, slots=True)
-class LostProducer:
-    """An entry that should be in a snapshot and is not.
-
-    Attributes:
-        entry: of ``ENTRY_DTYPE``.
-        has_expired: a broker would drop it when it loads the log now.
-    """
-
-    entry: np.void
-    has_expired: bool
-
-    @property
-    def producer_id(self) -> int:
-        """Its id."""
-        return int(self.entry["producer_id"])
-
-    @property
-    def open_from(self) -> int | None:
-        """First offset of its open transaction; None where it has none."""
-        first = int(self.entry["current_txn_first_offset"])
-        return None if first < 0 else first
-
-    @property
-    def consequence(self) -> str:
-        """What a broker does that does not know it."""
-        return cost_of_missing(self.entry)
-
-
-@dataclass(slots=True)
-class CheckedSnapshot:
-    """A snapshot of the replica, or a boundary without one.
-
-    Attributes:
-        offset: of it.
-        expected_entries: count by remote storage and the replica's own segments.
-        entries: count in the file; None where there is none, or it does not parse.
-        status: of the comparison; None where there is no file.
-        reason: of the status.
-        proven_wrong: the state contradicts it for certain.
-        lost: producers that are missing, the open transactions first, those that have expired last; at most ``LOST_LISTED_MAX``, and
-            ``LOST_OF_A_RUN_MAX`` of all snapshots together.
-        lost_count: missing and not expired.
-        open_count: of these, with an open transaction.
-        expired_count: missing and expired, which is no loss.
-    """
-
-    offset: int
-    expected_entries: int
-    entries: int | None
-    status: SnapshotStatus | None
-    reason: str
-    proven_wrong: bool
-    lost: tuple[LostProducer, ...]
-    lost_count: int
-    open_count: int
-    expired_count: int
 
 
 @dataclass(slots=True)
@@ -260,9 +188,10 @@ def _check(replica: CheckedReplica, tier: Tier, clock: Clock, replays: bool, job
         severity = Severity.FINDING if isinstance(error, (RefusedError, UsageError)) else finding_of_error(error, path).severity
         replica.findings.append(Finding("follower-not-checked", severity, path, f"not checked: {error}", first))
         return
-    work = _ReplicaWork(replica, clock, may_list)
+    work = SnapshotsWork(replica.source, given_state(replica.remote), clock, may_list)
     run([work], jobs)
-    replica.bytes_read = work.bytes_read
+    replica.bytes_read, replica.snapshots = work.bytes_read, work.snapshots
+    replica.findings += work.findings
     _judge(replica)
 
 
@@ -285,97 +214,6 @@ def _topic_id(partition: PartitionSource) -> bytes | None:
     path = directory.file_path(PARTITION_METADATA)
     data = directory.store.read_small(path, TEXT_FILE_BYTES_MAX)
     return None if data is None else read_partition_metadata(data, file=path).topic_id
-
-
-class _ReplicaWork(BoundaryWork):
-    """Replays the replica's own segments on what remote storage has."""
-
-    def __init__(self, replica: CheckedReplica, clock: Clock, may_list: int) -> None:
-        assert replica.remote is not None
-        directory = replica.source.directory
-        count, end = len(directory.segments), known_log_end(directory)
-        given = given_state(replica.remote)
-        replay = PartitionReplay(directory, ReplayFrom.LOG_START, clock, 0, count, 0, end, given=given)
-        super().__init__(replica.source, replay, check_crc=True)
-        self._replica = replica
-        self._clock = clock
-        self._may_list = may_list
-
-    def tasks(self) -> list[ReadTask]:
-        """Cut where a snapshot stands inside of a segment."""
-        if self._order is not None:
-            return super().tasks()
-        self._order = self.replay.begin()
-        directory = self.source.directory
-        return read_tasks(directory, self._order, check_crc=True, cuts=[offset for offset, _ in directory.snapshots[-1:]])
-
-    def take(self, summary: SegmentSummary) -> bool:
-        """Pieces of a segment share its index."""
-        wants_more = super().take(summary)
-        if summary.cut_offset is not None:
-            self._taken -= 1
-        return wants_more
-
-    def taken(self, index: int, summary: SegmentSummary) -> None:
-        """Damage is told."""
-        self._replica.findings += segment_findings(self.source, index, summary)
-
-    def boundary(self, state: BoundaryState) -> None:
-        """Looks at the snapshot here."""
-        directory = self.source.directory
-        if state.is_cut and state.offset != directory.snapshots[-1][0]:
-            return  # of the snapshots inside of segments a broker that loads the log keeps the newest, where nothing lies above it
-        try:
-            found = read_snapshot_file(directory, state.offset)
-            comparison = None if found is None else self.cross.judge(state, found)
-        except ReadFailedError as error:
-            self._replica.findings.append(finding_of_error(error, directory.path))
-            return
-        except FormatError as error:
-            found, comparison = None, Comparison(SnapshotStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
-        checked = _checked(state, found, comparison, self._clock, min(self._may_list, LOST_LISTED_MAX))
-        self._may_list -= len(checked.lost)
-        self._replica.snapshots.append(checked)
-
-    def fail(self, error: SnaprebuildError | FormatError) -> None:
-        """The error is a finding."""
-        self._replica.findings.append(finding_of_error(error, self.source.directory.path))
-
-    def finish(self) -> None:
-        """Damage that ended the replay is told."""
-        super().finish()
-        damage = self.replay.damage
-        if damage is not None:
-            message = f"{damage.reason}: nothing above it can be checked"
-            path = self.source.directory.path
-            self._replica.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset))
-
-
-def _checked(
-    state: BoundaryState, found: np.ndarray | None, comparison: Comparison | None, clock: Clock, listed_max: int
-) -> CheckedSnapshot:
-    expected = state.entries
-    missing = expected
-    if found is not None:
-        missing = expected[~np.isin(expected["producer_id"].astype(np.int64), found["producer_id"].astype(np.int64))]
-    elif comparison is not None:
-        missing = expected[:0]  # a broker deletes what does not parse, and goes back to an older one
-    expired = expired_mask(missing, clock.as_of_ms, clock.expiration_ms)
-    is_open = missing["current_txn_first_offset"] >= 0
-    order = np.lexsort((missing["producer_id"], ~is_open, expired))[:listed_max]
-    listed = missing[order]
-    return CheckedSnapshot(
-        offset=state.offset,
-        expected_entries=len(expected),
-        entries=None if found is None else len(found),
-        status=None if comparison is None else comparison.status,
-        reason="there is no file" if comparison is None else comparison.reason,
-        proven_wrong=comparison is not None and comparison.proven_wrong,
-        lost=tuple(LostProducer(entry, bool(has_expired)) for entry, has_expired in zip(listed, expired[order], strict=True)),
-        lost_count=int(np.count_nonzero(~expired)),
-        open_count=int(np.count_nonzero(is_open & ~expired)),
-        expired_count=int(np.count_nonzero(expired)),
-    )
 
 
 def _judge(replica: CheckedReplica) -> None:

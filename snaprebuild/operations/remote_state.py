@@ -24,13 +24,11 @@ from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.remote_chain import RemoteChain, chain_below, small_file
 from snaprebuild.operations.remote_partition import RemotePartition
 from snaprebuild.operations.replay_partition import BoundaryState, PartitionReplay, ReplayFrom
-from snaprebuild.operations.schedule import ReadTask, run
-from snaprebuild.operations.segment_tasks import read_tasks
+from snaprebuild.operations.schedule import run
 from snaprebuild.operations.source import PartitionSource
 from snaprebuild.operations.tier_audit import WRONG, Verdict, verdict_of
 from snaprebuild.replay.classes import Judgement, SnapshotClass
-from snaprebuild.replay.difference import impossible_entries
-from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.replay.difference import SnapshotStatus, impossible_entries
 
 __all__ = ["Origin", "RemoteState", "remote_state"]
 
@@ -195,7 +193,10 @@ def _decided(
         comparison = replayed.work.cross.judge(replayed.state, found)
         verdict, why = verdict_of(comparison), comparison.reason
         if verdict is Verdict.RIGHT:
-            return state(verdict, why, Origin.SNAPSHOT, found, _below(chain, replayed.state.judgement))
+            judgement = _below(chain, replayed.state.judgement)
+            if comparison.status is not SnapshotStatus.EQUAL and judgement.snapshot_class.may_go_in_place:
+                judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (why, *judgement.reasons))
+            return state(verdict, why, Origin.SNAPSHOT, found, judgement)
         is_sound = replayed.state.judgement.snapshot_class.may_go_in_place
         if verdict not in WRONG and is_sound:
             reasons = (f"{name} is not proven by the segments in remote storage: {why}", *replayed.state.judgement.reasons)
@@ -216,33 +217,19 @@ def _below(chain: RemoteChain, judgement: Judgement) -> Judgement:
 
 
 class _StateWork(BoundaryWork):
-    """Replays copies up to an offset."""
+    """Replays copies up to an offset, at which the last one is cut where it goes on."""
 
     def __init__(self, source: PartitionSource, mode: ReplayFrom, clock: Clock, offset: int) -> None:
-        segments = source.directory.segments
-        super().__init__(source, PartitionReplay(source.directory, mode, clock, 0, len(segments), 0, offset), check_crc=True)
+        replay = PartitionReplay(source.directory, mode, clock, 0, len(source.directory.segments), 0, offset)
+        super().__init__(source, replay, check_crc=True, cuts=(offset,))
         self.state: BoundaryState | None = None
         self.error: SnaprebuildError | FormatError | None = None
         self._offset = offset
-
-    def tasks(self) -> list[ReadTask]:
-        """Cut at the offset, where it lies inside of the last copy."""
-        if self._order is not None:
-            return super().tasks()
-        self._order = self.replay.begin()
-        return read_tasks(self.source.directory, self._order, check_crc=True, cuts=(self._offset,))
 
     def boundary(self, state: BoundaryState) -> None:
         """Keeps the one that is wanted."""
         if state.offset == self._offset and self.state is None:
             self.state = state
-
-    def take(self, summary: SegmentSummary) -> bool:
-        """Pieces of a segment share its index."""
-        wants_more = super().take(summary)
-        if summary.cut_offset is not None:
-            self._taken -= 1
-        return wants_more
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
         """Kept for the caller."""

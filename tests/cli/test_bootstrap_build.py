@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from command import COMMAND, Run, in_json, live_broker, snaprebuild
-from log_dirs import entries_in, files_below, make_log_dir, snapshot_name, tree, truth
+from log_dirs import EMPTY_SNAPSHOT, entries_in, files_below, make_log_dir, snapshot_name, tree, truth
 from manifests import FIXTURES, REPOSITORY
 
 from formats.producer_snapshot import ProducerEntry
@@ -113,6 +113,21 @@ def test_a_snapshot_as_it_is(tmp_path: Path) -> None:
     assert (run.exit_code, run.codes["bootstrap-unproven"]) == (1, 1)
     assert (run.document["remote"]["class"], run.document["remote"]["bytes_read"]) == ("UNPROVEN", 0)
     assert (tmp_path / "new" / "mixed-0").is_dir()
+
+
+def test_what_has_expired_need_not_be_there(tmp_path: Path) -> None:
+    """An empty snapshot does, years later: a broker drops all producers when it loads it, but for those with open transactions."""
+    later = ("--as-of", "2030-01-01", "--target")
+    remote = shutil.copytree(FIXTURES / "follower-lost-state" / "remote", tmp_path / "remote")
+    (snapshot,) = remote.rglob("00000000000000000508-*.snapshot")
+    snapshot.write_bytes(EMPTY_SNAPSHOT)
+    run = build(remote, tmp_path / "new", "payments-0", *later, 561)
+    told = run.document["remote"]
+    assert (told["verdict"], told["origin"], told["class"]) == ("right", "remote-snapshot", "LOAD_EQUIVALENT")
+    run = build(AIVEN / "diseased" / "store", tmp_path / "open", "mixed-0", *later, 1231)
+    told = run.document["remote"]
+    assert (told["verdict"], told["origin"], told["class"]) == ("false-empty", "rebuilt", "EXACT")
+    assert told["open_transactions"] > 0
 
 
 def test_what_exists_is_refused(tmp_path: Path) -> None:

@@ -389,3 +389,39 @@ def test_partitions_that_were_never_tiered_are_no_matter() -> None:
     run = in_json("follower check", FIXTURES / "kafka4-mixed" / "logs", REMOTE, *NOW)
     assert (run.exit_code, run.document["totals"]["unknown"]) == (0, 0)
     assert {each["verdict"] for each in run.document["replicas"]} == {"not-bootstrapped"}
+
+
+# ---------------------------------------------------------------------------------------------------------------- everything
+
+
+@pytest.mark.parametrize("logs", sorted(FIXTURES.glob("*/logs")), ids=lambda path: path.parent.name)
+def test_every_bundled_directory_can_be_asked_about(logs: Path) -> None:
+    """Compressed, compacted, damaged, of any version: findings and exit codes, and no partition that was never tiered is complained of."""
+    before = tree(logs)
+    run = in_json("follower check", logs, FIXTURES / "tiered-local" / "remote", *NOW)
+    assert run.exit_code in (0, 1, 4), run.stderr
+    assert {each["verdict"] for each in run.document["replicas"]} <= {"not-bootstrapped", "intact"}
+    assert not {"follower-lost-state", "follower-not-checked", "unforeseen-error"} & run.codes.keys()
+    assert tree(logs) == before
+
+
+@pytest.mark.parametrize("position", [0, 8, 17, 40, 61, 200])
+@pytest.mark.parametrize("suffix", [".log", ".snapshot", ".leader_epoch_checkpoint"])
+def test_damage_in_remote_storage_is_told(tmp_path: Path, suffix: str, position: int) -> None:
+    """Of the copy that counts. Nothing that is damaged is taken for right."""
+    remote = shutil.copytree(REMOTE, tmp_path / "remote")
+    (path,) = remote.rglob(f"00000000000000000508-*{suffix}")
+    data = bytearray(path.read_bytes())
+    data[position % len(data)] ^= 0x10
+    path.write_bytes(data)
+    run = in_json("follower check", LOST / "node2", remote, *NOW, "--metadata-log", LOST / "node1")
+    replica = the_replica(run)
+    assert run.exit_code in (1, 4)
+    if replica["remote"] is None:
+        assert (replica["verdict"], suffix) == ("unknown", ".log")
+        return
+    if suffix == ".snapshot":
+        assert (replica["remote"]["verdict"], replica["remote"]["origin"]) == ("corrupt", "rebuilt")
+    if replica["remote"]["class"] == "EXACT":
+        first = replica["snapshots"][0]
+        assert first["expected_entries"] == 14
