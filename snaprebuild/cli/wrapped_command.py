@@ -86,13 +86,18 @@ def start_after(command: list[str], *, seconds: float | None, only_if_done: bool
     """
     umask = click.get_current_context().obj.umask
     parent = os.getpid()
-    child = os.fork()
-    if child == 0:
-        _end_with(parent)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # which belongs to the command
-        return
-    code = _waited(child, None if seconds is None else time.monotonic() + seconds + GRACE_SECONDS)
-    if os.getpid() == 1:
+    try:
+        child = os.fork()
+    except OSError as error:
+        tell(f"snaprebuild: the preparation has no process: {error.strerror}")
+        code = DIED
+    else:
+        if child == 0:
+            _end_with(parent)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # which belongs to the command
+            return
+        code = _waited(child, None if seconds is None else time.monotonic() + seconds + GRACE_SECONDS)
+    if parent == 1:
         _reap_orphans()
     if code and only_if_done:
         tell(f"snaprebuild: {printable(command[0])} is not started (--fail-closed)")
@@ -130,7 +135,7 @@ def _ended(child: int, options: int) -> tuple[int] | None:
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return (code,)
-    tell(f"snaprebuild: the preparation was ended by signal {-code} ({signal.Signals(-code).name})")
+    tell(f"snaprebuild: the preparation was ended by signal {-code} ({signal.strsignal(-code)})")
     return (DIED,)
 
 

@@ -363,7 +363,8 @@ def test_who_is_stopped_while_it_prepares_starts_nothing(logs: Path, number: sig
 @pytest.mark.parametrize(
     ("doing", "said"),
     [
-        ("os.kill(os.getpid(), 9)", "was ended by signal 9 (SIGKILL)"),
+        ("os.kill(os.getpid(), 9)", "was ended by signal 9 (Killed)"),
+        ("os.kill(os.getpid(), 35)", "was ended by signal 35"),
         ("raise MemoryError", "out of memory"),
         ("raise KeyError('x')", "unforeseen KeyError"),
     ],
@@ -374,6 +375,16 @@ def test_whatever_ends_the_preparation_the_command_starts(logs: Path, doing: str
             printed, told = process.communicate(timeout=SECONDS_MAX)
         assert (process.returncode, printed) == ((5, "") if closed else (0, "started\n"))
         assert said in told
+
+
+def test_where_there_is_no_process_for_it_the_command_starts(logs: Path) -> None:
+    script = SLOW.replace("module.make_plan = slow", "os.fork = slow").format("raise BlockingIOError(11, 'Try again')")
+    for closed in (False, True):
+        options = ["--fail-closed"] if closed else []
+        command = [sys.executable, "-c", script, str(logs), *options, "--", "echo", "started"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=SECONDS_MAX, check=False)
+        assert (done.returncode, done.stdout) == ((5, "") if closed else (0, "started\n"))
+        assert done.stderr.startswith("snaprebuild: the preparation has no process: Try again\n")
 
 
 def test_a_preparation_that_hangs_is_stopped_behind_its_deadline(logs: Path) -> None:
