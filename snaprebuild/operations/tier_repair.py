@@ -187,7 +187,7 @@ def _why_not(partition: AuditedPartition, audited: AuditedCopy, *, allow_unverif
     if shared is not None and audited.end_offset >= shared:
         return f"from offset {shared} on copies share offsets, or one has no end that anybody tells: which belong to the log is not certain"
     if partition.damaged_at is not None and partition.damaged_at <= audited.end_offset:
-        return f"an object is damaged, at offset {partition.damaged_at} or near it"
+        return f"what lies at or above offset {partition.damaged_at} is damaged, or could not be read"
     return None if audited.proven is not None else f"what is right is not proven: {audited.unproven}"
 
 
