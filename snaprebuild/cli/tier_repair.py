@@ -184,7 +184,7 @@ def _is_any(result: TierRepair) -> bool:
 def _copy(repaired: RepairedCopy) -> dict[str, object]:
     from formats.partition_metadata import uuid_to_text
 
-    partition, audited, repair = repaired.partition, repaired.audited, repaired.repair
+    partition, audited, place = repaired.partition, repaired.audited, repaired.place
     return {
         "topic": partition.topic,
         "topic_id": uuid_to_text(partition.topic_id),
@@ -197,12 +197,12 @@ def _copy(repaired: RepairedCopy) -> dict[str, object]:
         "verdict": audited.verdict.value,
         "entries": audited.entries,
         "class": None if audited.proven is None else audited.proven.snapshot_class,
-        "manifest": None if repair is None else repair.manifest_key,
-        "indexes": None if repair is None else repair.indexes_key,
-        "indexes_bytes": None if repair is None else len(repair.indexes.data),
-        "appended_bytes": None if repair is None else len(repair.appended),
-        "old_place": None if repair is None else [repair.old_place.position, repair.old_place.size],
-        "place": None if repair is None else [repair.place.position, repair.place.size],
+        "manifest": None if place is None else place.manifest_key,
+        "indexes": None if place is None else place.indexes_key,
+        "indexes_bytes": None if place is None else place.indexes_bytes,
+        "appended_bytes": None if place is None else place.appended_bytes,
+        "old_place": None if place is None else [place.old.position, place.old.size],
+        "place": None if place is None else [place.new.position, place.new.size],
     }
 
 
@@ -212,11 +212,10 @@ def _print(result: TierRepair) -> None:
 
     rows = []
     for each in result.copies[:ROWS_MAX]:
-        audited, repair = each.audited, each.repair
-        place = "-" if repair is None else f"{repair.old_place.size} B at {repair.old_place.position}"
-        new = "-" if repair is None else f"{repair.place.size} B at {repair.place.position}"
-        told = each.why or ("appended by an earlier run" if repair is not None and not repair.appended else "-")
-        rows.append((each.partition.name, audited.start_offset, audited.verdict, each.action, place, new, told))
+        audited, place = each.audited, each.place
+        old, new = ("-", "-") if place is None else (f"{one.size} B at {one.position}" for one in (place.old, place.new))
+        told = each.why or ("appended by an earlier run" if place is not None and not place.appended_bytes else "-")
+        rows.append((each.partition.name, audited.start_offset, audited.verdict, each.action, old, new, told))
     if rows:
         title = "Dry run: nothing was written" if result.is_dry_run else "Repair of remote storage"
         columns = ("partition", "from offset", "snapshot is", "action", "snapshot", "right one", "because")

@@ -123,7 +123,7 @@ class AuditedPartition:
         copies: that are live, or complete where nobody tells; by start offset.
         bytes_read: of segments.
         is_verified: a metadata log that could be read whole told which copies are live.
-        damaged_at: the least offset at which an object is damaged, as far as that is known; None where none is.
+        damaged_at: the least offset at which an object is damaged or could not be read; None where none is.
     """
 
     topic: str
@@ -136,7 +136,7 @@ class AuditedPartition:
     damaged_at: int | None = None
 
     def damaged(self, offset: int | None) -> None:
-        """That an object is; an offset that nobody tells may be any."""
+        """That an object is, or could not be read; an offset that nobody tells may be any."""
         at = 0 if offset is None else offset
         self.damaged_at = at if self.damaged_at is None else min(at, self.damaged_at)
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Self
 
+from formats.aiven_manifest import IndexPlace
 from formats.errors import FormatError
 from formats.partition_metadata import uuid_to_text
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, StorageError
@@ -24,7 +26,7 @@ from snaprebuild.storage.store import S3Settings, Store
 from snaprebuild.storage.tier_listing import TierLayout
 from snaprebuild.storage.tier_store import TierStore
 
-__all__ = ["RepairAction", "RepairedCopy", "TierRepair", "tier_repair"]
+__all__ = ["RepairAction", "RepairPlace", "RepairedCopy", "TierRepair", "tier_repair"]
 
 
 class RepairAction(StrEnum):
@@ -42,6 +44,32 @@ class RepairAction(StrEnum):
     """It may be repaired, or will be by another run."""
 
 
+@dataclass(frozen=True, slots=True)
+class RepairPlace:
+    """Where a repair leads a manifest.
+
+    Attributes:
+        manifest_key: below the root; ``indexes_key`` likewise.
+        indexes_bytes: size of ``.indexes`` before.
+        appended_bytes: to it; 0 where an earlier run has done that.
+        old: place of the wrong snapshot.
+        new: of the right one.
+    """
+
+    manifest_key: str
+    indexes_key: str
+    indexes_bytes: int
+    appended_bytes: int
+    old: IndexPlace
+    new: IndexPlace
+
+    @classmethod
+    def of(cls, repair: CopyRepair) -> Self:
+        """Without the bytes, of which a run with many copies cannot hold all."""
+        keys = repair.manifest_key, repair.indexes_key
+        return cls(*keys, len(repair.indexes.data), len(repair.appended), repair.old_place, repair.place)
+
+
 @dataclass(slots=True)
 class RepairedCopy:
     """A copy whose snapshot is wrong.
@@ -51,14 +79,14 @@ class RepairedCopy:
         audited: what is wrong.
         action: what became of it.
         why: it was not repaired; empty where it was, or is to be.
-        repair: what was written, or is to be; None where it did not come to that.
+        place: what was written, or is to be; None where it did not come to that.
     """
 
     partition: AuditedPartition
     audited: AuditedCopy
     action: RepairAction
     why: str = ""
-    repair: CopyRepair | None = None
+    place: RepairPlace | None = None
 
 
 @dataclass(slots=True)
@@ -159,7 +187,7 @@ def _why_not(partition: AuditedPartition, audited: AuditedCopy, *, allow_unverif
     if shared is not None and audited.end_offset >= shared:
         return f"from offset {shared} on copies share offsets, or one has no end that anybody tells: which belong to the log is not certain"
     if partition.damaged_at is not None and partition.damaged_at <= audited.end_offset:
-        return f"an object is damaged, at offset {partition.damaged_at} or near it"
+        return f"what lies at or above offset {partition.damaged_at} is damaged, or could not be read"
     return None if audited.proven is not None else f"what is right is not proven: {audited.unproven}"
 
 
@@ -242,7 +270,7 @@ class _Repairing:
         assert audited.proven is not None
         right = self._proven.read(audited.proven)
         repair = copy_repair(self._replacing, self._tier, self._root, audited.copy, right)
-        repaired.repair = repair
+        repaired.place = RepairPlace.of(repair)
         if self._undo is None:
             return
         undo, number = self._undo, self._undo.number()

@@ -275,7 +275,7 @@ def test_behind_damage_nothing_is_repaired(diseased: Path, tmp_path: Path) -> No
     assert {start: action for start, action in actions(run).items() if action != "not-repaired"} == {687: "repaired"}
     assert run.codes["bad-checksum"] == 1
     (left,) = [copy for copy in run.document["copies"] if copy["start_offset"] == 1231]
-    assert "an object is damaged" in left["why"]
+    assert "is damaged, or could not be read" in left["why"]
 
 
 @pytest.mark.parametrize("offset", ["00000", "01231"])

@@ -389,7 +389,7 @@ def test_an_outcome_that_nobody_tells(faulty: FaultyStore, tmp_path: Path) -> No
     assert exit_code_of(result.findings) == 5
     faulty.choose = lambda *_: ""
     again = place.repair()
-    assert [each.repair.appended for each in again.copies if each.repair is not None] == [b""]
+    assert [each.place.appended_bytes for each in again.copies if each.place is not None] == [0]
     assert all(place.is_right())
 
 
