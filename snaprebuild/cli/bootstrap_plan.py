@@ -240,9 +240,10 @@ def _print(plan: BootstrapPlan) -> None:
     for each in plan.partitions:
         view = each.view
         order = f"Lz {view.log_end.value} >= Ly {known_text(each.last_stable)} >= Lx {view.local_start.value}"
-        remote = f"Ry {known_text(view.highest_remote)} >= Rx {known_text(view.log_start)}"
+        if each.leader.pending_upload > view.log_start.value:
+            order += f", Ly >= Ry {known_text(view.highest_remote)} >= Rx {known_text(view.log_start)}"
         name = labels[view.directory.path]
-        print_text(f"{name}: {order}, Ly >= {remote}: {'; '.join(each.faults) or 'in order'}")
+        print_text(f"{name}: {order}: {'; '.join(each.faults) or 'in order'}")
         if each.drawback is not None:
             print_text(f"{name}: {each.drawback}")
     print_text(counted(len(plan.partitions), "partition"))

@@ -38,6 +38,9 @@ INT64_MAX = 2**63 - 1
 UNSETTLED = (SpecialTimestamp.LATEST_TIERED, SpecialTimestamp.EARLIEST_PENDING_UPLOAD)
 """Of special timestamps those that ask what is in remote storage."""
 
+ALWAYS_TOLD = (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL)
+"""Those whose answer is not compared with what may be fetched."""
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetsQuestion:
@@ -182,7 +185,7 @@ def _answer(
     *,
     knows_stable: bool,
 ) -> Answer:
-    if question.isolation is Isolation.READ_COMMITTED and not knows_stable:
+    if question.isolation is Isolation.READ_COMMITTED and not knows_stable and timestamp not in ALWAYS_TOLD:
         return Answer(timestamp, None, None, "the last stable offset is not known, because the log on disk is damaged")
     asks_remote = timestamp in UNSETTLED or (timestamp >= 0 and log.log_end > log.log_start)
     if asks_remote and view.has_remote and view.remote is None:

@@ -151,6 +151,8 @@ def _fetch(view: PartitionView, offset: int, high_watermark: int, *, is_consumer
         if offset >= limit:
             return Fetch(Served.NOT_YET, name, f"nothing is handed out from {what} on, {limit}")
         return Fetch(Served.LOCAL, name, f"the disk holds {view.local_start.value} and what follows")
+    if offset == end and offset >= view.local_start.value:
+        return Fetch(Served.NOT_YET, None, "the log is empty")
     if not view.has_remote or offset >= view.local_start.value:
         return Fetch(Served.OUT_OF_RANGE, None, "no segment on disk holds it, and the topic has no remote storage")
     if not is_consumer:

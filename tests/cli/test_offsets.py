@@ -251,6 +251,13 @@ def test_a_copy_without_its_object_is_no_answer(tmp_path: Path) -> None:
     assert "objects of it are missing: .log" in run.messages("storage-failed")
 
 
+def test_of_a_damaged_log_nothing_is_told_that_hangs_on_open_transactions() -> None:
+    """A batch with a wrong checksum: what it opened or closed is not known."""
+    run = in_json("offsets", FIXTURES / "damaged" / "logs" / "bad-crc-0", "--isolation", "read_committed")
+    assert (run.exit_code, run.document["partitions"][0]["last_stable"]) == (4, None)
+    assert offsets_of(run.document) == {-1: None, -2: 0, -3: None, -4: 0, -5: None, -6: None}
+
+
 def test_every_bundled_directory_is_answered() -> None:
     for logs in sorted(FIXTURES.glob("*/logs")):
         run = in_json("offsets", logs, *options_of([-1, -2, -3, -4, -5, -6, 0, 1795259470303]))

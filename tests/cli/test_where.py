@@ -96,6 +96,14 @@ def test_a_copy_that_lost_its_objects(tmp_path: Path) -> None:
     assert only(alone.document)["consumer"]["served"] == "offset-out-of-range"
 
 
+def test_an_empty_log(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    (directory / f"{7:020d}.log").touch()
+    served = {each: only(in_json("where", directory, "--offset", each).document)["consumer"]["served"] for each in (6, 7, 8)}
+    assert served == {6: "offset-out-of-range", 7: "not-yet", 8: "offset-out-of-range"}
+
+
 def test_without_a_store_it_is_not_known() -> None:
     partition = only(in_json("where", LEADER[0], "--topic", "payments", "--offset", 60).document)
     assert (partition["consumer"]["served"], partition["follower"]["served"]) == ("unknown", "offset-moved-to-tiered-storage")
