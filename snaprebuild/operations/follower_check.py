@@ -173,7 +173,11 @@ def _check(replica: CheckedReplica, tier: Tier, clock: Clock, replays: bool, job
     log_start = replica.source.log_start_offset
     if first == 0 or (replica.source.is_tiered and log_start >= first):
         replica.verdict = ReplicaVerdict.NOT_BOOTSTRAPPED
-        replica.why = "its first segment begins at offset 0" if first == 0 else f"its log begins at {log_start}, on its own disk"
+        replica.why = (
+            "its first segment begins at offset 0"
+            if first == 0
+            else f"its log begins at {log_start}, on its own disk: who wrote below, nothing tells any more"
+        )
         return
     try:
         check_segments_are_files(replica.source.directory)
