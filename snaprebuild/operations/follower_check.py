@@ -18,13 +18,13 @@ from formats.errors import FormatError
 from formats.file_names import PARTITION_METADATA
 from formats.limits import TEXT_FILE_BYTES_MAX
 from formats.partition_metadata import read_partition_metadata
-from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError
+from snaprebuild.errors import SnaprebuildError, UsageError
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.follower_snapshots import LOST_OF_A_RUN_MAX, CheckedSnapshot, SnapshotsWork
 from snaprebuild.operations.remote_chain import metadata_findings, partition_named
 from snaprebuild.operations.remote_partition import RemotePartition, Tier
-from snaprebuild.operations.remote_state import RemoteState, remote_state
+from snaprebuild.operations.remote_state import RemoteState, UntoldStateError, remote_state
 from snaprebuild.operations.replay_partition import GivenState
 from snaprebuild.operations.schedule import run
 from snaprebuild.operations.source import PartitionSource, Source, check_segments_are_files
@@ -146,9 +146,6 @@ def follower_check(
         clock: for expiry.
         replays_remote: hold the remote snapshot against a replay of the copies; without it is taken as it is.
         jobs: worker processes, None for as many as processors.
-
-    Raises:
-        RefusedError: a limit of the run is used up.
     """
     replicas: list[CheckedReplica] = []
     listed = 0
@@ -173,7 +170,11 @@ def _check(replica: CheckedReplica, tier: Tier, clock: Clock, replays: bool, job
     log_start = replica.source.log_start_offset
     if first == 0 or (replica.source.is_tiered and log_start >= first):
         replica.verdict = ReplicaVerdict.NOT_BOOTSTRAPPED
-        replica.why = "its first segment begins at offset 0" if first == 0 else f"its log begins at {log_start}, on its own disk"
+        replica.why = (
+            "its first segment begins at offset 0"
+            if first == 0
+            else f"its log begins at {log_start}, on its own disk: who wrote below, nothing tells any more"
+        )
         return
     try:
         check_segments_are_files(replica.source.directory)
@@ -185,7 +186,7 @@ def _check(replica: CheckedReplica, tier: Tier, clock: Clock, replays: bool, job
         replica.remote = _remote_state(replica.source, remote, clock, replays, jobs)
     except (SnaprebuildError, FormatError) as error:
         replica.why = str(error)
-        severity = Severity.FINDING if isinstance(error, (RefusedError, UsageError)) else finding_of_error(error, path).severity
+        severity = Severity.FINDING if isinstance(error, (UntoldStateError, UsageError)) else finding_of_error(error, path).severity
         replica.findings.append(Finding("follower-not-checked", severity, path, f"not checked: {error}", first))
         return
     work = SnapshotsWork(replica.source, given_state(replica.remote), clock, may_list)
@@ -199,11 +200,11 @@ def _remote_state(
     partition: PartitionSource, remote: RemotePartition | None, clock: Clock, replays: bool, jobs: int | None
 ) -> RemoteState:
     if remote is None:
-        raise RefusedError("remote storage has nothing of this partition")
+        raise UntoldStateError("remote storage has nothing of this partition")
     first = partition.directory.segments[0].base_offset
     epochs = tuple(LeaderEpochEntry(*each) for each in read_leader_epochs(partition.directory) or ())
     if not epochs or epochs[0].start_offset >= first:
-        raise RefusedError(
+        raise UntoldStateError(
             "its leader epochs do not reach below its first segment, so that nothing tells which copies are of its log"
         )
     return remote_state(remote, epochs, first, clock, replays=replays, jobs=jobs)

@@ -30,7 +30,11 @@ from snaprebuild.operations.tier_audit import WRONG, Verdict, verdict_of
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import SnapshotStatus, impossible_entries
 
-__all__ = ["Origin", "RemoteState", "remote_state"]
+__all__ = ["Origin", "RemoteState", "UntoldStateError", "remote_state"]
+
+
+class UntoldStateError(RefusedError):
+    """Remote storage does not tell what is right."""
 
 
 class Origin(StrEnum):
@@ -93,14 +97,14 @@ def remote_state(
         jobs: worker processes, None for as many as processors.
 
     Raises:
-        RefusedError: no copy holds the offset below, the snapshot is wrong and the segments do not tell what is right, or a limit of
-            the run is used up.
+        UntoldStateError: no copy holds the offset below, or the snapshot is wrong and the segments do not tell what is right.
+        RefusedError: the copies are encrypted, and no key was given; or a limit of the run is used up.
         ReadFailedError: objects of the copy are missing.
         FormatError: its manifest does not parse.
     """
     chain = chain_below(partition, epochs, offset)
     if chain is None:
-        raise RefusedError(f"no finished copy holds offset {offset - 1}", path=partition.place)
+        raise UntoldStateError(f"no finished copy holds offset {offset - 1}", path=partition.place)
     segment = chain.segments[-1]
     data = small_file(partition, segment, LocalTierFile.PRODUCER_SNAPSHOT) if segment.end_offset == offset - 1 else None
     found, fault = _own_entries(partition, segment, data, offset)
@@ -204,7 +208,7 @@ def _decided(
     if replayed is None or not replayed.state.judgement.snapshot_class.may_go_in_place:
         because = told if replayed is None else replayed.state.judgement.reasons[0]
         what = f"{name} is {verdict}: {why}" if verdict is not None else f"no snapshot lies at {offset}"
-        raise RefusedError(f"{what}; and what is right cannot be told: {because}", path=partition.place)
+        raise UntoldStateError(f"{what}; and what is right cannot be told: {because}", path=partition.place)
     origin = Origin.REPLAYED if verdict is None else Origin.REBUILT
     return state(
         verdict, why or "the offset lies inside of a copy", origin, replayed.state.entries, _below(chain, replayed.state.judgement)
