@@ -22,7 +22,8 @@ from snaprebuild.errors import ReadFailedError, RefusedError, SnapshotRefusedErr
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot, Origin
 from snaprebuild.operations.log_facts import log_end_offset
 from snaprebuild.operations.one_boundary import BoundaryRequest, replay_to_boundary
-from snaprebuild.operations.prepare_upload import PreparedUpload, prepare_segment
+from snaprebuild.operations.prepare_upload import prepare_segment
+from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.replay_partition import Clock, ReplayFrom
 from snaprebuild.operations.snapshot_validity import ValidatedSnapshot, Validity
 from snaprebuild.operations.source import open_source

@@ -271,6 +271,10 @@ def test_a_segment_that_is_not_whole(tmp_path: Path) -> None:
     for number, data in enumerate((whole[:-1], whole + b"\0" * 7, batch(0) + batch(1, count=3))):
         directory = small_partition(tmp_path / str(number), {0: data, 2: batch(2), 3: b""}, end=3)
         refused(log_of(directory, 0), "damaged-segment")
+    broken = bytearray(batch(0) + batch(1))
+    broken[-1] ^= 1
+    directory = small_partition(tmp_path / "crc", {0: bytes(broken), 2: batch(2), 3: b""}, end=3)
+    assert f"the checksum of the batch at byte {len(batch(0))} differs" in refused(log_of(directory, 0), "damaged-segment")
     refused(log_of(small_partition(tmp_path / "empty", {0: b"", 2: batch(2)}, end=3), 0), "empty-segment")
 
 
@@ -338,6 +342,30 @@ def test_a_transaction_index_that_appears(tmp_path: Path) -> None:
     with pytest.raises(UploadRefusedError, match="changed while it was read"):
         upload.check_unchanged()
     assert prepare_upload(log_of(directory, 0), as_of_ms=EARLY).transaction_index == b""
+
+
+def test_a_topic_that_may_be_compacted(logs: Path) -> None:
+    (logs / "cleaner-offset-checkpoint").write_text("0\n1\n")
+    refused(log_of(logs / "mixed-0", 0), "unknown-cleaner")
+    (logs / "cleaner-offset-checkpoint").write_text("0\n1\nmixed 0 5\n")
+    refused(log_of(logs / "mixed-0", 0), "never-tiered")
+
+
+def test_below_the_log_start(logs: Path) -> None:
+    (logs / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 700\n")
+    refused(log_of(logs / "mixed-0", 0), "below-log-start")
+    assert outcome(log_of(logs / "mixed-0", 687)) != "below-log-start"
+
+
+def test_a_forgetful_follower_is_no_source() -> None:
+    """Two real replicas that hold the end of one log: the leader, and a follower that lost eleven producers when it started."""
+    nodes = FIXTURES / "follower-lost-state"
+    for log in sorted((nodes / "node2" / "payments-0").glob("*.log"))[:-1]:
+        assert outcome(log) == "unknown-producers"
+    for log in sorted((nodes / "node1" / "payments-0").glob("*.log"))[:-1]:
+        upload = outcome(log)
+        assert isinstance(upload, PreparedUpload)
+        assert upload.snapshot.data == (log.parent / snapshot_name(upload.end_offset + 1)).read_bytes()
 
 
 def test_limits(logs: Path) -> None:

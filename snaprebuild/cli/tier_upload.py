@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -26,9 +25,9 @@ from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
-    from snaprebuild.operations.prepare_upload import PreparedUpload
+    from snaprebuild.operations.prepared_upload import PreparedUpload
     from snaprebuild.operations.source import PartitionSource
-    from snaprebuild.operations.tier_upload import TierUpload, UploadedPartition, UploadedSegment, UploadRequest
+    from snaprebuild.operations.tier_upload import TierUpload
     from snaprebuild.storage.store import Store
 
 __all__ = ["tier_upload"]
@@ -77,8 +76,8 @@ UploaderName = Annotated[
     typer.Option(
         "--uploader",
         metavar="NAME",
-        help="Name in claims: a run of the same name goes on with what an earlier one began. Default: host and log directory. Risk: the "
-        "name of one that is still at work does its work twice.",
+        help="Name in claims: a run of the same name goes on with what an earlier one began. Default: host and directory of the "
+        "partition. Risk: the name of one that is still at work does its work twice.",
     ),
 ]
 BrokerId = Annotated[
@@ -144,6 +143,7 @@ def tier_upload(
     """
     from snaprebuild.cli.options import as_of_ms, check_paths
     from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.cli.tier_upload_output import print_upload, upload_body
     from snaprebuild.hooks import prepare_upload
     from snaprebuild.operations.source import live_broker_notes, open_source
     from snaprebuild.operations.tier_upload import UploadRequest
@@ -163,13 +163,21 @@ def tier_upload(
     target = store_of(root, settings)
     _check_target(root, key_prefix, partitions, target)
     by = Uploader(
-        name=f"{socket.gethostname()}:{absolute(path)}" if uploader is None else uploader,
+        name=uploader or "",
         run=settings.run,
         chunk_size=chunk_size,
         broker_id=_broker_id(partitions) if broker_id is None else broker_id,
     )
     request = UploadRequest(
-        target, large_objects_of(target), root, key_prefix, by, topic_ids, metadata_partitions, is_dry_run=dry_run
+        store=target,
+        large=large_objects_of(target),
+        root=root,
+        prefix=key_prefix,
+        uploader=by,
+        host=socket.gethostname(),
+        topic_ids=topic_ids,
+        metadata_partitions=metadata_partitions,
+        is_dry_run=dry_run,
     )
 
     def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None) -> PreparedUpload:
@@ -178,10 +186,10 @@ def tier_upload(
     result = upload(partitions, request, prepare)
     findings = [*source.findings, *live_broker_notes(source), *result.findings]
     leave(
-        lambda: verdict_document("tier-upload", 1, _body(result, request, records), findings),
+        lambda: verdict_document("tier-upload", 1, upload_body(result, request, records), findings),
         findings,
         as_json=output is OutputFormat.JSON,
-        show=lambda: _print(result),
+        show=lambda: print_upload(result),
         report=report,
         everything=verbose > 0,
         notes=True,
@@ -255,105 +263,3 @@ def _write_records(result: TierUpload, records: str, metadata_partitions: int) -
     if result.copies:
         with new_file(records) as file:
             file.writelines(line.encode() for line in record_lines(result.copies, metadata_partitions))
-
-
-def _body(result: TierUpload, request: UploadRequest, records: str | None) -> dict[str, object]:
-    uploader = request.uploader
-    return {
-        "store": request.root,
-        "key_prefix": request.prefix,
-        "plugin_key_prefix": _plugin_prefix(request),
-        "chunk_size": uploader.chunk_size,
-        "uploader": uploader.name,
-        "run": uploader.run,
-        "broker_id": uploader.broker_id,
-        "dry_run": request.is_dry_run,
-        "records": records if result.copies else None,
-        "metadata_partitions": request.metadata_partitions,
-        "totals": _totals(result.partitions),
-        "partitions": [_partition(each, request.prefix) for each in result.partitions],
-    }
-
-
-def _plugin_prefix(request: UploadRequest) -> str:
-    """What ``key.prefix`` of the plugin must be: everything between the bucket, or the root of its file system, and the topic."""
-    from snaprebuild.storage.store import OBJECT_SCHEME, is_object
-
-    if not is_object(request.root):
-        return request.prefix
-    _, _, below = request.root.removeprefix(OBJECT_SCHEME).partition("/")
-    return f"{below}/{request.prefix}" if below else request.prefix
-
-
-def _totals(partitions: Sequence[UploadedPartition]) -> dict[str, int]:
-    from snaprebuild.operations.tier_upload import Action
-
-    counts = Counter(segment.action for partition in partitions for segment in partition.segments)
-    return {action.value: counts[action] for action in Action}
-
-
-def _partition(partition: UploadedPartition, prefix: str) -> dict[str, object]:
-    from formats.partition_metadata import uuid_to_text
-
-    name = partition.source.directory.name
-    return {
-        "topic_partition": partition.source.topic_partition,
-        "path": partition.source.directory.path,
-        "topic": name.topic,
-        "topic_id": None if partition.topic_id is None else uuid_to_text(partition.topic_id),
-        "partition": name.partition,
-        "metadata_partition": partition.metadata_partition,
-        "totals": _totals([partition]),
-        "segments": [_segment(partition, segment, prefix) for segment in partition.segments],
-    }
-
-
-def _segment(partition: UploadedPartition, segment: UploadedSegment, prefix: str) -> dict[str, object]:
-    from formats.aiven_key import AivenObject, aiven_key
-    from formats.partition_metadata import uuid_to_text
-
-    name, upload, key = partition.source.directory.name, segment.upload, None
-    if partition.topic_id is not None and segment.segment_id is not None:
-        whole = aiven_key(
-            prefix, name.topic, partition.topic_id, name.partition, segment.start_offset, segment.segment_id, AivenObject.LOG
-        )
-        key = whole.removesuffix(".log")
-    return {
-        "start_offset": segment.start_offset,
-        "end_offset": segment.end_offset,
-        "segment_bytes": segment.size_bytes,
-        "action": segment.action.value,
-        "why": segment.why,
-        "segment_id": None if segment.segment_id is None else uuid_to_text(segment.segment_id),
-        "key": key,
-        "snapshot": None
-        if upload is None
-        else {
-            "origin": upload.snapshot.origin.value,
-            "class": upload.snapshot.snapshot_class.value,
-            "entries": upload.snapshot.entries,
-        },
-        "leader_epochs": [] if upload is None else [[each.epoch, each.start_offset] for each in upload.leader_epochs],
-        "max_timestamp_ms": None if upload is None else upload.max_timestamp_ms,
-        "txn_index_empty": None if upload is None else upload.txn_index_empty,
-    }
-
-
-def _print(result: TierUpload) -> None:
-    from snaprebuild.cli.result import print_table, print_text, size_text
-    from snaprebuild.operations.findings import counted
-    from snaprebuild.operations.tier_upload import Action
-
-    rows = []
-    for each in result.partitions:
-        done = [segment for segment in each.segments if segment.upload is not None]
-        rebuilt = sum(segment.upload is not None and segment.upload.snapshot.path is None for segment in done)
-        told = ", ".join(f"{count} {action}" for action, count in _totals([each]).items() if count)
-        sent = sum(segment.size_bytes for segment in done)
-        rows.append((each.source.topic_partition, len(each.segments), told or "-", rebuilt, size_text(sent)))
-    columns = ("partition", "closed segments", "upload", "snapshots rebuilt", "segments")
-    print_table("Upload", columns, rows, right=("closed segments", "snapshots rebuilt", "segments"))
-    totals = ", ".join(f"{count} {action}" for action, count in _totals(result.partitions).items() if count)
-    print_text(f"{counted(len(result.partitions), 'partition')}, segments: {totals or 'none'}")
-    if any(segment.action is Action.UPLOADED for partition in result.partitions for segment in partition.segments):
-        print_text("No broker knows of these copies before their records (--records) are in __remote_log_metadata")

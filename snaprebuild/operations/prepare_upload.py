@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 from formats import limits
@@ -26,88 +25,18 @@ from formats.file_names import (
 from formats.partition_metadata import ZERO_UUID, read_partition_metadata, uuid_from_text, uuid_to_text
 from snaprebuild.errors import ReadFailedError, UploadRefusedError, UsageError
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
+from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.source import PartitionSource, open_source
 from snaprebuild.operations.upload_blockers import SEGMENT_BYTES_MAX, Blocker
 from snaprebuild.operations.upload_checks import SegmentIndexes, check_indexes, check_stable
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.storage.partition_dir import SegmentFiles
-from snaprebuild.storage.store import USUAL_S3, FileIdentity, OpenBytes, ReadStore, S3Settings, absolute
+from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings, absolute
 
-__all__ = ["PreparedUpload", "candidates", "prepare_segment", "topic_id_of"]
+__all__ = ["candidates", "prepare_segment", "topic_id_of"]
 
 Ensure = Callable[[str, int], EnsuredSnapshot]
 """Gives the snapshot at an offset of a partition directory, or refuses (``snaprebuild.ensure_snapshot``)."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedUpload:
-    """A closed segment and what belongs to it, of one moment.
-
-    Attributes:
-        topic: name.
-        topic_id: 16 bytes.
-        partition: number.
-        start_offset: base offset of the segment.
-        end_offset: last offset that it stands for: next base offset - 1.
-        log_path: of the segment, which is not read into memory.
-        log_identity: size, modification time, inode or ETag of it.
-        max_timestamp_ms: greatest of its batches; of a segment without timestamps the modification time, as a broker takes it.
-        offset_index: the whole ``.index``; likewise ``time_index``.
-        transaction_index: the whole ``.txnindex``; None where there is none, as for most segments.
-        leader_epoch_checkpoint: text of every leader epoch that began below the next base offset.
-        leader_epochs: those over the range of the segment, the first one moved to its start: what the metadata record holds.
-        snapshot: the producer snapshot at the next base offset; ``snapshot.data`` is what is sent.
-    """
-
-    topic: str
-    topic_id: bytes
-    partition: int
-    start_offset: int
-    end_offset: int
-    log_path: str
-    log_identity: FileIdentity
-    max_timestamp_ms: int
-    offset_index: bytes = field(repr=False)
-    time_index: bytes = field(repr=False)
-    transaction_index: bytes | None = field(repr=False)
-    leader_epoch_checkpoint: bytes
-    leader_epochs: tuple[LeaderEpochEntry, ...]
-    snapshot: EnsuredSnapshot
-    _files: tuple[tuple[str, FileIdentity | None], ...] = field(repr=False)
-    _store: ReadStore = field(repr=False)
-
-    @property
-    def size_bytes(self) -> int:
-        """Of the segment."""
-        return self.log_identity.size_bytes
-
-    @property
-    def txn_index_empty(self) -> bool:
-        """No transaction was aborted in it: what the metadata record says since Kafka 4.0."""
-        return not self.transaction_index
-
-    def open_log(self) -> OpenBytes:
-        """Opens the segment, to be sent.
-
-        Raises:
-            UploadRefusedError: it is no longer the one that was looked at.
-            ReadFailedError: it cannot be opened.
-        """
-        source = self._store.open_bytes(self.log_path, self.log_identity)
-        if source.identity != self.log_identity:
-            source.close()
-            raise UploadRefusedError("changed since it was looked at", path=self.log_path, reason="changed")
-        return source
-
-    def check_unchanged(self) -> None:
-        """Makes sure that every file is still the one that was read; to be called again just before an upload is called complete.
-
-        Raises:
-            UploadRefusedError: one is not.
-            ReadFailedError: it cannot be told.
-        """
-        for path, identity in self._files:
-            if _identity(self._store, path) != identity:
-                raise UploadRefusedError("changed while it was read: somebody is at work here", path=path, reason="changed")
 
 
 def prepare_segment(
@@ -223,6 +152,7 @@ class _Preparation:
         if snapshot.index_fault is not None:
             path = self._directory.transaction_index_path(base)
             raise self._refused(snapshot.index_fault, "index-contradicts-log", path)
+        self._check_origin(snapshot)
         check_stable(self._partition, self._number, snapshot, watermark, self._deadline)
         upload = PreparedUpload(
             topic=self._directory.name.topic,
@@ -253,6 +183,10 @@ class _Preparation:
         log, segments = self._directory.file_path(self._segment.log.name), self._directory.segments
         if not self._partition.can_be_tiered:
             raise self._refused("a topic that is internal or compacted never goes to remote storage", "never-tiered")
+        if not self._partition.log_dir.is_cleaner_known:
+            raise self._refused(
+                "whether the topic is compacted is not known: cleaner-offset-checkpoint cannot be read", "unknown-cleaner"
+            )
         if self._number + 1 == len(segments):
             raise self._refused("is the active segment, which is still written to", "active-segment", log)
         next_base = segments[self._number + 1].base_offset
@@ -266,6 +200,16 @@ class _Preparation:
         if size == 0:
             raise self._refused("is closed and has no bytes", "empty-segment", log)
         return next_base
+
+    def _check_origin(self, snapshot: EnsuredSnapshot) -> None:
+        """A follower that started from remote storage may have lost the producers of what it does not hold, and writes such snapshots."""
+        first, log_start = self._directory.segments[0].base_offset, self._partition.log_start_offset
+        if log_start < first and snapshot.snapshot_class is SnapshotClass.EXACT_FROM_LOG_START:
+            message = (
+                f"what producers did from the log start offset {log_start} up to {first}, which only remote storage holds, is not "
+                "known here: its snapshots may lack them"
+            )
+            raise self._refused(message, "unknown-producers")
 
     def _watermark(self, next_base: int, given: int | None) -> int:
         found = (self._partition.log_dir.high_watermarks or {}).get(self._directory.topic_partition)
@@ -333,13 +277,3 @@ def _trimmed(entries: tuple[LeaderEpochEntry, ...], base: int, next_base: int) -
     before = [entry for entry in entries if entry.start_offset <= base]
     within = tuple(entry for entry in entries if base < entry.start_offset < next_base)
     return (*(LeaderEpochEntry(entry.epoch, base) for entry in before[-1:]), *within)
-
-
-def _identity(store: ReadStore, path: str) -> FileIdentity | None:
-    try:
-        with store.open_bytes(path) as source:
-            return source.identity
-    except ReadFailedError as error:
-        if error.errno == errno.ENOENT:
-            return None
-        raise

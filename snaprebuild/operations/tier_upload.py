@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import Protocol
@@ -23,7 +23,8 @@ from formats.upload_claim import UploadClaim
 from snaprebuild.errors import SnaprebuildError, UploadRefusedError
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
-from snaprebuild.operations.prepare_upload import PreparedUpload, candidates, topic_id_of
+from snaprebuild.operations.prepare_upload import candidates, topic_id_of
+from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.source import PartitionSource
 from snaprebuild.operations.upload_copy import Uploader, claimed, write_copy
 from snaprebuild.operations.upload_records import WrittenCopy
@@ -81,7 +82,8 @@ class UploadRequest:
         large: its large files.
         root: location, absolute.
         prefix: ``key.prefix``, below it.
-        uploader: who uploads.
+        uploader: who uploads; without a name that is made of the host and the directory, for each partition.
+        host: name of this machine.
         topic_ids: Kafka's text of them by topic, where directories do not tell.
         metadata_partitions: of ``__remote_log_metadata``.
         is_dry_run: nothing is written.
@@ -92,6 +94,7 @@ class UploadRequest:
     root: str
     prefix: str
     uploader: Uploader
+    host: str
     topic_ids: dict[str, str]
     metadata_partitions: int
     is_dry_run: bool
@@ -127,12 +130,14 @@ class UploadedPartition:
     Attributes:
         source: it.
         segments: its closed segments, ascending.
+        uploader: name in claims.
         topic_id: 16 bytes; None where nothing was looked at.
         metadata_partition: that holds its records.
     """
 
     source: PartitionSource
     segments: list[UploadedSegment]
+    uploader: str
     topic_id: bytes | None = None
     metadata_partition: int | None = None
 
@@ -184,6 +189,7 @@ class _Partition:
         self._now_ms = now_ms
         self._result = result
         self._after: EnsuredSnapshot | None = None
+        self._done_to = -1
         self._topic_id = request.topic_ids.get(source.directory.name.topic)
         self._target: UploadTarget | None = None
         bases = [segment.base_offset for segment in source.directory.segments]
@@ -191,7 +197,9 @@ class _Partition:
         closed = candidates(source)
         self._segments = [UploadedSegment(each.base_offset, ends[each.base_offset] - 1, each.size_bytes) for each in closed]
         self._files = {each.base_offset: each.log.name for each in closed}
-        self.told = UploadedPartition(source, self._segments)
+        name = request.uploader.name or f"{request.host}:{source.directory.path}"
+        self._uploader = replace(request.uploader, name=name)
+        self.told = UploadedPartition(source, self._segments, name)
         self._largest = max((each.size_bytes for each in closed), default=0)
 
     def upload(self) -> None:
@@ -204,6 +212,7 @@ class _Partition:
             self._try(segment)
             if segment.action not in DONE:
                 break
+            self._done_to = segment.end_offset
         behind = sum(each.action is Action.BEHIND for each in self._segments)
         if behind and segment.action is not Action.WAITS:
             message = (
@@ -238,11 +247,8 @@ class _Partition:
             segment.why = f"the copy {uuid_to_text(copy.segment_id)} holds offsets {copy.start_offset} to {copy.end_offset}"
             return
         path = self._source.directory.file_path(self._files[segment.start_offset])
-        if copy is None and target.reached is not None and segment.start_offset > target.reached + 1:
-            message = (
-                f"begins at {segment.start_offset}, and remote storage ends at {target.reached}: what lies between would be lost"
-            )
-            raise UploadRefusedError(message, path=path, reason="gap")
+        if copy is None and target.reached is not None:
+            self._check_gap(segment, max(target.reached, self._done_to), path)
         if claim is not None and not self._is_ours(claim):
             self._claimed_by(segment, claim, target)
             return
@@ -253,19 +259,29 @@ class _Partition:
             segment.segment_id = None if claim is None else claim.segment_id
             return
         if claim is None:
-            self._request.store.prepare_writes(self._request.root)
-            claim = claimed(target, upload, self._request.uploader, self._now_ms())
+            self._prepare_writes()
+            claim = claimed(target, upload, self._uploader, self._now_ms())
             if not self._is_ours(claim):
                 self._claimed_by(segment, claim, target)
                 return
         segment.segment_id = claim.segment_id
-        self._request.large.prepare_writes(self._request.root, self._largest)
-        written = write_copy(target, self._request.large, upload, claim, self._request.uploader)
+        self._prepare_writes()
+        written = write_copy(target, self._request.large, upload, claim, self._uploader)
         self._result.copies.append(WrittenCopy(written, self._now_ms()))
         segment.action = Action.UPLOADED if copy is None else Action.FINISHED_BEFORE
 
+    def _check_gap(self, segment: UploadedSegment, reached: int, path: str) -> None:
+        if segment.start_offset > reached + 1:
+            message = f"begins at {segment.start_offset}, and remote storage ends at {reached}: what lies between would be lost"
+            raise UploadRefusedError(message, path=path, reason="gap")
+
+    def _prepare_writes(self) -> None:
+        """Before the claim, so that a store that is not fit gets none."""
+        self._request.store.prepare_writes(self._request.root)
+        self._request.large.prepare_writes(self._request.root, self._largest)
+
     def _is_ours(self, claim: UploadClaim) -> bool:
-        return claim.uploader == self._request.uploader.name
+        return claim.uploader == self._uploader.name
 
     def _claimed_by(self, segment: UploadedSegment, claim: UploadClaim, target: UploadTarget) -> None:
         """Another uploader was first. Where it has finished meanwhile, its copy is one like any other."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from formats.batch_headers import HeaderReader, TailKind
 from formats.control_record import ControlRecordType
 from formats.errors import FormatError
-from formats.file_names import offset_index_file_name, segment_file_name, time_index_file_name, transaction_index_file_name
+from formats.file_names import segment_file_name
+from formats.index_entries import Index
 from formats.offset_index import read_offset_index
 from formats.producer_snapshot import read_entries
 from formats.time_index import read_time_index
@@ -17,7 +20,7 @@ from formats.transaction_index import read_transaction_index
 from snaprebuild.errors import UploadRefusedError
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.findings import counted
-from snaprebuild.operations.index_check import IndexCheck, check_offset_index, check_time_index, check_transaction_index
+from snaprebuild.operations.index_check import IndexCheck, LogWalk, OffsetIndexCheck, TimeIndexCheck, TransactionIndexCheck
 from snaprebuild.operations.source import PartitionSource
 from snaprebuild.storage.partition_dir import SegmentFiles
 from snaprebuild.storage.store import OpenBytes
@@ -25,6 +28,8 @@ from snaprebuild.storage.store import OpenBytes
 __all__ = ["SegmentIndexes", "check_indexes", "check_stable"]
 
 CONTRADICTS = "index-contradicts-log"
+
+E = TypeVar("E")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,46 +55,47 @@ def check_indexes(log: OpenBytes, indexes: SegmentIndexes, directory: str) -> in
         Of all batches, ms; -1 for none.
 
     Raises:
-        UploadRefusedError: a batch is not whole, or an index says something else than the log.
+        UploadRefusedError: a batch is not whole or has another checksum, or an index says something else than the log.
     """
     base = indexes.base_offset
-    end, max_timestamp = _ends(log, directory, base)
-    if end > indexes.next_base_offset:
-        message = f"holds offsets up to {end - 1}, and the next segment begins at {indexes.next_base_offset}"
-        raise UploadRefusedError(message, path=f"{directory}/{segment_file_name(base)}", reason="damaged-segment")
-    name = offset_index_file_name(base)
-    try:
-        offsets = read_offset_index(indexes.offset_index)
-        _not_padded(offsets.preallocated_bytes, f"{directory}/{name}")
-        check = check_offset_index(log, offsets.column("relative_offset") + base, offsets.column("position"))
-        _agrees(check, f"{directory}/{name}")
-        name = time_index_file_name(base)
-        times = read_time_index(indexes.time_index)
-        _not_padded(times.preallocated_bytes, f"{directory}/{name}")
-        check = check_time_index(log, times.column("relative_offset") + base, times.column("timestamp"))
-        _agrees(check, f"{directory}/{name}")
-        if indexes.transaction_index:
-            name = transaction_index_file_name(base)
-            aborted = read_transaction_index(indexes.transaction_index)
-            check = check_transaction_index(log, aborted.column("last_offset"), aborted.column("producer_id"))
-            _agrees(check, f"{directory}/{name}")
-    except FormatError as error:
-        raise UploadRefusedError(error.message, path=f"{directory}/{name}", reason=CONTRADICTS) from error
+    stem = f"{directory}/{segment_file_name(base).removesuffix('.log')}"
+    offsets = _parsed(read_offset_index, indexes.offset_index, f"{stem}.index")
+    times = _parsed(read_time_index, indexes.time_index, f"{stem}.timeindex")
+    aborted = _parsed(read_transaction_index, indexes.transaction_index or b"", f"{stem}.txnindex")
+    position = offsets.column("position")
+    checks: dict[str, OffsetIndexCheck | TimeIndexCheck | TransactionIndexCheck] = {
+        f"{stem}.index": OffsetIndexCheck(offsets.column("relative_offset") + base, position),
+        f"{stem}.timeindex": TimeIndexCheck(times.column("relative_offset") + base, times.column("timestamp")),
+        f"{stem}.txnindex": TransactionIndexCheck(aborted.column("last_offset"), aborted.column("producer_id")),
+    }
+    walk = LogWalk(log, ("max_timestamp", "magic", "producer_id"), read_markers=True, check_crc=True, hint=position)
+    max_timestamp, begin = -1, indexes.next_base_offset
+    for block, first, last in walk:
+        begin = min(begin, int(first[0]))
+        if len(block.bad_crc):
+            message = f"the checksum of the batch at byte {block.position_bytes[block.bad_crc[0]]} differs"
+            raise UploadRefusedError(message, path=f"{stem}.log", reason="damaged-segment")
+        max_timestamp = max(max_timestamp, int(block.column("max_timestamp").max()))
+        for check in checks.values():
+            check.add(block, first, last)
+    if walk.fault is not None or walk.tail is not TailKind.CLEAN:
+        message = walk.fault or f"ends with something that is no whole batch, at byte {walk.end_position}"
+        raise UploadRefusedError(message, path=f"{stem}.log", reason="damaged-segment")
+    if begin < base or walk.end_offset > indexes.next_base_offset:
+        message = f"holds offsets from {begin} to {walk.end_offset - 1}, and stands for {base} to {indexes.next_base_offset - 1}"
+        raise UploadRefusedError(message, path=f"{stem}.log", reason="damaged-segment")
+    for path, check in checks.items():
+        _agrees(check.result(walk), path)
     return max_timestamp
 
 
-def _ends(log: OpenBytes, directory: str, base: int) -> tuple[int, int]:
-    """The offset behind the last batch, and the greatest timestamp."""
-    reader = HeaderReader(log, columns=("base_offset", "last_offset_delta", "max_timestamp"), read_markers=False)
-    end, max_timestamp = base, -1
-    for block in reader:
-        end = max(end, int((block.column("base_offset") + block.column("last_offset_delta")).max()) + 1)
-        max_timestamp = max(max_timestamp, int(block.column("max_timestamp").max()))
-    assert reader.tail is not None
-    if reader.tail.kind is not TailKind.CLEAN:
-        message = f"ends with something that is no whole batch, at byte {reader.tail.position_bytes}"
-        raise UploadRefusedError(message, path=f"{directory}/{segment_file_name(base)}", reason="damaged-segment")
-    return end, max_timestamp
+def _parsed(read: Callable[[bytes], Index[E]], data: bytes, path: str) -> Index[E]:
+    try:
+        index = read(data)
+    except FormatError as error:
+        raise UploadRefusedError(error.message, path=path, reason=CONTRADICTS) from error
+    _not_padded(index.preallocated_bytes, path)
+    return index
 
 
 def _not_padded(padding_bytes: int, path: str) -> None:

@@ -16,9 +16,10 @@ from formats.aiven_upload import plain_indexes, plain_manifest
 from formats.partition_metadata import ZERO_UUID, uuid_to_text
 from formats.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentState, TopicIdPartition
 from formats.upload_claim import UploadClaim, write_claim
-from snaprebuild.errors import AlreadyExistsError, RefusedError
-from snaprebuild.operations.prepare_upload import PreparedUpload
+from snaprebuild.errors import AlreadyExistsError, RefusedError, WriteFailedError
+from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.upload_target import UploadTarget
+from snaprebuild.operations.write_out import create_in_turn
 from snaprebuild.storage.large_objects import LargeObjects, temporary_name_of
 from snaprebuild.storage.store import Store
 
@@ -60,14 +61,13 @@ def claimed(target: UploadTarget, upload: PreparedUpload, uploader: Uploader, no
         StorageError: it cannot be told.
     """
     mine = UploadClaim(new_segment_id(), uploader.name, uploader.run, now_ms)
-    try:
-        _create(target.store, target.claim_location(upload.start_offset, upload.end_offset), write_claim(mine))
-    except AlreadyExistsError:
-        found = target.claim_of(upload.start_offset, upload.end_offset)
-        if found is None:
-            raise
-        return found
-    return mine
+    location = target.claim_location(upload.start_offset, upload.end_offset)
+    if _is_created(target.store, location, write_claim(mine)):
+        return mine
+    found = target.claim_of(upload.start_offset, upload.end_offset)
+    if found is None:
+        raise WriteFailedError("was there, and is gone: run again", path=location)
+    return found
 
 
 def write_copy(
@@ -132,17 +132,15 @@ def remote_segment(upload: PreparedUpload, claim: UploadClaim, broker_id: int) -
     )
 
 
-def _create(store: Store, location: str, data: bytes) -> None:
+def _is_created(store: Store, location: str, data: bytes) -> bool:
+    """Creates a small object; False where one is there."""
     directory, name = os.path.split(location)
-    store.create(directory, name, data, owner=None, temporary_name=temporary_name_of(name))
+    return create_in_turn(lambda: store.create(directory, name, data, owner=None, temporary_name=temporary_name_of(name)))
 
 
 def _create_or_compare(store: Store, location: str, data: bytes) -> None:
-    try:
-        _create(store, location, data)
-    except AlreadyExistsError:
-        if store.read_small(location, max(2 * len(data), 1 << 20)) != data:
-            raise _other_bytes(location) from None
+    if not _is_created(store, location, data) and store.read_small(location, max(2 * len(data), 1 << 20)) != data:
+        raise _other_bytes(location)
 
 
 def _other_bytes(location: str) -> RefusedError:

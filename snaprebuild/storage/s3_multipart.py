@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 import secrets
+import threading
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -21,7 +22,7 @@ from snaprebuild.errors import AlreadyExistsError, BusyError, OutcomeUnknownErro
 from snaprebuild.storage import s3
 from snaprebuild.storage.large_objects import PART_BYTES, holds_bytes, parts_of
 from snaprebuild.storage.s3 import PROBE_NAME, RUN_KEY, S3Store
-from snaprebuild.storage.store import OpenBytes
+from snaprebuild.storage.store import OpenBytes, S3Settings
 
 __all__ = ["S3LargeObjects"]
 
@@ -31,6 +32,9 @@ UPLOADS_MAX = 1000
 """Of one key, looked at: one page."""
 
 _GONE = "NoSuchUpload"
+
+_probed: set[tuple[S3Settings, str]] = set()
+_probed_lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +64,14 @@ class S3LargeObjects:
         self.store.prepare_writes(directory)
         if largest_bytes <= self.part_bytes:
             return
-        name = f"{PROBE_NAME}{secrets.token_hex(8)}"
+        with _probed_lock:
+            if (self.store.settings, directory) not in _probed:
+                self._probe(directory)
+                _probed.add((self.store.settings, directory))
+
+    def _probe(self, directory: str) -> None:
+        name, data = f"{PROBE_NAME}{secrets.token_hex(8)}", b"snaprebuild: may be deleted"
         location = os.path.join(directory, name)
-        data = b"snaprebuild: may be deleted"
         self.store.create(directory, name, data, owner=None, temporary_name="")
         upload_id = ""
         try:
@@ -70,10 +79,11 @@ class S3LargeObjects:
             part = self._send(location, upload_id, 1, data)
             self._client(1).complete_multipart_upload(**self._completion(location, upload_id, {1: part}))
         except (ClientError, BotoCoreError) as error:
+            if upload_id:
+                self._abort(location, upload_id)
             if s3._status(error) != HTTPStatus.PRECONDITION_FAILED:
                 message = f"whether the store completes large objects only where none is cannot be told: {s3._told(error)}"
                 raise RefusedError(message, path=directory) from None
-            self._abort(location, upload_id)
         else:
             message = "the store ignores If-None-Match where a large object is completed, so that one could be replaced"
             raise RefusedError(f"{message}: nothing is written here", path=directory)

@@ -8,6 +8,7 @@ import os
 import shutil
 import struct
 import subprocess
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -193,14 +194,28 @@ def test_a_second_run_finds_everything(logs: Path, tmp_path: Path) -> None:
     assert tree(tmp_path / "store") == before
 
 
+def test_a_run_goes_on_in_the_middle(logs: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    first = upload(logs, store, "--topic-partition", "mixed-0")
+    bases = [each["start_offset"] for each in segments(first, "mixed-0")][4:]
+    for path in [*store.glob("mixed-*/0/*"), *store.glob(f"{CLAIMS}*/0/*")]:
+        if int(path.name[:20]) in bases:
+            path.unlink()
+    before = tree(store)
+    run = upload(logs, store, "--topic-partition", "mixed-0")
+    assert (run.exit_code, actions(run, "mixed-0")) == (0, ["finished-before"] * 4 + ["uploaded"] * 8 + ["waits", "behind"])
+    assert {name: facts for name, facts in tree(store).items() if name in before} == before
+    assert in_json("tier audit", store, *LONG_AGO).document["totals"]["right"] == 12
+
+
 def test_what_the_plugin_uploaded_is_left_alone(tmp_path: Path) -> None:
-    """Its own objects of two segments; only the one behind them goes up."""
+    """Its own objects of three segments; only what lies behind them would go up."""
     store = tmp_path / "store"
     shutil.copytree(FIXTURES / "aiven-layout" / "diseased-zstd" / "store", store)
     before = tree(store)
     options = ("--topic-id", f"mixed={MIXED_ID}", "--topic-partition", "mixed-0", "--key-prefix", "tier/", "--dry-run")
     run = upload(FIXTURES / "kafka27-mixed" / "logs", store, *options)
-    assert actions(run, "mixed-0")[:4] == ["present", "present", "present", "would-upload"]
+    assert actions(run, "mixed-0") == ["present"] * 3 + ["would-upload"] * 9 + ["waits", "behind"]
     assert tree(store) == before
 
 
@@ -329,9 +344,18 @@ def test_out_of_an_object_store(logs: Path, tmp_path: Path, object_store: Object
 
 
 @pytest.mark.s3
-def test_two_uploaders_race(tmp_path: Path, object_store: ObjectStore) -> None:
-    """Two brokers have the same partition, and both upload it: every segment is there once, whoever was first."""
+def test_two_uploaders_race_for_an_object_store(tmp_path: Path, object_store: ObjectStore) -> None:
     location = f"s3://{object_store.bucket()}/tier"
+    race(tmp_path, location, lambda: object_store.files(location))
+
+
+def test_two_uploaders_race_for_a_directory(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    race(tmp_path, str(store), lambda: objects(store))
+
+
+def race(tmp_path: Path, location: str, everything: Callable[[], dict[str, bytes]]) -> None:
+    """Two brokers have the same partition, and both upload it: every segment is there once, whoever was first."""
     runs = []
     for name in ("one", "two"):
         logs = copy_of("kafka4-mixed", tmp_path / name)
@@ -345,7 +369,7 @@ def test_two_uploaders_race(tmp_path: Path, object_store: ObjectStore) -> None:
         printed, told = process.communicate(timeout=60)
         assert "Traceback" not in told
         results.append(Run(process.returncode, printed, told))
-    found = object_store.files(location)
+    found = everything()
     copies = read_copies(found)
     assert len(copies) == len({each.base_offset for each in copies})
     assert len(found) == 4 * len(copies)

@@ -1,0 +1,115 @@
+"""What ``tier upload`` came to, as a document and as a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from formats.aiven_key import AivenObject, aiven_key
+from formats.partition_metadata import uuid_to_text
+from snaprebuild.cli.result import print_table, print_text, size_text
+from snaprebuild.operations.findings import counted
+from snaprebuild.operations.tier_upload import Action, TierUpload, UploadedPartition, UploadedSegment, UploadRequest
+from snaprebuild.storage.store import OBJECT_SCHEME, is_object
+
+__all__ = ["print_upload", "upload_body"]
+
+
+def upload_body(result: TierUpload, request: UploadRequest, records: str | None) -> dict[str, object]:
+    """The fields of the document of a verdict.
+
+    Args:
+        result: of the upload.
+        request: what was asked for.
+        records: file that was asked for, or None.
+    """
+    uploader = request.uploader
+    return {
+        "store": request.root,
+        "key_prefix": request.prefix,
+        "plugin_key_prefix": _plugin_prefix(request),
+        "chunk_size": uploader.chunk_size,
+        "run": uploader.run,
+        "broker_id": uploader.broker_id,
+        "dry_run": request.is_dry_run,
+        "records": records if result.copies else None,
+        "metadata_partitions": request.metadata_partitions,
+        "totals": _totals(result.partitions),
+        "partitions": [_partition(each, request.prefix) for each in result.partitions],
+    }
+
+
+def _plugin_prefix(request: UploadRequest) -> str:
+    """What ``key.prefix`` of the plugin must be: everything between the bucket, or the root of its file system, and the topic."""
+    if not is_object(request.root):
+        return request.prefix
+    _, _, below = request.root.removeprefix(OBJECT_SCHEME).partition("/")
+    return f"{below}/{request.prefix}" if below else request.prefix
+
+
+def _totals(partitions: Sequence[UploadedPartition]) -> dict[str, int]:
+
+    counts = Counter(segment.action for partition in partitions for segment in partition.segments)
+    return {action.value: counts[action] for action in Action}
+
+
+def _partition(partition: UploadedPartition, prefix: str) -> dict[str, object]:
+
+    name = partition.source.directory.name
+    return {
+        "topic_partition": partition.source.topic_partition,
+        "path": partition.source.directory.path,
+        "topic": name.topic,
+        "topic_id": None if partition.topic_id is None else uuid_to_text(partition.topic_id),
+        "partition": name.partition,
+        "metadata_partition": partition.metadata_partition,
+        "uploader": partition.uploader,
+        "totals": _totals([partition]),
+        "segments": [_segment(partition, segment, prefix) for segment in partition.segments],
+    }
+
+
+def _segment(partition: UploadedPartition, segment: UploadedSegment, prefix: str) -> dict[str, object]:
+
+    name, upload, key = partition.source.directory.name, segment.upload, None
+    if partition.topic_id is not None and segment.segment_id is not None:
+        whole = aiven_key(
+            prefix, name.topic, partition.topic_id, name.partition, segment.start_offset, segment.segment_id, AivenObject.LOG
+        )
+        key = whole.removesuffix(".log")
+    return {
+        "start_offset": segment.start_offset,
+        "end_offset": segment.end_offset,
+        "segment_bytes": segment.size_bytes,
+        "action": segment.action.value,
+        "why": segment.why,
+        "segment_id": None if segment.segment_id is None else uuid_to_text(segment.segment_id),
+        "key": key,
+        "snapshot": None
+        if upload is None
+        else {
+            "origin": upload.snapshot.origin.value,
+            "class": upload.snapshot.snapshot_class.value,
+            "entries": upload.snapshot.entries,
+        },
+        "leader_epochs": [] if upload is None else [[each.epoch, each.start_offset] for each in upload.leader_epochs],
+        "max_timestamp_ms": None if upload is None else upload.max_timestamp_ms,
+        "txn_index_empty": None if upload is None else upload.txn_index_empty,
+    }
+
+
+def print_upload(result: TierUpload) -> None:
+    """The table."""
+    rows = []
+    for each in result.partitions:
+        done = [segment for segment in each.segments if segment.upload is not None]
+        rebuilt = sum(segment.upload is not None and segment.upload.snapshot.path is None for segment in done)
+        told = ", ".join(f"{count} {action}" for action, count in _totals([each]).items() if count)
+        sent = sum(segment.size_bytes for segment in done)
+        rows.append((each.source.topic_partition, len(each.segments), told or "-", rebuilt, size_text(sent)))
+    columns = ("partition", "closed segments", "upload", "snapshots rebuilt", "segments")
+    print_table("Upload", columns, rows, right=("closed segments", "snapshots rebuilt", "segments"))
+    totals = ", ".join(f"{count} {action}" for action, count in _totals(result.partitions).items() if count)
+    print_text(f"{counted(len(result.partitions), 'partition')}, segments: {totals or 'none'}")
+    if any(segment.action is Action.UPLOADED for partition in result.partitions for segment in partition.segments):
+        print_text("No broker knows of these copies before their records (--records) are in __remote_log_metadata")

@@ -1,0 +1,194 @@
+"""Large objects at a real store, while answers are lost and others are at work."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ConnectionClosedError
+from object_store import ObjectStore, split
+
+from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedError, WriteFailedError
+from snaprebuild.storage import s3
+from snaprebuild.storage.s3 import S3Store
+from snaprebuild.storage.s3_multipart import S3LargeObjects
+from snaprebuild.storage.segment_file import SegmentFile
+from snaprebuild.storage.store import S3Settings
+
+pytestmark = pytest.mark.s3
+
+PART_BYTES = 5 << 20
+DATA = random.Random(6).randbytes(2 * PART_BYTES + 1000)
+
+
+class Place:
+    """Where a large object goes to, and the client that sends it."""
+
+    def __init__(self, run: str, location: str, path: Path) -> None:
+        settings = S3Settings(run=run)
+        self.large = S3LargeObjects(S3Store(settings), PART_BYTES)
+        self.location = location
+        self.names: list[str] = []
+        self._path = path
+        for attempts in (1, s3.ATTEMPTS):
+            events = S3Store(settings)._client(attempts).meta.events
+            events.register("before-call.s3", lambda model, **_: self.names.append(model.name))
+
+    def on(self, event: str, operation: str, handler: Callable[..., Any]) -> None:
+        for attempts in (1, s3.ATTEMPTS):
+            self.large.store._client(attempts).meta.events.register(f"{event}.s3.{operation}", handler)
+
+    def create(self) -> None:
+        with SegmentFile(str(self._path)) as source:
+            self.large.create(self.location, source)
+
+    def holds(self) -> bool | None:
+        with SegmentFile(str(self._path)) as source:
+            return self.large.holds(self.location, source)
+
+
+@pytest.fixture
+def place_of(object_store: ObjectStore, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[], Place]:
+    (tmp_path / "log").write_bytes(DATA)
+    location = f"s3://{object_store.bucket()}/a/large.log"
+    names = iter(range(10))
+    return lambda: Place(f"{request.node.name}-{next(names)}", location, tmp_path / "log")
+
+
+def uploads(store: ObjectStore, location: str) -> list[Any]:
+    bucket, _ = split(location)
+    return list(store.client.list_multipart_uploads(Bucket=bucket).get("Uploads", []))
+
+
+def test_created_once(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
+    place = place_of()
+    place.large.prepare_writes(place.location.rpartition("/")[0], len(DATA))
+    assert place.holds() is None
+    place.create()
+    assert object_store.get(place.location) == DATA
+    assert place.holds() is True
+    with pytest.raises(AlreadyExistsError):
+        place.create()
+    assert place.names.count("UploadPart") == 4, "three, and the one of the probe"
+    assert set(object_store.files(place.location.rpartition("/")[0])) == {"large.log"}
+    assert uploads(object_store, place.location) == []
+
+
+@pytest.mark.parametrize("other", [DATA[:-1], DATA[:-1] + b"x", b"x" + DATA[1:]])
+def test_another_object_is_known(object_store: ObjectStore, place_of: Callable[[], Place], other: bytes) -> None:
+    place = place_of()
+    object_store.put(place.location, other)
+    assert place.holds() is False
+    with pytest.raises(AlreadyExistsError):
+        place.create()
+    assert object_store.get(place.location) == other
+
+
+def test_the_same_object_put_otherwise_is_known(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
+    """Its ETag is another; every byte is compared."""
+    place = place_of()
+    object_store.put(place.location, DATA)
+    assert place.holds() is True
+
+
+def test_a_lost_answer_of_the_completion(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
+    place, lost = place_of(), []
+
+    def lose(**_: Any) -> None:
+        if not lost:
+            lost.append(True)
+            raise ConnectionClosedError(endpoint_url="there")
+
+    place.on("after-call", "CompleteMultipartUpload", lose)
+    with pytest.raises(AlreadyExistsError):
+        place.create()
+    assert place.holds() is True
+    assert object_store.get(place.location) == DATA
+
+
+def test_a_completion_that_never_arrives(
+    object_store: ObjectStore, place_of: Callable[[], Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "PAUSE_SECONDS", 0.001)
+    place = place_of()
+
+    def lose(**_: Any) -> None:
+        raise ConnectionClosedError(endpoint_url="there")
+
+    place.on("before-call", "CompleteMultipartUpload", lose)
+    with pytest.raises(OutcomeUnknownError, match="run again"):
+        place.create()
+    assert place.holds() is None
+    again = place_of()
+    again.create()
+    assert again.names.count("UploadPart") == 0, "all three were there"
+    assert object_store.get(place.location) == DATA
+
+
+def test_a_part_that_cannot_be_sent(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
+    place, sent = place_of(), []
+
+    def lose(**_: Any) -> None:
+        sent.append(True)
+        if len(sent) == 2:
+            raise ConnectionClosedError(endpoint_url="there")
+
+    place.on("after-call", "UploadPart", lose)
+    with pytest.raises(WriteFailedError, match="gone on with by the next run"):
+        place.create()
+    again = place_of()
+    again.create()
+    assert again.names.count("UploadPart") == 1
+    assert object_store.get(place.location) == DATA
+
+
+def test_parts_with_other_bytes_are_sent_again(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
+    place = place_of()
+    bucket, key = split(place.location)
+    upload_id = object_store.client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
+    parts = {1: DATA[:PART_BYTES], 2: DATA[:PART_BYTES], 3: b"short"}
+    for number, data in parts.items():
+        object_store.client.upload_part(Bucket=bucket, Key=key, UploadId=upload_id, PartNumber=number, Body=data)
+    place.create()
+    assert place.names.count("UploadPart") == 2
+    assert object_store.get(place.location) == DATA
+
+
+def test_somebody_is_faster(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
+    place = place_of()
+    place.on("before-call", "CompleteMultipartUpload", lambda **_: object_store.put(place.location, b"theirs"))
+    with pytest.raises(AlreadyExistsError):
+        place.create()
+    assert object_store.get(place.location) == b"theirs"
+    assert uploads(object_store, place.location) == [], "our parts are given up"
+
+
+def test_somebody_gives_up_our_parts(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
+    place = place_of()
+    bucket, key = split(place.location)
+
+    def abort(**_: Any) -> None:
+        for each in uploads(object_store, place.location):
+            object_store.client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=each["UploadId"])
+
+    place.on("before-call", "CompleteMultipartUpload", abort)
+    with pytest.raises(WriteFailedError, match="somebody gave up the parts"):
+        place.create()
+    assert place.holds() is None
+
+
+def test_a_store_that_ignores_the_condition_is_refused(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
+    place = place_of()
+    directory = place.location.rpartition("/")[0]
+
+    def ignore(params: Any, **_: Any) -> None:
+        del params["headers"]["If-None-Match"]
+
+    place.on("before-call", "CompleteMultipartUpload", ignore)
+    with pytest.raises(RefusedError, match="ignores If-None-Match where a large object is completed"):
+        place.large.prepare_writes(directory, len(DATA))
+    place.large.prepare_writes(directory, PART_BYTES)
+    assert object_store.files(directory) == {}
