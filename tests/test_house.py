@@ -59,8 +59,8 @@ ONLY_IN = {
     "cryptography": ("formats/aiven_encryption.py",),
     "typer": ("snaprebuild/cli/",),
     "rich": ("snaprebuild/cli/",),
-    "boto3": ("snaprebuild/storage/s3.py",),
-    "botocore": ("snaprebuild/storage/s3.py", "snaprebuild/storage/s3_multipart.py"),
+    "boto3": ("snaprebuild/storage/s3_requests.py",),
+    "botocore": ("snaprebuild/storage/s3.py", "snaprebuild/storage/s3_multipart.py", "snaprebuild/storage/s3_requests.py"),
     "pyspark": ("snaprebuild/spark/",),
 }
 

@@ -100,7 +100,7 @@ def _upload(partition: PartitionScan) -> dict[str, object]:
         "last_stable_offset": partition.last_stable_offset,
         "last_stable_offset_at_least": bound.at_least,
         "last_stable_offset_known_by": bound.known_by,
-        "high_watermark": bound.at_most,
+        "last_stable_offset_at_most": bound.at_most,
         "waiting_segments": partition.waiting_segments,
         "blockers": {
             blocker.value: {"segments": count, "freed_by": blocker.freed_by.value}

@@ -45,7 +45,7 @@ class StableBound:
     Attributes:
         exact: the offset, or None.
         at_least: it is not below this one.
-        at_most: the high watermark of the checkpoint after a clean stop, or None.
+        at_most: it is not above this one, after a clean stop: the high watermark, or where a transaction is open; None where nothing tells.
         known_by: what tells the offset, or its lower bound; None where nothing does.
     """
 
@@ -57,7 +57,7 @@ class StableBound:
     @property
     def ceiling(self) -> int | None:
         """Nothing above it is uploaded; None where that is not known."""
-        return min((offset for offset in (self.exact, self.at_most) if offset is not None), default=None)
+        return self.at_most if self.exact is None else self.exact
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,10 @@ def stable_bound(
 ) -> StableBound:
     """What the snapshots tell of the last stable offset.
 
-    Exact after a clean stop, where the snapshot at the log end names every open transaction. Else it has once been where the newest
-    snapshot that can be trusted saw it, and never goes back.
+    It is exact after a clean stop with everything replicated, where the snapshot at the log end names every open transaction. Else it is
+    not below where the newest snapshot at or below the high watermark saw it: a transaction that ended below that snapshot has its marker
+    there, so that it is replicated; and it never goes back. A transaction whose marker is not replicated yet holds it, too
+    (``ProducerStateManager.firstUnstableOffset``), so that nothing more is known.
 
     Args:
         checked: the snapshots.
@@ -130,15 +132,20 @@ def stable_bound(
         high_watermark: of ``replication-offset-checkpoint``; None where it has none.
         is_clean: the broker was stopped cleanly, so that the checkpoint is not older than the stop.
     """
-    trusted = max((each for each in checked if each.parses and not each.why), key=lambda each: each.offset, default=None)
-    at_most = high_watermark if is_clean else None
-    if trusted is None:
+    trusted = [each for each in checked if each.parses and not each.why]
+    at_end = next((_stable_at(each) for each in trusted if is_clean and each.offset == log_end), None)
+    at_most = min((offset for offset in (high_watermark, at_end) if is_clean and offset is not None), default=None)
+    if at_end is not None and (high_watermark is None or high_watermark >= (log_end or 0)):
+        return StableBound(at_end, at_end, at_most, "the snapshot at the log end, of a clean stop")
+    replicated = [each for each in trusted if high_watermark is not None and each.offset <= high_watermark]
+    newest = max(replicated, key=lambda each: each.offset, default=None)
+    if newest is None:
         return StableBound(None, 0, at_most, None)
-    seen = trusted.offset if trusted.first_open_offset is None else trusted.first_open_offset
-    if is_clean and trusted.offset == log_end:
-        return StableBound(seen, seen, at_most, "the snapshot at the log end, of a clean stop")
-    at_least = seen if high_watermark is None else min(seen, high_watermark)
-    return StableBound(None, at_least, at_most, f"the snapshot at {trusted.offset}")
+    return StableBound(None, _stable_at(newest), at_most, f"the snapshot at {newest.offset}, below the high watermark")
+
+
+def _stable_at(snapshot: CheckedSnapshot) -> int:
+    return snapshot.offset if snapshot.first_open_offset is None else snapshot.first_open_offset
 
 
 def preflight(

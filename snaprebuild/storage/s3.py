@@ -1,4 +1,4 @@
-"""Object stores that speak S3; with ``s3_multipart``, the only module that knows the SDK.
+"""Object stores that speak S3, by the requests of ``s3_requests``; ``s3_multipart`` and ``s3_replace`` are for what few verbs need.
 
 What is sent: ListObjectsV2, HeadObject, GetObject (of ranges, with If-Match), PutObject (with a checksum and If-None-Match, or If-Match for
 ``s3_replace``), and, once for each place that is written to, the DeleteObject of a probe of our own. Credentials come from the usual chain
@@ -8,7 +8,6 @@ of the SDK and appear in no message: of what a store or the SDK says, only codes
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import errno
 import hashlib
@@ -21,57 +20,50 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
 from http import HTTPStatus
 from itertools import chain, pairwise, takewhile
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from typing import Any
 
-import boto3
-from botocore import UNSIGNED
-from botocore.config import Config
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    ConnectTimeoutError,
-    EndpointConnectionError,
-    NoCredentialsError,
-    ParamValidationError,
-    PartialCredentialsError,
-    ProfileNotFound,
-)
+from botocore.exceptions import BotoCoreError, ClientError
 
 from formats.file_names import parse_file_name
-from snaprebuild import __version__
 from snaprebuild.errors import (
     AlreadyExistsError,
     BusyError,
     OutcomeUnknownError,
     ReadFailedError,
     RefusedError,
-    UsageError,
     WriteFailedError,
 )
-from snaprebuild.storage.at_once import THREADS, at_once
+from snaprebuild.storage import s3_requests
+from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.meter import meter_of
 from snaprebuild.storage.object_bytes import ObjectBytes
 from snaprebuild.storage.object_tree import ObjectStatus
-from snaprebuild.storage.store import OBJECT_SCHEME, FileIdentity, S3Settings
+from snaprebuild.storage.s3_requests import (
+    ATTEMPTS,
+    PutOutcome,
+    ShortBodyError,
+    access_of,
+    attempted,
+    bucket_and_key,
+    client_of,
+    is_gone,
+    md5,
+    object_changed,
+    payer_of,
+    put_outcome,
+    read_failed,
+    status_of,
+    told,
+)
+from snaprebuild.storage.store import FileIdentity, S3Settings
 
-__all__ = ["ATTEMPTS", "PAUSE_SECONDS", "PROBE_NAME", "PutOutcome", "S3Store", "object_changed"]
+__all__ = ["PROBE_NAME", "RUN_KEY", "S3Store"]
 
 log = logging.getLogger(__name__)
-
-ATTEMPTS = 5
-"""Of a request that only reads, by the SDK's standard mode; and of a range or object whose body breaks off."""
-
-CONNECT_SECONDS, READ_SECONDS = 10, 60
-"""The SDK waits this long for a connection, and for the next bytes of an answer."""
-
-PAUSE_SECONDS = 0.1
-"""Before the second attempt; twice as long before each later one."""
 
 PIECE_BYTES = 1 << 20
 """Read of a body at once; between two pieces it is asked whether anybody still wants them."""
@@ -85,24 +77,11 @@ REQUESTS_OF_RANGE, RANGES_MAX = 4, 64
 PROBE_NAME = ".snaprebuild-probe-"
 """Begins the names of the objects that tell whether a store honours conditions; they are deleted at once."""
 
-KEY_BYTES = 32
-"""Of a customer's key, AES-256."""
-
 RUN_KEY = "snaprebuild-run"
 """Metadata of each object that a run makes: which one."""
 
-KEY_VARIABLE = "SNAPREBUILD_S3_SSE_C_KEY"
-"""Of the environment: holds such a key in base64, where no file is named."""
-
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]+)-([0-9]+)/([0-9]+)")
-_HARMLESS = re.compile(r"[A-Za-z0-9._:/+=-]{1,100}")
-_GONE = ("404", "NoSuchKey", "NotFound")
 
-_Answer = TypeVar("_Answer")
-
-_clients: dict[tuple[S3Settings, str, int], Any] = {}
-_clients_lock = threading.Lock()
 _probed: set[tuple[S3Settings, str]] = set()
 _probed_lock = threading.Lock()
 
@@ -122,7 +101,7 @@ class S3Store:
 
     def list_below(self, location: str) -> Iterator[tuple[str, ObjectStatus]]:
         """See ``Store.list_below``: ascending by key. What does not fit one answer is listed in several ranges of keys at once."""
-        bucket, prefix = _bucket_and_key(location)
+        bucket, prefix = bucket_and_key(location)
         prefix = f"{prefix}/" if prefix else ""
         rows, is_whole = self._page(location, bucket, prefix, "")
         yield from rows
@@ -154,9 +133,9 @@ class S3Store:
         """One request: keys behind ``after`` and what is told of them, and whether they are the last ones."""
         start = {"StartAfter": after} if after else {}
         try:
-            page = self._client().list_objects_v2(Bucket=bucket, Prefix=prefix, **start, **self._payer())
+            page = client_of(self.settings).list_objects_v2(Bucket=bucket, Prefix=prefix, **start, **payer_of(self.settings))
         except (ClientError, BotoCoreError) as error:
-            raise _read_failed(error, location, "cannot be listed") from None
+            raise read_failed(error, location, "cannot be listed") from None
         rows = []
         previous = after
         for found in page.get("Contents", ()):
@@ -194,20 +173,20 @@ class S3Store:
     def _level(self, location: str, bucket: str, prefix: str) -> Iterator[dict[str, Any]]:
         """What lies directly below a prefix, a request for each thousand."""
         try:
-            pages = self._client().get_paginator("list_objects_v2")
-            yield from pages.paginate(Bucket=bucket, Prefix=prefix, Delimiter="/", **self._payer())
+            pages = client_of(self.settings).get_paginator("list_objects_v2")
+            yield from pages.paginate(Bucket=bucket, Prefix=prefix, Delimiter="/", **payer_of(self.settings))
         except (ClientError, BotoCoreError) as error:
-            raise _read_failed(error, location, "cannot be listed") from None
+            raise read_failed(error, location, "cannot be listed") from None
 
     def present(self, directory: str, names: Iterable[str]) -> frozenset[str]:
         """See ``Store.present``."""
         asked = list(names)
-        identities = at_once(self._identity, [os.path.join(directory, name) for name in asked])
+        identities = at_once(self.identity, [os.path.join(directory, name) for name in asked])
         return frozenset(name for name, found in zip(asked, identities, strict=True) if found is not None)
 
     def names_in(self, directory: str) -> frozenset[str]:
         """See ``Store.names_in``."""
-        bucket, key = _bucket_and_key(directory)
+        bucket, key = bucket_and_key(directory)
         prefix = f"{key}/" if key else ""
         return frozenset(
             each["Key"][len(prefix) :] for page in self._level(directory, bucket, prefix) for each in page.get("Contents", ())
@@ -215,21 +194,21 @@ class S3Store:
 
     def holds_segments(self, directory: str) -> bool:
         """See ``Store.holds_segments``: one request. Segments stand first, because their names begin with digits."""
-        bucket, key = _bucket_and_key(directory)
+        bucket, key = bucket_and_key(directory)
         prefix = f"{key}/" if key else ""
         page = next(self._level(directory, bucket, prefix))
         names = (found["Key"][len(prefix) :] for found in page.get("Contents", ()))
         return any(name.endswith(".log") and parse_file_name(name) is not None for name in names)
 
-    def _identity(self, location: str) -> FileIdentity | None:
+    def identity(self, location: str) -> FileIdentity | None:
         """Of the object that is there now; None where there is none."""
-        bucket, key = _bucket_and_key(location)
+        bucket, key = bucket_and_key(location)
         try:
-            answer = self._client().head_object(Bucket=bucket, Key=key, **self._access())
+            answer = client_of(self.settings).head_object(Bucket=bucket, Key=key, **access_of(self.settings))
         except (ClientError, BotoCoreError) as error:
-            if _is_gone(error):
+            if is_gone(error):
                 return None
-            raise _read_failed(error, location, "cannot be looked at") from None
+            raise read_failed(error, location, "cannot be looked at") from None
         mtime_ns = int(answer["LastModified"].timestamp() * 1000) * 1_000_000
         return FileIdentity(answer["ContentLength"], mtime_ns, 0, answer.get("ETag", ""))
 
@@ -251,13 +230,15 @@ class S3Store:
         Raises:
             ReadFailedError, RefusedError: as ``Store.read_small``.
         """
-        bucket, key = _bucket_and_key(location)
+        bucket, key = bucket_and_key(location)
 
         def get() -> tuple[bytes, dict[str, Any]] | None:
             try:
-                answer = self._client().get_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED", **self._access())
+                answer = client_of(self.settings).get_object(
+                    Bucket=bucket, Key=key, ChecksumMode="ENABLED", **access_of(self.settings)
+                )
             except ClientError as error:
-                if _is_gone(error):
+                if is_gone(error):
                     return None
                 raise
             with contextlib.closing(answer["Body"]) as body:
@@ -267,20 +248,22 @@ class S3Store:
                 self._count(size)
                 return body.read(), answer
 
-        return _attempted(get, location, "cannot be read")
+        return attempted(get, location, "cannot be read")
 
     def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
         """See ``Store.read_end``: one request, of a range that is counted from the end."""
-        bucket, key = _bucket_and_key(location)
+        bucket, key = bucket_and_key(location)
 
         def get() -> tuple[int, bytes] | None:
             self._count(count)
             try:
-                answer = self._client().get_object(Bucket=bucket, Key=key, Range=f"bytes=-{count}", **self._access())
+                answer = client_of(self.settings).get_object(
+                    Bucket=bucket, Key=key, Range=f"bytes=-{count}", **access_of(self.settings)
+                )
             except ClientError as error:
-                if _is_gone(error):
+                if is_gone(error):
                     return None
-                if _status(error) == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                if status_of(error) == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                     return 0, b""
                 raise
             with contextlib.closing(answer["Body"]) as body:
@@ -290,12 +273,12 @@ class S3Store:
             found = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
             return (len(data) if found is None else int(found[3])), data
 
-        return _attempted(get, location, "cannot be read")
+        return attempted(get, location, "cannot be read")
 
     def open_bytes(self, location: str, identity: FileIdentity | None = None, deadline: float | None = None) -> ObjectBytes:
         """See ``Store.open_bytes``. With an identity nothing is asked before the first byte is wanted."""
         if identity is None:
-            identity = self._identity(location)
+            identity = self.identity(location)
             if identity is None:
                 raise ReadFailedError("does not exist", path=location, errno=errno.ENOENT)
         if not identity.etag:
@@ -319,18 +302,18 @@ class S3Store:
                 buffer[done : done + len(piece)] = piece
                 done += len(piece)
 
-        _attempted(get, location, f"cannot be read at bytes {start} to {start + count - 1}")
+        attempted(get, location, f"cannot be read at bytes {start} to {start + count - 1}")
 
     def _pieces(self, location: str, identity: FileIdentity, start: int, count: int) -> Iterator[bytes]:
-        bucket, key = _bucket_and_key(location)
+        bucket, key = bucket_and_key(location)
         self._count(count)
         last = start + count - 1
         try:
-            answer = self._client().get_object(
-                Bucket=bucket, Key=key, Range=f"bytes={start}-{last}", IfMatch=identity.etag, **self._access()
+            answer = client_of(self.settings).get_object(
+                Bucket=bucket, Key=key, Range=f"bytes={start}-{last}", IfMatch=identity.etag, **access_of(self.settings)
             )
         except ClientError as error:
-            if _status(error) == HTTPStatus.PRECONDITION_FAILED:
+            if status_of(error) == HTTPStatus.PRECONDITION_FAILED:
                 raise object_changed(location) from None
             raise
         with contextlib.closing(answer["Body"]) as body:
@@ -344,7 +327,7 @@ class S3Store:
             while count:
                 piece = body.read(min(count, PIECE_BYTES))
                 if not piece:
-                    raise _ShortBodyError
+                    raise ShortBodyError
                 count -= len(piece)
                 yield piece
 
@@ -370,21 +353,21 @@ class S3Store:
 
     def delete_probe(self, location: str) -> None:
         """Deletes a probe of our own. That it stays is no failure, and logged."""
-        bucket, key = _bucket_and_key(location)
+        bucket, key = bucket_and_key(location)
         try:
-            self._client().delete_object(Bucket=bucket, Key=key, **self._payer())
+            client_of(self.settings).delete_object(Bucket=bucket, Key=key, **payer_of(self.settings))
         except (ClientError, BotoCoreError, RefusedError) as error:
-            log.warning("%s: a probe of the store stays, and may be deleted: %s", location, _told(error))
+            log.warning("%s: a probe of the store stays, and may be deleted: %s", location, told(error))
 
     def wrote(self, location: str, since_ns: int) -> bool:
         """See ``Store.wrote``: an object says which run made it, whatever the clocks say."""
-        bucket, key = _bucket_and_key(location)
+        bucket, key = bucket_and_key(location)
         try:
-            answer = self._client().head_object(Bucket=bucket, Key=key, **self._access())
+            answer = client_of(self.settings).head_object(Bucket=bucket, Key=key, **access_of(self.settings))
         except (ClientError, BotoCoreError) as error:
-            if _is_gone(error):
+            if is_gone(error):
                 return False
-            raise _read_failed(error, location, "cannot be looked at") from None
+            raise read_failed(error, location, "cannot be looked at") from None
         return bool(self.settings.run) and answer.get("Metadata", {}).get(RUN_KEY) == self.settings.run
 
     def create(
@@ -408,7 +391,7 @@ class S3Store:
         reason = ""
         for attempt in range(ATTEMPTS):
             if attempt:
-                time.sleep(PAUSE_SECONDS * 2**attempt)
+                time.sleep(s3_requests.PAUSE_SECONDS * 2**attempt)
             try:
                 outcome, reason = self._put(location, data)
             except RefusedError as error:
@@ -453,19 +436,19 @@ class S3Store:
         Raises:
             RefusedError: the store knows no conditions, or a limit of the run is used up.
         """
-        bucket, key = _bucket_and_key(location)
+        bucket, key = bucket_and_key(location)
         digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
         try:
-            answer = self._client(attempts=1).put_object(
-                Bucket=bucket, Key=key, Body=data, ChecksumSHA256=digest, **fields, **self._access()
+            answer = client_of(self.settings, 1).put_object(
+                Bucket=bucket, Key=key, Body=data, ChecksumSHA256=digest, **fields, **access_of(self.settings)
             )
         except (ClientError, BotoCoreError) as error:
-            if _status(error) == HTTPStatus.NOT_IMPLEMENTED:
-                message = f"the store takes no conditional writes ({_told(error)}), so that nothing is written"
+            if status_of(error) == HTTPStatus.NOT_IMPLEMENTED:
+                message = f"the store takes no conditional writes ({told(error)}), so that nothing is written"
                 raise RefusedError(message, path=location) from None
-            return _put_outcome(error), _told(error)
+            return put_outcome(error), told(error)
         # The ETag is the MD5 of what was stored, unless that is encrypted by a key of its own.
-        is_proven = answer.get("ChecksumSHA256") == digest or answer.get("ETag", "").strip('"') == _md5(data)
+        is_proven = answer.get("ChecksumSHA256") == digest or answer.get("ETag", "").strip('"') == md5(data)
         return PutOutcome.DONE if is_proven else PutOutcome.UNPROVEN, ""
 
     def _is_ours(self, location: str, data: bytes, reason: str) -> bool:
@@ -496,188 +479,5 @@ class S3Store:
             what = "is not there" if found is None else "holds other bytes"
             raise OutcomeUnknownError(f"was written, and {what} when it is read back", path=location)
 
-    # ------------------------------------------------------------------------------------------------------------ the connection
-
     def _count(self, count: int) -> None:
         meter_of(self.settings.run).read(self.settings, count)
-
-    def _payer(self) -> dict[str, str]:
-        return {"RequestPayer": "requester"} if self.settings.requester_pays else {}
-
-    def _access(self) -> dict[str, Any]:
-        """What goes with every request for an object."""
-        key = _customer_key(self.settings)
-        return self._payer() if key is None else {**self._payer(), "SSECustomerAlgorithm": "AES256", "SSECustomerKey": key}
-
-    def _client(self, attempts: int = ATTEMPTS) -> Any:
-        key = (self.settings, self.settings.run, attempts)
-        with _clients_lock:
-            if key not in _clients:
-                _clients[key] = _connected(self.settings, attempts)
-            return _clients[key]
-
-
-class PutOutcome(Enum):
-    """What an attempt to put an object came to."""
-
-    DONE = "done"
-    UNPROVEN = "unproven"
-    """Done, and no checksum in the answer says that it holds our bytes."""
-    TAKEN = "taken"
-    """The condition does not hold: a name is taken, or the object is another one."""
-    GONE = "gone"
-    """There is no such object, or no such bucket."""
-    CONFLICT = "conflict"
-    """Another attempt for the same key was under way (409): this one took no effect."""
-    REPEAT = "repeat"
-    """It took no effect, and may be tried again."""
-    FAILED = "failed"
-    """It took no effect, and never will."""
-    UNKNOWN = "unknown"
-    """It was sent, and what became of it nobody told."""
-
-
-def _put_outcome(error: Exception) -> PutOutcome:
-    status = _status(error)
-    if status == HTTPStatus.PRECONDITION_FAILED:
-        return PutOutcome.TAKEN
-    if status == HTTPStatus.NOT_FOUND:
-        return PutOutcome.GONE
-    if status == HTTPStatus.CONFLICT:
-        return PutOutcome.CONFLICT
-    if status == HTTPStatus.TOO_MANY_REQUESTS or _code(error) in ("SlowDown", "RequestTimeout"):
-        return PutOutcome.REPEAT
-    if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
-        return PutOutcome.FAILED
-    if isinstance(error, (EndpointConnectionError, ConnectTimeoutError)):
-        return PutOutcome.REPEAT
-    if isinstance(error, (NoCredentialsError, PartialCredentialsError, ParamValidationError)):
-        return PutOutcome.FAILED
-    return PutOutcome.UNKNOWN
-
-
-def _md5(data: bytes) -> str:
-    return hashlib.md5(data, usedforsecurity=False).hexdigest()
-
-
-class _ShortBodyError(Exception):
-    """The body of an answer ended before its time."""
-
-
-def _connected(settings: S3Settings, attempts: int) -> Any:
-    # The SDK tells headers and credentials in its log, which -vv would show.
-    for name in ("boto3", "botocore", "urllib3"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    config = Config(
-        retries={"mode": "standard", "total_max_attempts": attempts},
-        connect_timeout=CONNECT_SECONDS,
-        read_timeout=READ_SECONDS,
-        max_pool_connections=2 * THREADS,
-        s3={"addressing_style": "path" if settings.path_style else "auto"},
-        signature_version=UNSIGNED if settings.anonymous else None,
-        user_agent_extra=f"snaprebuild/{__version__}",
-    )
-    try:
-        session = boto3.session.Session(profile_name=settings.profile)
-        client = session.client("s3", endpoint_url=settings.endpoint_url, config=config)
-    except ProfileNotFound:
-        raise UsageError("--s3-profile: the shared configuration files have no such profile") from None
-    except (BotoCoreError, ValueError) as error:
-        raise UsageError(f"the object store cannot be reached as it is configured ({type(error).__name__})") from None
-    endpoint = urlsplit(client.meta.endpoint_url)
-    is_secret = endpoint.scheme == "https" or endpoint.hostname in _LOOPBACK
-    if not is_secret and _customer_key(settings) is not None:
-        place = _key_place(settings)
-        raise UsageError(f"{place}: the key would cross the network in the clear; expected an endpoint with https")
-    meter = meter_of(settings.run)
-    # Of each attempt, those of the SDK among them.
-    client.meta.events.register("before-send.s3", lambda **_: meter.request(settings))
-    return client
-
-
-def _key_place(settings: S3Settings) -> str:
-    return f"${KEY_VARIABLE}" if settings.sse_c_key_file is None else "--s3-sse-c-key-file"
-
-
-def _customer_key(settings: S3Settings) -> bytes | None:
-    """The key in the file or in the variable, None without one; no message repeats a byte of it, and it is kept nowhere.
-
-    Raises:
-        UsageError: what stands there is no such key.
-    """
-    path = settings.sse_c_key_file
-    if path is None:
-        data = os.environb.get(KEY_VARIABLE.encode(), b"")
-        if not data:
-            return None
-    else:
-        try:
-            with open(path, "rb") as file:
-                data = file.read(100)
-        except OSError as error:
-            raise UsageError(f"--s3-sse-c-key-file: cannot be read: {error.strerror}", path=path) from None
-    if path is None or len(data) != KEY_BYTES:
-        try:
-            data = base64.b64decode(data.strip(), validate=True)
-        except binascii.Error:
-            data = b""
-    if len(data) != KEY_BYTES:
-        expected = "in base64" if path is None else "raw or in base64"
-        raise UsageError(f"{_key_place(settings)}: expected {KEY_BYTES} bytes, {expected}", path=path)
-    return data
-
-
-def _bucket_and_key(location: str) -> tuple[str, str]:
-    bucket, _, key = location.removeprefix(OBJECT_SCHEME).partition("/")
-    return bucket, key
-
-
-# ------------------------------------------------------------------------------------------------------------ what goes wrong
-
-
-def _attempted(get: Callable[[], _Answer], location: str, what: str) -> _Answer:
-    """Calls ``get`` until an answer came whole. Requests are repeated by the SDK; a body that breaks off is repeated here."""
-    for attempt in range(ATTEMPTS):
-        try:
-            return get()
-        except ClientError as error:
-            raise _read_failed(error, location, what) from None
-        except (BotoCoreError, _ShortBodyError) as error:
-            if attempt + 1 == ATTEMPTS or isinstance(error, (NoCredentialsError, PartialCredentialsError)):
-                raise _read_failed(error, location, what) from None
-            time.sleep(PAUSE_SECONDS * 2**attempt)
-    raise AssertionError
-
-
-def object_changed(location: str) -> RefusedError:
-    """The error to raise where an object is not what it was."""
-    return RefusedError("changed since it was listed (somebody is at work here): run again", path=location)
-
-
-def _status(error: Exception) -> int:
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) if isinstance(error, ClientError) else 0
-
-
-def _code(error: Exception) -> str:
-    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
-
-
-def _is_gone(error: Exception) -> bool:
-    return _code(error) in _GONE
-
-
-def _read_failed(error: Exception, location: str, what: str) -> ReadFailedError:
-    return ReadFailedError(f"{what}: {_told(error)}", path=location, errno=errno.ENOENT if _is_gone(error) else None)
-
-
-def _told(error: Exception) -> str:
-    """What went wrong, without a word of the SDK or the store that could hold a key, a token, or the password of a URL."""
-    if isinstance(error, ClientError):
-        request_id = str(error.response.get("ResponseMetadata", {}).get("RequestId", ""))
-        parts = [str(_status(error) or ""), _code(error), f"request {request_id}" if request_id else ""]
-        return "the store answers " + " ".join(part for part in parts if part and _HARMLESS.fullmatch(part.replace(" ", "")))
-    if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
-        return "no credentials were found in the environment, the shared configuration files, or the machine's role"
-    if isinstance(error, _ShortBodyError):
-        return "the answer breaks off every time"
-    return f"the store does not answer as it should ({type(error).__name__})"

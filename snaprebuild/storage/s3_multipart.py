@@ -19,9 +19,10 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from snaprebuild.errors import AlreadyExistsError, BusyError, OutcomeUnknownError, ReadFailedError, RefusedError, WriteFailedError
-from snaprebuild.storage import s3
+from snaprebuild.storage import s3_requests
 from snaprebuild.storage.large_objects import PART_BYTES, holds_bytes, parts_of
 from snaprebuild.storage.s3 import PROBE_NAME, RUN_KEY, S3Store
+from snaprebuild.storage.s3_requests import ATTEMPTS, PutOutcome
 from snaprebuild.storage.store import OpenBytes, S3Settings
 
 __all__ = ["S3LargeObjects"]
@@ -81,8 +82,8 @@ class S3LargeObjects:
         except (ClientError, BotoCoreError) as error:
             if upload_id:
                 self._abort(location, upload_id)
-            if s3._status(error) != HTTPStatus.PRECONDITION_FAILED:
-                message = f"whether the store completes large objects only where none is cannot be told: {s3._told(error)}"
+            if s3_requests.status_of(error) != HTTPStatus.PRECONDITION_FAILED:
+                message = f"whether the store completes large objects only where none is cannot be told: {s3_requests.told(error)}"
                 raise RefusedError(message, path=directory) from None
         else:
             message = "the store ignores If-None-Match where a large object is completed, so that one could be replaced"
@@ -97,13 +98,13 @@ class S3LargeObjects:
             data = b"".join(bytes(part) for part in parts_of(source, self.part_bytes))
             self.store.create(directory, name, data, owner=None, temporary_name="")
             return
-        if self.store._identity(location) is not None:
+        if self.store.identity(location) is not None:
             raise _taken(location)
         try:
             upload_id = self._found(location) or self._begin(location)
             parts = self._sent(location, upload_id, source)
         except (ClientError, BotoCoreError) as error:
-            message = f"cannot be written: {s3._told(error)}; the parts that were sent are gone on with by the next run"
+            message = f"cannot be written: {s3_requests.told(error)}; the parts that were sent are gone on with by the next run"
             raise WriteFailedError(message, path=location) from None
         self._complete(location, upload_id, parts)
         if self._etag_of(parts) != self._etag_at(location) and not holds_bytes(self.store, location, source):
@@ -111,7 +112,7 @@ class S3LargeObjects:
 
     def holds(self, location: str, source: OpenBytes) -> bool | None:
         """See ``LargeObjects.holds``: by the ETag where it is a checksum, else by every byte."""
-        found = self.store._identity(location)
+        found = self.store.identity(location)
         if found is None:
             return None
         if found.size_bytes != source.size_bytes:
@@ -119,18 +120,18 @@ class S3LargeObjects:
         whole, parts = hashlib.md5(usedforsecurity=False), {}
         for number, part in enumerate(parts_of(source, self.part_bytes), 1):
             whole.update(part)
-            parts[number] = _Part(len(part), s3._md5(bytes(part)))
+            parts[number] = _Part(len(part), s3_requests.md5(bytes(part)))
         expected = whole.hexdigest() if len(parts) <= 1 else self._etag_of(parts)
         return (found.etag or "").strip('"') == expected or holds_bytes(self.store, location, source)
 
     # ------------------------------------------------------------------------------------------------------------ parts
 
-    def _client(self, attempts: int = s3.ATTEMPTS) -> Any:
-        return self.store._client(attempts)
+    def _client(self, attempts: int = ATTEMPTS) -> Any:
+        return s3_requests.client_of(self.store.settings, attempts)
 
     def _target(self, location: str) -> dict[str, Any]:
-        bucket, key = s3._bucket_and_key(location)
-        return {"Bucket": bucket, "Key": key, **self.store._payer()}
+        bucket, key = s3_requests.bucket_and_key(location)
+        return {"Bucket": bucket, "Key": key, **s3_requests.payer_of(self.store.settings)}
 
     def _begin(self, location: str) -> str:
         run = self.store.settings.run
@@ -139,7 +140,7 @@ class S3LargeObjects:
         return str(answer["UploadId"])
 
     def _encryption(self) -> dict[str, Any]:
-        return {name: value for name, value in self.store._access().items() if name.startswith("SSE")}
+        return {name: value for name, value in s3_requests.access_of(self.store.settings).items() if name.startswith("SSE")}
 
     def _found(self, location: str) -> str | None:
         """The upload of this very key that was begun last and neither completed nor given up; None where there is none."""
@@ -163,7 +164,7 @@ class S3LargeObjects:
         parts = {}
         for number, view in enumerate(parts_of(source, self.part_bytes), 1):
             data = bytes(view)
-            expected = _Part(len(data), s3._md5(data))
+            expected = _Part(len(data), s3_requests.md5(data))
             parts[number] = expected if there.get(number) == expected else self._send(location, upload_id, number, data)
         return parts
 
@@ -179,11 +180,11 @@ class S3LargeObjects:
             digests = b"".join(bytes.fromhex(parts[number].etag) for number in sorted(parts))
         except ValueError:
             return None
-        return f"{s3._md5(digests)}-{len(parts)}"
+        return f"{s3_requests.md5(digests)}-{len(parts)}"
 
     def _etag_at(self, location: str) -> str:
         try:
-            found = self.store._identity(location)
+            found = self.store.identity(location)
         except (ReadFailedError, RefusedError) as error:
             raise OutcomeUnknownError(f"was written, and cannot be looked at: {error.message}", path=location) from None
         if found is None:
@@ -199,25 +200,25 @@ class S3LargeObjects:
     def _complete(self, location: str, upload_id: str, parts: dict[int, _Part]) -> None:
         """Makes an object of the parts, where none is. Each attempt is ours, so that it is known which one took effect."""
         reason, is_known = "", True
-        for attempt in range(s3.ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             if attempt:
-                time.sleep(s3.PAUSE_SECONDS * 2**attempt)
+                time.sleep(s3_requests.PAUSE_SECONDS * 2**attempt)
             try:
                 self._client(1).complete_multipart_upload(**self._completion(location, upload_id, parts))
             except (ClientError, BotoCoreError) as error:
-                outcome, reason = s3._put_outcome(error), s3._told(error)
-                is_gone = s3._code(error) == _GONE
+                outcome, reason = s3_requests.put_outcome(error), s3_requests.told(error)
+                is_gone = s3_requests.code_of(error) == _GONE
             else:
                 return
-            if outcome is s3.PutOutcome.TAKEN:
+            if outcome is PutOutcome.TAKEN:
                 self._abort(location, upload_id)
                 raise _taken(location)
-            is_known = is_known and outcome is not s3.PutOutcome.UNKNOWN
+            is_known = is_known and outcome is not PutOutcome.UNKNOWN
             if (is_gone or not is_known) and self._is_there(location, reason):
                 raise _taken(location)
             if is_gone:
                 raise WriteFailedError("somebody gave up the parts that were sent: run again", path=location)
-            if outcome in (s3.PutOutcome.FAILED, s3.PutOutcome.GONE):
+            if outcome in (PutOutcome.FAILED, PutOutcome.GONE):
                 raise WriteFailedError(f"cannot be written: {reason}", path=location)
         if not is_known:
             message = f"whether it was written is not known ({reason}), and it may still appear: run again"
@@ -226,7 +227,7 @@ class S3LargeObjects:
 
     def _is_there(self, location: str, reason: str) -> bool:
         try:
-            return self.store._identity(location) is not None
+            return self.store.identity(location) is not None
         except (ReadFailedError, RefusedError) as error:
             message = f"whether it was written is not known ({reason}), and it cannot be looked at: {error.message}"
             raise OutcomeUnknownError(message, path=location) from None
@@ -235,7 +236,7 @@ class S3LargeObjects:
         try:
             self._client().abort_multipart_upload(**self._target(location), UploadId=upload_id)
         except (ClientError, BotoCoreError, RefusedError) as error:
-            log.warning("%s: parts of an upload that came too late stay, and may be deleted: %s", location, s3._told(error))
+            log.warning("%s: parts of an upload that came too late stay, and may be deleted: %s", location, s3_requests.told(error))
 
 
 def _taken(location: str) -> AlreadyExistsError:

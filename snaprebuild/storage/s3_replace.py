@@ -14,9 +14,10 @@ import time
 from dataclasses import dataclass
 
 from snaprebuild.errors import BusyError, OutcomeUnknownError, ReadFailedError, RefusedError, WriteFailedError
-from snaprebuild.storage import s3
+from snaprebuild.storage import s3_requests
 from snaprebuild.storage.replacing import WholeObject
-from snaprebuild.storage.s3 import PROBE_NAME, PutOutcome, S3Store, object_changed
+from snaprebuild.storage.s3 import PROBE_NAME, S3Store
+from snaprebuild.storage.s3_requests import ATTEMPTS, PutOutcome, object_changed
 from snaprebuild.storage.store import FileIdentity, S3Settings
 
 __all__ = ["S3Replacing"]
@@ -93,9 +94,9 @@ class S3Replacing:
         if was.not_kept is not None:
             raise RefusedError(f"has {was.not_kept}, which a replacement would lose: nothing is written", path=location)
         may_be_done, reason = False, ""
-        for attempt in range(s3.ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             if attempt:
-                time.sleep(s3.PAUSE_SECONDS * 2**attempt)
+                time.sleep(s3_requests.PAUSE_SECONDS * 2**attempt)
             try:
                 outcome, reason = self.store.put(location, data, IfMatch=was.identity.etag, **was.kept)
             except RefusedError as error:

@@ -25,7 +25,7 @@ from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.tier_audit import Verdict, tier_audit
 from snaprebuild.operations.tier_repair import RepairAction, TierRepair, tier_repair
 from snaprebuild.operations.tier_undo import undo_repairs
-from snaprebuild.storage import s3, s3_replace
+from snaprebuild.storage import s3, s3_replace, s3_requests
 from snaprebuild.storage.journal_file import JournalFile
 from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.replacing import ReplacingStore, WholeObject, replacing
@@ -322,7 +322,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setattr(s3, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(s3_requests, "PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(s3_replace, "_probed", set())
     monkeypatch.setattr(s3, "_probed", set())
     with faulty_store() as store:

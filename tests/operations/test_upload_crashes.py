@@ -20,7 +20,7 @@ from snaprebuild.operations.source import open_source
 from snaprebuild.operations.tier_inventory import CopyState, tier_inventory
 from snaprebuild.operations.tier_upload import TierUpload, UploadRequest, tier_upload
 from snaprebuild.operations.upload_copy import Uploader
-from snaprebuild.storage import s3
+from snaprebuild.storage import s3, s3_requests
 from snaprebuild.storage.large_objects import LargeObjects, large_objects_of
 from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.store import S3Settings, Store
@@ -251,8 +251,8 @@ class Requests:
         self._crash_at, self._is_done = crash_at, is_done
 
     def watch(self, settings: S3Settings) -> None:
-        for attempts in (1, s3.ATTEMPTS):
-            events = s3.S3Store(settings)._client(attempts).meta.events
+        for attempts in (1, s3_requests.ATTEMPTS):
+            events = s3_requests.client_of(settings, attempts).meta.events
             events.register("before-call.s3", lambda model, **_: self._before(model.name))
             events.register("after-call.s3", lambda **_: self._after())
 

@@ -31,7 +31,7 @@ from snaprebuild.errors import (
     WriteFailedError,
 )
 from snaprebuild.operations.source import open_source
-from snaprebuild.storage import at_once, object_bytes, s3
+from snaprebuild.storage import at_once, object_bytes, s3, s3_requests
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.object_bytes import AHEAD, HELD_MAX, RANGE_BYTES
 from snaprebuild.storage.s3 import S3Store
@@ -47,7 +47,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setattr(s3, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(s3_requests, "PAUSE_SECONDS", 0.001)
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
     with faulty_store() as store:
         yield store
@@ -101,7 +101,7 @@ def test_a_read_that_always_fails(faulty: FaultyStore, fault: str, told: str) ->
     with pytest.raises(ReadFailedError, match=f"s3://bucket/log: cannot be read at bytes 0 to 99: .*{told}") as caught:
         read(store_of(faulty), "s3://bucket/log")
     assert "hunter2" not in str(caught.value)
-    assert len(faulty.ranges()) <= 2 * s3.ATTEMPTS
+    assert len(faulty.ranges()) <= 2 * s3_requests.ATTEMPTS
 
 
 def test_an_object_that_changes(faulty: FaultyStore) -> None:
@@ -225,7 +225,7 @@ def test_a_create_that_always_fails(
     assert type(caught.value) is error
     assert caught.value.exit_code == (3 if error is RefusedError else 5)
     assert "hunter2" not in str(caught.value)
-    assert faulty.methods().count("PUT") <= s3.ATTEMPTS
+    assert faulty.methods().count("PUT") <= s3_requests.ATTEMPTS
 
 
 def test_an_object_is_never_replaced(faulty: FaultyStore) -> None:

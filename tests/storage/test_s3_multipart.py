@@ -12,7 +12,7 @@ from botocore.exceptions import ConnectionClosedError
 from object_store import ObjectStore, split
 
 from snaprebuild.errors import AlreadyExistsError, OutcomeUnknownError, RefusedError, WriteFailedError
-from snaprebuild.storage import s3
+from snaprebuild.storage import s3_requests
 from snaprebuild.storage.s3 import S3Store
 from snaprebuild.storage.s3_multipart import S3LargeObjects
 from snaprebuild.storage.segment_file import SegmentFile
@@ -33,13 +33,13 @@ class Place:
         self.location = location
         self.names: list[str] = []
         self._path = path
-        for attempts in (1, s3.ATTEMPTS):
-            events = S3Store(settings)._client(attempts).meta.events
+        for attempts in (1, s3_requests.ATTEMPTS):
+            events = s3_requests.client_of(settings, attempts).meta.events
             events.register("before-call.s3", lambda model, **_: self.names.append(model.name))
 
     def on(self, event: str, operation: str, handler: Callable[..., Any]) -> None:
-        for attempts in (1, s3.ATTEMPTS):
-            self.large.store._client(attempts).meta.events.register(f"{event}.s3.{operation}", handler)
+        for attempts in (1, s3_requests.ATTEMPTS):
+            s3_requests.client_of(self.large.store.settings, attempts).meta.events.register(f"{event}.s3.{operation}", handler)
 
     def create(self) -> None:
         with SegmentFile(str(self._path)) as source:
@@ -112,7 +112,7 @@ def test_a_lost_answer_of_the_completion(object_store: ObjectStore, place_of: Ca
 def test_a_completion_that_never_arrives(
     object_store: ObjectStore, place_of: Callable[[], Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(s3_requests, "PAUSE_SECONDS", 0.001)
     place = place_of()
 
     def lose(**_: Any) -> None:

@@ -9,7 +9,7 @@ from faulty_store import FaultyStore, etag_of, faulty_store
 from object_store import ObjectStore, split
 
 from snaprebuild.errors import BusyError, OutcomeUnknownError, RefusedError, SnaprebuildError, WriteFailedError
-from snaprebuild.storage import s3, s3_replace
+from snaprebuild.storage import s3, s3_replace, s3_requests
 from snaprebuild.storage.replacing import WholeObject
 from snaprebuild.storage.s3 import S3Store
 from snaprebuild.storage.s3_replace import S3Replacing
@@ -31,7 +31,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setattr(s3, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(s3_requests, "PAUSE_SECONDS", 0.001)
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
     with faulty_store() as store:
         store.objects[KEY] = b"old"
@@ -83,7 +83,7 @@ def test_a_write_that_always_fails(
         replacing(faulty).replace(LOCATION, b"new", was)
     assert type(caught.value) is error
     assert "hunter2" not in str(caught.value)
-    assert faulty.methods().count("PUT") <= s3.ATTEMPTS
+    assert faulty.methods().count("PUT") <= s3_requests.ATTEMPTS
     assert faulty.objects[KEY] == (b"another's" if puts == ["another"] else b"new" if puts == ["lost"] else b"old")
 
 
