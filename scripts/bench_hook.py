@@ -23,10 +23,10 @@ BEHIND = 16
 def main() -> None:
     """Makes a partition and measures it."""
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--segments", type=int, default=100, help="closed segments (100)")
-    arguments.add_argument("--segment-mib", type=int, default=16, help="size of one (16)")
+    arguments.add_argument("--segments", type=int, default=60, help="closed segments (60)")
+    arguments.add_argument("--segment-mib", type=int, default=64, help="size of one (64)")
     arguments.add_argument("--batch-bytes", type=int, default=16384, help="mean size of a batch (16384)")
-    arguments.add_argument("--producers", type=int, default=1000, help="producer ids (1000)")
+    arguments.add_argument("--producers", type=int, default=100, help="producer ids (100)")
     chosen = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-hook-") as scratch:
         directory = Path(scratch) / "t-0"
