@@ -14,19 +14,23 @@ from snaprebuild.cli.options import (
     Jobs,
     OutputFormat,
     OutputOption,
+    Partition,
     Report,
     S3Options,
+    Topic,
     Verbose,
     as_of_ms,
+    selection_of,
     takes_s3,
 )
 from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation, opened_tier
 from snaprebuild.operations.tier_levels import AuditLevel
 
 if TYPE_CHECKING:
+    from snaprebuild.operations.audit_cost import AuditCost
     from snaprebuild.operations.tier_audit import AuditedPartition, TierAudit
 
-__all__ = ["PrivateKeyFile", "tier_audit"]
+__all__ = ["PrivateKeyFile", "announced", "cost_json", "tier_audit"]
 
 PrivateKeyFile = Annotated[
     str | None,
@@ -42,6 +46,8 @@ PrivateKeyFile = Annotated[
 def tier_audit(
     s3: S3Options,
     store: TierLocation,
+    topic: Topic = None,
+    partition: Partition = None,
     metadata_log: MetadataLog = None,
     level: Annotated[
         AuditLevel,
@@ -85,10 +91,12 @@ def tier_audit(
         root,
         clock,
         level=level,
+        selection=selection_of(topic, partition, None),
         metadata_logs=metadata_log or (),
         private_key_file=private_key,
         settings=settings,
         jobs=jobs,
+        announce=announced,
     )
     seconds = time.perf_counter() - started
     leave(
@@ -101,6 +109,34 @@ def tier_audit(
     )
 
 
+def announced(cost: AuditCost) -> None:
+    """Tells on stderr what is going to be read."""
+    from snaprebuild.cli.result import size_text
+    from snaprebuild.cli.streams import tell
+    from snaprebuild.operations.findings import counted
+
+    classes = ", ".join(f"{name} {size_text(size)}" for name, size in cost.storage_classes.items())
+    price = "" if cost.dollars is None else f", about {cost.dollars:.2f} USD by list prices without transfer"
+    what = f"{counted(cost.copies, 'copy', 'copies')}, {counted(cost.objects, 'object')}, {size_text(cost.read_bytes)}"
+    if classes:
+        what += f" ({classes}), about {counted(cost.requests, 'request')}{price}"
+    tell(f"to be read: {what}")
+
+
+def cost_json(cost: AuditCost | None) -> dict[str, object] | None:
+    """For the document."""
+    if cost is None:
+        return None
+    return {
+        "copies": cost.copies,
+        "objects": cost.objects,
+        "requests": cost.requests,
+        "read_bytes": cost.read_bytes,
+        "storage_classes": cost.storage_classes,
+        "dollars": cost.dollars if cost.dollars is None else round(cost.dollars, 6),
+    }
+
+
 def _body(audit: TierAudit, as_of: int, expiration_ms: int, seconds: float) -> dict[str, object]:
     return {
         "store": audit.root,
@@ -109,6 +145,7 @@ def _body(audit: TierAudit, as_of: int, expiration_ms: int, seconds: float) -> d
         "as_of_ms": as_of,
         "expiration_ms": expiration_ms,
         "seconds": round(seconds, 4),
+        "estimate": cost_json(audit.cost),
         "totals": _totals(audit.partitions),
         "partitions": [_partition(each) for each in audit.partitions],
     }

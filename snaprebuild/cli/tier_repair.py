@@ -17,13 +17,16 @@ from snaprebuild.cli.options import (
     Jobs,
     OutputFormat,
     OutputOption,
+    Partition,
     Report,
     S3Options,
+    Topic,
     Verbose,
     as_of_ms,
+    selection_of,
     takes_s3,
 )
-from snaprebuild.cli.tier_audit import PrivateKeyFile
+from snaprebuild.cli.tier_audit import PrivateKeyFile, announced
 from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation, opened_tier
 
 if TYPE_CHECKING:
@@ -64,6 +67,8 @@ class _How:
 def tier_repair(
     s3: S3Options,
     store: TierLocation,
+    topic: Topic = None,
+    partition: Partition = None,
     metadata_log: MetadataLog = None,
     allow_unverified: Annotated[
         bool,
@@ -114,8 +119,9 @@ def tier_repair(
 
     begin(verbose, {"--report": report}, private_key=private_key, undo=undo, undo_file=undo_file)
     check_paths([store, *(metadata_log or [])], private_key=private_key, undo=undo, undo_file=undo_file)
-    if undo is not None and (undo_file is not None or allow_unverified or metadata_log):
-        raise UsageError("--undo takes a repair back, and goes with none of --undo-file, --metadata-log and --allow-unverified")
+    if undo is not None and (undo_file is not None or allow_unverified or metadata_log or topic or partition):
+        others = "--undo-file, --topic, --partition, --metadata-log and --allow-unverified"
+        raise UsageError(f"--undo takes a whole repair back, and goes with none of {others}")
     if private_key is not None:
         read_private_key(private_key)  # told before anything is asked of the store
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
@@ -132,10 +138,12 @@ def tier_repair(
         place,
         root,
         clock,
+        selection=selection_of(topic, partition, None),
         metadata_logs=metadata_log or (),
         private_key_file=private_key,
         settings=settings,
         jobs=jobs,
+        announce=announced,
         allow_unverified=allow_unverified,
         undo_path=None if dry_run else undo_file or default_receipt_path(None, "tier-undo", "--undo-file"),
     )

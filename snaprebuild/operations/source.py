@@ -86,8 +86,12 @@ class Selection:
 
     def takes(self, directory: PartitionDir) -> bool:
         """Whether a partition is selected."""
-        topic_taken = not self.topics or any(fnmatch.fnmatchcase(directory.name.topic, pattern) for pattern in self.topics)
-        return topic_taken and (not self.partitions or directory.name.partition in self.partitions)
+        return self.takes_partition(directory.name.topic, directory.name.partition)
+
+    def takes_partition(self, topic: str, partition: int) -> bool:
+        """Likewise."""
+        topic_taken = not self.topics or any(fnmatch.fnmatchcase(topic, pattern) for pattern in self.topics)
+        return topic_taken and (not self.partitions or partition in self.partitions)
 
     def takes_boundary(self, offset: int) -> bool:
         """Whether a boundary is selected."""

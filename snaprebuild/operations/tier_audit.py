@@ -6,7 +6,7 @@ The copies of a partition that follow one another are read as if they were a par
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -21,14 +21,15 @@ from formats.partition_metadata import uuid_to_text
 from formats.producer_snapshot import write_entries
 from formats.remote_log_metadata import SegmentState, TopicIdPartition
 from snaprebuild.cluster.remote_log import RemoteLog
-from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.operations.audit_cost import AuditCost, audit_cost
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.operations.log_facts import log_end_offset
 from snaprebuild.operations.proven_snapshots import ProvenSnapshot, ProvenSnapshots
 from snaprebuild.operations.replay_partition import BoundaryState
 from snaprebuild.operations.schedule import Engine
-from snaprebuild.operations.source import PartitionSource, Source
+from snaprebuild.operations.source import PartitionSource, Selection, Source
 from snaprebuild.operations.tier_copies import CopyFacts, copy_facts, manifest_bytes, missing_objects
 from snaprebuild.operations.tier_inventory import ICEBERG_LACKS, read_remote_logs, unknown_objects
 from snaprebuild.operations.tier_levels import AuditLevel
@@ -156,6 +157,7 @@ class TierAudit:
         has_metadata: a metadata log told which copies are live.
         partitions: in the order of the store.
         findings: what is wrong.
+        cost: what the replay was to read; None where none was meant.
     """
 
     root: str
@@ -163,6 +165,7 @@ class TierAudit:
     has_metadata: bool
     partitions: list[AuditedPartition] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    cost: AuditCost | None = None
 
 
 def tier_audit(
@@ -171,12 +174,14 @@ def tier_audit(
     clock: Clock,
     *,
     level: AuditLevel = AuditLevel.FULL,
+    selection: Selection | None = None,
     metadata_logs: Sequence[str] = (),
     private_key_file: str | None = None,
     settings: S3Settings | None = None,
     jobs: int | None = None,
     engine: Engine | None = None,
     keep: ProvenSnapshots | None = None,
+    announce: Callable[[AuditCost], None] | None = None,
 ) -> TierAudit:
     """Looks at every snapshot below a location.
 
@@ -185,18 +190,21 @@ def tier_audit(
         root: the location, absolute.
         clock: for expiry: entries that a load at that moment drops are not compared.
         level: how much is read.
+        selection: of partitions; of offsets nothing. None for all.
         metadata_logs: as for ``tier_inventory``.
         private_key_file: PEM, of segments that are encrypted; None without one.
         settings: of object stores that ``metadata_logs`` lead into.
         jobs: worker processes, None for as many as processors.
         engine: reads and replays in place of worker processes of this machine.
         keep: gets the right snapshot of each copy whose own is wrong, where the log proves it; not with an engine.
+        announce: told what the replay is going to read, before it does.
 
     Raises:
         UsageError: nothing of a known layout is there, or the private key is none.
         ReadFailedError: the store cannot be listed.
-        RefusedError: a limit of the run is used up.
+        RefusedError: a limit of the run is used up, or objects are in a cold storage class and no limit was set.
     """
+    selection = selection or Selection()
     audit = TierAudit(root, level, bool(metadata_logs))
     logs = read_remote_logs(metadata_logs, settings or S3Settings(), audit.findings)
     known = {(each.topic_id, each.partition): each for each in logs.partitions}
@@ -204,6 +212,8 @@ def tier_audit(
     chains, unknown = [], UnknownObjects()
     for found in list_tier(store, root, unknown):
         partition = known.get((found.topic_id, found.partition))
+        if not selection.takes_partition(found.topic if partition is None else partition.topic, found.partition):
+            continue
         log = None if partition is None else logs.partitions[partition]
         if log is None and knows_all:
             place = f"{root}: {found.topic}-{found.partition} ({uuid_to_text(found.topic_id)})"
@@ -215,9 +225,19 @@ def tier_audit(
         chains.append(chain)
     audit.findings += unknown_objects(root, unknown, 0)
     if not chains and not audit.findings:
-        raise UsageError("no copy of a segment lies below it", path=root)
+        narrowed = " that the selection takes" if selection.topics or selection.partitions else ""
+        raise UsageError(f"no copy of a segment{narrowed} lies below it", path=root)
     audit.partitions = [chain.audited for chain in chains]
     if level is AuditLevel.FULL:
+        audit.cost = audit_cost(each for chain in chains for each in chain.read)
+        if announce is not None:
+            announce(audit.cost)
+        if audit.cost.cold and (settings is None or settings.max_read_bytes is None):
+            named = ", ".join(f"{size} bytes in {name}" for name, size in audit.cost.cold.items())
+            message = (
+                f"{named}: to read them is charged for each byte, or takes a restore first: --max-read-bytes says how many may be"
+            )
+            raise RefusedError(message, path=root)
         source = Source(tuple(chain.source for chain in chains if chain.source is not None), ())
         by_source = {id(chain.source): chain for chain in chains}
         tell = None if keep is None else lambda place, *state: by_source[id(place)].keep_proven(*state)
@@ -282,6 +302,11 @@ class _Chain:
         readable = [self._looked_at(copy, facts_of.get(copy.segment_id), log) for copy in copies]
         self._chain = self._following([each for each in readable if each is not None])
         self.source = self._source(store) if self._chain else None
+
+    @property
+    def read(self) -> list[tuple[TierLayout, TierCopy]]:
+        """What the replay reads."""
+        return [(self._layout, each.copy) for each in self._chain]
 
     def _looked_at(self, copy: TierCopy, facts: CopyFacts | None, log: RemoteLog | None) -> _Read | None:
         """What needs no segment; the copy, if its segment can be read."""

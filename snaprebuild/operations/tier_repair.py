@@ -6,7 +6,7 @@ is not proven, where nobody tells that brokers read it, where another copy share
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
@@ -15,10 +15,12 @@ from formats.aiven_manifest import IndexPlace
 from formats.errors import FormatError
 from formats.partition_metadata import uuid_to_text
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, StorageError
+from snaprebuild.operations.audit_cost import AuditCost
 from snaprebuild.operations.copy_repair import CopyRepair, carry_out, copy_repair
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.proven_snapshots import ProvenSnapshots
+from snaprebuild.operations.source import Selection
 from snaprebuild.operations.tier_audit import WRONG, AuditedCopy, AuditedPartition, TierAudit, tier_audit
 from snaprebuild.operations.tier_undo import UndoFile
 from snaprebuild.storage.replacing import replacing
@@ -113,12 +115,14 @@ def tier_repair(
     root: str,
     clock: Clock,
     *,
+    selection: Selection | None = None,
     metadata_logs: Sequence[str] = (),
     private_key_file: str | None = None,
     settings: S3Settings | None = None,
     jobs: int | None = None,
     allow_unverified: bool = False,
     undo_path: str | None = None,
+    announce: Callable[[AuditCost], None] | None = None,
 ) -> TierRepair:
     """Repairs every snapshot below a location that is wrong.
 
@@ -126,12 +130,14 @@ def tier_repair(
         store: that holds it.
         root: the location, absolute.
         clock: as for ``tier_audit``.
+        selection: likewise.
         metadata_logs: likewise.
         private_key_file: likewise.
         settings: likewise.
         jobs: likewise.
         allow_unverified: take complete copies for live where no metadata log tells.
         undo_path: of the file that takes it back, which must not exist; None for a dry run, which writes nothing.
+        announce: as for ``tier_audit``.
 
     Raises:
         UsageError, ReadFailedError: as ``tier_audit``.
@@ -142,11 +148,13 @@ def tier_repair(
             store,
             root,
             clock,
+            selection=selection,
             metadata_logs=metadata_logs,
             private_key_file=private_key_file,
             settings=settings,
             jobs=jobs,
             keep=proven,
+            announce=announce,
         )
         result = TierRepair(audit, undo_path is None)
         result.findings = [each for each in audit.findings if each.code != "tier-wrong-snapshot"]

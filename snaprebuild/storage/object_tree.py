@@ -27,6 +27,7 @@ class ObjectStatus:
         st_size: bytes.
         st_mtime_ns: when it was last written, ns since 1970.
         st_etag: as the store gave it.
+        st_storage_class: likewise; what names none has the usual one.
     """
 
     st_size: int
@@ -36,6 +37,7 @@ class ObjectStatus:
     st_ino: int = 0
     st_uid: int = 0
     st_gid: int = 0
+    st_storage_class: str = "STANDARD"
 
 
 @dataclass(frozen=True, slots=True)

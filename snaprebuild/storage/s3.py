@@ -15,6 +15,7 @@ import logging
 import os
 import re
 import secrets
+import sys
 import threading
 import time
 from bisect import bisect_right
@@ -145,7 +146,9 @@ class S3Store:
                 raise ReadFailedError("the store does not list keys in ascending order, which is relied on", path=location)
             previous = key
             mtime_ns = int(found["LastModified"].timestamp() * 1000) * 1_000_000
-            rows.append((key[len(prefix) :], ObjectStatus(found["Size"], mtime_ns, found.get("ETag", ""))))
+            storage_class = sys.intern(found.get("StorageClass") or "STANDARD")
+            status = ObjectStatus(found["Size"], mtime_ns, found.get("ETag", ""), st_storage_class=storage_class)
+            rows.append((key[len(prefix) :], status))
         if page.get("IsTruncated") and not rows:
             raise ReadFailedError("the store gives a listing without end", path=location)
         return rows, not page.get("IsTruncated")

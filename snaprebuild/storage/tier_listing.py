@@ -40,10 +40,12 @@ class TierObject:
     Attributes:
         key: below the root of the listing.
         identity: as it was listed.
+        storage_class: likewise; None of a file.
     """
 
     key: str
     identity: FileIdentity
+    storage_class: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,8 @@ def _named(listing: Iterable[tuple[str, Status]], unknown: UnknownObjects) -> It
         layout = TierLayout.AIVEN if isinstance(found, AivenKey) else TierLayout.LOCAL_TIERED_STORAGE
         head = found.head if isinstance(found, AivenKey) else found.topic
         place = (layout, found.topic_id, found.partition)
-        yield _Named(place, head, found.base_offset, found.segment_id, found.kind, TierObject(key, FileIdentity.of(status)))
+        thing = TierObject(key, FileIdentity.of(status), getattr(status, "st_storage_class", None))
+        yield _Named(place, head, found.base_offset, found.segment_id, found.kind, thing)
 
 
 def _local_name(key: str) -> LocalTierName | None:

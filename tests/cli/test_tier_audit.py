@@ -254,6 +254,30 @@ def test_as_a_table() -> None:
     assert "A follower that starts from it, of producer" in run.stderr
 
 
+def test_what_is_read_is_told_first() -> None:
+    store = AIVEN / "diseased" / "store"
+    run = in_json("tier audit", store, *LONG_AGO)
+    files = [path for path in store.rglob("*") if path.is_file()]
+    size = sum(path.stat().st_size for path in files)
+    estimate = run.document["estimate"]
+    assert (estimate["copies"], estimate["objects"], estimate["read_bytes"]) == (len(files) // 3, len(files), size)
+    assert (estimate["storage_classes"], estimate["dollars"]) == ({}, None)
+    assert run.stderr.startswith(f"to be read: {len(files) // 3} copies, {len(files)} objects, ")
+    assert in_json("tier audit", store, "--level", "structure").document["estimate"] is None
+
+
+@pytest.mark.parametrize("options", [("--topic", "mix*"), ("--topic", "mixed", "--partition", "0")])
+def test_a_selection(options: tuple[str, ...]) -> None:
+    run = in_json("tier audit", AIVEN / "plain" / "store", *LONG_AGO, *options)
+    assert {each["topic"] for each in run.document["partitions"]} == {"mixed"}
+    assert run.document["estimate"]["copies"] == len(run.document["partitions"][0]["copies"])
+
+
+def test_a_selection_that_takes_nothing() -> None:
+    run = snaprebuild("tier", "audit", AIVEN / "plain" / "store", "--partition", "7")
+    assert (run.exit_code, "no copy of a segment that the selection takes" in run.stderr) == (2, True)
+
+
 @pytest.mark.s3
 def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
     store = AIVEN / "diseased-zstd" / "store"
@@ -261,3 +285,7 @@ def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
     here, there = in_json("tier audit", store, *LONG_AGO), in_json("tier audit", location, *LONG_AGO)
     assert there.exit_code == here.exit_code == 1
     assert there.document["partitions"] == here.document["partitions"]
+    estimate = there.document["estimate"]
+    assert estimate["storage_classes"] == {"STANDARD": here.document["estimate"]["read_bytes"]}
+    assert 0 < estimate["dollars"] < 0.01
+    assert "(STANDARD " in there.stderr

@@ -353,7 +353,7 @@ def test_options_that_exclude_each_other(diseased: Path, tmp_path: Path) -> None
     assert (run.exit_code, "is there and is not replaced" in run.stderr) == (3, True)
     assert ((tmp_path / "there.jsonl").read_text(), tree(diseased)) == ("mine", before)
     run = snaprebuild("tier", "repair", diseased, "--undo", tmp_path / "there.jsonl", "--allow-unverified")
-    assert (run.exit_code, "--undo takes a repair back, and goes with none of" in run.stderr) == (2, True)
+    assert (run.exit_code, "--undo takes a whole repair back, and goes with none of" in run.stderr) == (2, True)
 
 
 def test_as_a_table(diseased: Path, tmp_path: Path) -> None:

@@ -1,0 +1,85 @@
+"""What an audit costs: requests as counted, cold storage classes refused unless somebody sets a limit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from manifests import FIXTURES
+
+from snaprebuild.errors import RefusedError
+from snaprebuild.operations.audit_cost import AuditCost
+from snaprebuild.operations.evidence import Clock
+from snaprebuild.operations.tier_audit import tier_audit
+from snaprebuild.storage.local_store import LocalStore
+from snaprebuild.storage.store import OpenBytes, S3Settings, Status
+
+ROOT = str(FIXTURES / "aiven-layout" / "plain" / "store")
+CLOCK = Clock(1, 1)
+
+
+@dataclass(frozen=True)
+class ClassedStore(LocalStore):
+    """Files that a listing tells a storage class of; what is asked for is noted."""
+
+    storage_class: str
+    asked: list[str] = field(default_factory=list, compare=False)
+
+    def list_below(self, location: str) -> Iterator[tuple[str, Status]]:
+        for key, status in LocalStore.list_below(self, location):
+            same = {name: getattr(status, name) for name in ("st_size", "st_mtime_ns", "st_ino", "st_mode", "st_uid", "st_gid")}
+            yield key, cast(Status, SimpleNamespace(**same, st_storage_class=self.storage_class))
+
+    def read_small(self, location: str, bytes_max: int) -> bytes | None:
+        self.asked.append(location)
+        return LocalStore.read_small(self, location, bytes_max)
+
+    def open_bytes(self, location: str, *more: Any, **named: Any) -> OpenBytes:
+        self.asked.extend((location, location))  # its identity, and a range of segments that are as small as these
+        return LocalStore.open_bytes(self, location)
+
+
+def announced(storage_class: str, **settings: Any) -> AuditCost:
+    """What is told, of an audit that comes to its end."""
+    told: list[AuditCost] = []
+    store = ClassedStore(storage_class)
+    audit = tier_audit(store, ROOT, CLOCK, settings=S3Settings(**settings), jobs=1, announce=told.append)
+    assert audit.cost == told[0]
+    assert any(each.bytes_read for each in audit.partitions)
+    return told[0]
+
+
+def test_the_usual_class_costs_requests_alone() -> None:
+    cost = announced("STANDARD")
+    assert cost.cold == {}
+    assert cost.dollars == pytest.approx(cost.requests * 0.0004 / 1000)
+
+
+def test_requests_are_about_as_many_as_are_sent() -> None:
+    store = ClassedStore("STANDARD")
+    audit = tier_audit(store, ROOT, CLOCK, jobs=1)
+    assert audit.cost is not None
+    assert 0.5 * audit.cost.requests <= len(store.asked) <= 1.2 * audit.cost.requests
+
+
+@pytest.mark.parametrize("name", ["STANDARD_IA", "ONEZONE_IA", "GLACIER_IR", "GLACIER", "DEEP_ARCHIVE"])
+def test_cold_classes_need_a_limit(name: str) -> None:
+    store = ClassedStore(name)
+    with pytest.raises(RefusedError, match=f"bytes in {name}.*--max-read-bytes"):
+        tier_audit(store, ROOT, CLOCK, jobs=1)
+    read_before = len(store.asked)
+    manifests = sum(name.endswith(".rsm-manifest") for _, _, names in os.walk(ROOT) for name in names)
+    assert read_before == manifests
+    cost = announced(name, max_read_bytes=1 << 30)
+    assert cost.cold == {name: cost.read_bytes}
+    assert cost.dollars is not None
+    assert cost.dollars > cost.read_bytes * 0.009 / 1e9
+
+
+def test_a_class_of_unknown_price_has_none() -> None:
+    cost = announced("EXPRESS_TIER_X")
+    assert (cost.dollars, cost.storage_classes) == (None, {"EXPRESS_TIER_X": cost.read_bytes})
