@@ -242,7 +242,10 @@ def _writer_of(result: PartitionResult, context: _Context, lock: HeldLock | None
 
 def _replay_of(plan: PartitionPlan, request: Request, clock: Clock) -> PartitionReplay:
     mode, first, log_end = ReplayFrom(request.replay_from), plan.boundaries[0].offset, plan.log_end_offset or 0
-    return PartitionReplay(plan.source.directory, mode, clock, plan.window_index, plan.stop_index, first, log_end, given=plan.given)
+    # Elsewhere "log-start" is taken at its word: the state that begins empty at the first segment on disk.
+    remote_from = None if mode is ReplayFrom.LOG_START and request.out is not None else plan.source.remote_from
+    window, stop = plan.window_index, plan.stop_index
+    return PartitionReplay(plan.source.directory, mode, clock, window, stop, first, log_end, None, plan.given, remote_from)
 
 
 class _RebuildWork(BoundaryWork):

@@ -191,6 +191,8 @@ class PartitionReplay:
         known_end: the log reaches this offset for certain, whatever its last segment seems to end with.
         resumed: go on from here, whatever the mode; ``index_in`` has found it in this directory. None to begin as the mode says.
         given: the state before the first segment, which is then handed out, too; only from the log start on. None for an empty one.
+        remote_from: the log begins here, in remote storage, below the first segment on disk; None where it begins on disk, or nobody tells.
+            What the producers did in between a broker takes from the snapshot at the first segment.
         damage: set when the replay ended before its time.
         start_index: first segment of the replay as it turned out.
         start_reason: why there.
@@ -205,6 +207,7 @@ class PartitionReplay:
     known_end: int = 0
     resumed: ReplayPoint | None = None
     given: GivenState | None = None
+    remote_from: int | None = None
     damage: Damage | None = None
     start_index: int = 0
     start_reason: str = ""
@@ -277,7 +280,9 @@ class PartitionReplay:
         """
         mode, wanted = ReplayFrom.LOG_START, self.first_wanted
         window, end = self.window_index, self.known_end
-        return PartitionReplay(self.directory, mode, self.clock, window, stop_index, wanted, end, after, self.given)
+        return PartitionReplay(
+            self.directory, mode, self.clock, window, stop_index, wanted, end, after, self.given, self.remote_from
+        )
 
     def _witness_offset(self, start_index: int) -> int | None:
         """The least surviving snapshot at or behind everything that is wanted, which may speak for the window."""
@@ -388,7 +393,15 @@ class PartitionReplay:
         )
 
     def _judged(self, judgement: Judgement) -> Judgement:
-        return judgement if self.given is None else self.given.on_top(judgement)
+        if self.given is not None:
+            return self.given.on_top(judgement)
+        if self.remote_from is None or judgement.snapshot_class is not SnapshotClass.EXACT_FROM_LOG_START:
+            return judgement
+        first = self._segments[0].base_offset
+        reason = (
+            f"the log begins at {self.remote_from} in remote storage: what producers did there, below {first}, is not known here"
+        )
+        return Judgement(SnapshotClass.UNPROVEN, (reason, *judgement.reasons))
 
     def _given_state(self, given: GivenState) -> BoundaryState:
         offset, prefix = self._segments[0].base_offset, self._prefix

@@ -146,6 +146,12 @@ class PartitionSource:
         return loaded_log_start(self.checkpointed_log_start, first_base, is_tiered=self.is_tiered)
 
     @property
+    def remote_from(self) -> int | None:
+        """Where the log begins in remote storage, below the first segment on disk; None where it begins on disk, or nobody tells."""
+        segments, start = self.directory.segments, self.log_start_offset
+        return start if segments and start < segments[0].base_offset else None
+
+    @property
     def recovery_point(self) -> int:
         """Below this offset everything was flushed; 0 where no checkpoint tells, as a broker takes it."""
         return (self.log_dir.recovery_points or {}).get(self.topic_partition, 0)
