@@ -181,7 +181,7 @@ class OneBoundaryWork(BoundaryWork):
         klass = judgement.snapshot_class
         if (klass is SnapshotClass.UNSOUND and not allow_unsound) or (klass is SnapshotClass.UNPROVEN and not allow_unproven):
             raise self.refusal(f"it would be {klass.value}: {judgement.reasons[0]}", judgement)
-        found = self._on_disk(state)
+        found = self._on_disk(state, allow_less=allow_unproven)
         if isinstance(found, EnsuredSnapshot):
             return found
         impossible = impossible_entries(state.entries, state.offset)
@@ -209,8 +209,12 @@ class OneBoundaryWork(BoundaryWork):
         offset, read = self._request.offset, self.bytes_read
         return EnsuredSnapshot(offset, data, path, origin, klass, reasons, entries, read, self._point, fault)
 
-    def _on_disk(self, state: BoundaryState) -> EnsuredSnapshot | str | None:
-        """The file on disk, if it is proven right; else why it is not taken, or None where there is none."""
+    def _on_disk(self, state: BoundaryState, *, allow_less: bool) -> EnsuredSnapshot | str | None:
+        """The file on disk, if it is proven right; else why it is not taken, or None where there is none.
+
+        Raises:
+            SnapshotRefusedError: it may be right and hold more than the replay knows, and ``allow_less`` is not set.
+        """
         directory = self.source.directory
         path = directory.file_path(snapshot_file_name(state.offset))
         listed = dict(directory.snapshots).get(state.offset)
@@ -231,6 +235,14 @@ class OneBoundaryWork(BoundaryWork):
         judgement = state.judgement
         if comparison.status is SnapshotStatus.EQUAL_AFTER_EXPIRY:
             judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (comparison.reason, *judgement.reasons))
+        elif (
+            comparison.status is SnapshotStatus.UNVERIFIABLE
+            and judgement.snapshot_class is SnapshotClass.EXACT_FROM_LOG_START
+            and not allow_less
+        ):
+            # A broker keeps producers whose batches were deleted meanwhile.
+            message = f"the log neither proves nor contradicts the file on disk, which may hold more than a replay: {comparison.reason}"
+            raise self.refusal(message, judgement)
         elif comparison.status is not SnapshotStatus.EQUAL:
             return f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}"
         return self._ensured(data, path, Origin.ON_DISK, judgement, len(entries))

@@ -23,7 +23,7 @@ from formats.file_names import (
     transaction_index_file_name,
 )
 from formats.partition_metadata import ZERO_UUID, read_partition_metadata, uuid_from_text, uuid_to_text
-from snaprebuild.errors import ReadFailedError, UploadRefusedError, UsageError
+from snaprebuild.errors import ReadFailedError, SnapshotRefusedError, UploadRefusedError, UsageError
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.source import PartitionSource, open_source
@@ -148,11 +148,10 @@ class _Preparation:
                 raise self._refused("changed since it was listed: somebody is at work here", "changed", log_path)
             self._files.append((log_path, source.identity))
             max_timestamp = check_indexes(source, indexes, self._directory.path)
-        snapshot = ensure(self._directory.path, next_base)
+        snapshot = self._ensured(ensure, next_base)
         if snapshot.index_fault is not None:
             path = self._directory.transaction_index_path(base)
             raise self._refused(snapshot.index_fault, "index-contradicts-log", path)
-        self._check_origin(snapshot)
         check_stable(self._partition, self._number, snapshot, watermark, self._deadline)
         upload = PreparedUpload(
             topic=self._directory.name.topic,
@@ -201,15 +200,22 @@ class _Preparation:
             raise self._refused("is closed and has no bytes", "empty-segment", log)
         return next_base
 
-    def _check_origin(self, snapshot: EnsuredSnapshot) -> None:
+    def _ensured(self, ensure: Ensure, next_base: int) -> EnsuredSnapshot:
         """A follower that started from remote storage may have lost the producers of what it does not hold, and writes such snapshots."""
-        first, log_start = self._directory.segments[0].base_offset, self._partition.log_start_offset
-        if log_start < first and snapshot.snapshot_class is SnapshotClass.EXACT_FROM_LOG_START:
-            message = (
-                f"what producers did from the log start offset {log_start} up to {first}, which only remote storage holds, is not "
-                "known here: its snapshots may lack them"
-            )
-            raise self._refused(message, "unknown-producers")
+        remote_from, cause = self._partition.remote_from, None
+        try:
+            snapshot = ensure(self._directory.path, next_base)
+            if remote_from is None or snapshot.snapshot_class is not SnapshotClass.UNPROVEN:
+                return snapshot
+        except SnapshotRefusedError as error:
+            if remote_from is None or error.snapshot_class != SnapshotClass.UNPROVEN.value:
+                raise
+            cause = error
+        message = (
+            f"what producers did from the log start offset {remote_from} up to {self._directory.segments[0].base_offset}, which only "
+            "remote storage holds, is not known here: its snapshots may lack them"
+        )
+        raise self._refused(message, "unknown-producers") from cause
 
     def _watermark(self, next_base: int, given: int | None) -> int:
         found = (self._partition.log_dir.high_watermarks or {}).get(self._directory.topic_partition)

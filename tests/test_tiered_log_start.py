@@ -1,0 +1,167 @@
+"""A log that begins in remote storage, below its first segment on disk: what lies between, its disk does not tell, and nobody may guess.
+
+The directories are those of a leader and of a follower that forgot its producers; Kafka's answers over the whole log are in the manifest.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from command import in_json
+from log_dirs import EMPTY_SNAPSHOT, Entries, entries_in, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, tree
+from manifests import FIXTURES, REPOSITORY
+from simulated_broker import listed
+
+from formats.producer_snapshot import ProducerEntry
+from snaprebuild import Origin, SnapshotClass, SnapshotRefusedError, Validity, ensure_snapshot, validate_snapshot
+from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.replay_partition import Clock, PartitionReplay, ReplayFrom, ReplayPoint
+from snaprebuild.operations.schedule import read_segment
+from snaprebuild.operations.segment_tasks import read_tasks
+
+SOURCE = FIXTURES / "follower-lost-state"
+MANIFEST = json.loads((SOURCE / "manifest.json").read_text())
+LATER = (508, 561, 624, 676, 727, 790, 833)
+AS_OF_MS = 1_795_266_500_000
+DAY_MS = 86_400_000
+
+
+def kafkas(node: str) -> dict[int, Entries]:
+    """What the broker's own files hold."""
+    found = MANIFEST[node]["snapshots"]
+    return {int(Path(name).stem): frozenset(ProducerEntry(**entry) for entry in about["entries"]) for name, about in found.items()}
+
+
+RIGHT = kafkas("leader")
+
+
+@pytest.fixture
+def leader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return Path(shutil.copytree(SOURCE / "node1", tmp_path / "node1"))
+
+
+def put(path: Path, offset: int, data: bytes) -> None:
+    (path / snapshot_name(offset)).write_bytes(data)
+
+
+def test_without_a_proven_first_snapshot_nothing_goes_in_place(leader: Path, tmp_path: Path) -> None:
+    payments = leader / "payments-0"
+    remove_snapshots(payments, *LATER)
+    before = tree(leader)
+    for verb in ("hook run", "rebuild"):
+        run = in_json(verb, leader, "--topic", "payments")
+        assert run.exit_code == 1, run.stderr
+        assert set(tree(leader)) - set(before) <= {".lock"}
+        assert set(snapshots_in(payments)) == {456}
+    run = in_json("rebuild", leader, "--topic", "payments", "--replay-from", "log-start")
+    assert (run.exit_code, set(snapshots_in(payments))) == (1, {456})
+    out = tmp_path / "out"
+    run = in_json("rebuild", leader, "--topic", "payments", "--out", out, "--replay-from", "log-start")
+    assert (run.exit_code, set(snapshots_in(out / "payments-0"))) == (0, set(LATER))
+    run = in_json("rebuild", leader, "--topic", "payments", "--out", tmp_path / "unproven")
+    assert run.exit_code == 1
+    classes = {each["class"] for each in run.partition("payments-0")["boundaries"]}
+    assert classes == {"UNPROVEN"}
+
+
+def test_on_a_confirmed_first_snapshot_everything_is_exact(leader: Path) -> None:
+    payments = leader / "payments-0"
+    remove_snapshots(payments, 508)
+    assert in_json("hook run", leader).exit_code == 0
+    assert snapshots_in(payments) == RIGHT
+
+
+@pytest.mark.parametrize(
+    ("gone", "emptied", "asked"),
+    [((), 508, 561), ((456,), None, 508), (LATER, None, 508), (LATER, None, 833), ((456, 508), None, 508)],
+)
+def test_the_door_refuses_what_the_disk_does_not_prove(
+    gone: tuple[int, ...], emptied: int | None, asked: int, leader: Path
+) -> None:
+    payments = leader / "payments-0"
+    if gone:
+        remove_snapshots(payments, *gone)
+    if emptied is not None:
+        put(payments, emptied, EMPTY_SNAPSHOT)
+    for mode in ("auto", "window", "log-start"):
+        with pytest.raises(SnapshotRefusedError, match="it would be UNPROVEN: the log begins at 0 in remote storage") as refused:
+            ensure_snapshot(payments, asked, as_of_ms=AS_OF_MS, replay_from=mode)
+        assert "below 456" in str(refused.value)
+    found = validate_snapshot(payments, snapshot_bytes(RIGHT[asked]), asked, as_of_ms=AS_OF_MS)
+    assert (found.validity, found.snapshot_class) == (Validity.UNPROVEN, SnapshotClass.UNPROVEN)
+
+
+@pytest.mark.parametrize("offset", LATER)
+def test_the_door_gives_what_the_first_snapshot_proves(offset: int, leader: Path) -> None:
+    payments = leader / "payments-0"
+    ensured = ensure_snapshot(payments, offset, as_of_ms=AS_OF_MS)
+    assert (ensured.origin, ensured.snapshot_class) == (Origin.ON_DISK, SnapshotClass.EXACT)
+    assert entries_in(ensured.data) == RIGHT[offset]
+    remove_snapshots(payments, offset)
+    if offset != max(LATER):
+        ensured = ensure_snapshot(payments, offset, as_of_ms=AS_OF_MS)
+        assert (ensured.origin, entries_in(ensured.data)) == (Origin.REBUILT, RIGHT[offset])
+
+
+@pytest.mark.parametrize("offset", sorted(set(kafkas("follower")) - {561}))
+def test_a_forgetful_follower_is_not_believed(offset: int) -> None:
+    """Its own files all agree with each other, and none is right."""
+    payments = SOURCE / "node2" / "payments-0"
+    with pytest.raises(SnapshotRefusedError, match="below 561"):
+        ensure_snapshot(payments, offset, as_of_ms=AS_OF_MS)
+    own = validate_snapshot(payments, payments / snapshot_name(offset), offset, as_of_ms=AS_OF_MS)
+    assert own.validity is Validity.UNPROVEN
+    right = validate_snapshot(payments, snapshot_bytes(RIGHT[offset]), offset, as_of_ms=AS_OF_MS)
+    assert right.validity is Validity.UNPROVEN
+
+
+def test_the_program_that_a_plugin_asks_says_no(leader: Path) -> None:
+    put(leader / "payments-0", 508, EMPTY_SNAPSHOT)
+    program = [sys.executable, str(REPOSITORY / "docs" / "examples" / "right-snapshot")]
+    for directory, offset in ((leader / "payments-0", 561), (SOURCE / "node2" / "payments-0", 676)):
+        done = subprocess.run([*program, str(directory), str(offset), "60"], capture_output=True, cwd=REPOSITORY, check=False)
+        assert (done.returncode, done.stdout) == (3, b"")
+
+
+def test_the_file_of_the_broker_is_not_passed_over_for_less(leader: Path) -> None:
+    """Without the files around it nobody tells that the log begins in remote storage. The file on disk knows more than the replay does."""
+    (leader / "log-start-offset-checkpoint").unlink()
+    payments = leader / "payments-0"
+    remove_snapshots(payments, 456)
+    with pytest.raises(SnapshotRefusedError, match="neither proves nor contradicts the file on disk") as refused:
+        ensure_snapshot(payments, 508, as_of_ms=AS_OF_MS)
+    assert refused.value.snapshot_class == "EXACT_FROM_LOG_START"
+    taken = ensure_snapshot(payments, 508, as_of_ms=AS_OF_MS, allow_unproven=True)
+    assert (taken.origin, entries_in(taken.data) < RIGHT[508]) == (Origin.REBUILT, True)
+
+
+def test_a_part_of_the_replay_knows_no_more_than_all_of_it(leader: Path) -> None:
+    """Whoever replays a large partition in parts, here two, on one machine or many."""
+    remove_snapshots(leader / "payments-0")
+    (partition,) = make_plan(Request(paths=(str(leader),), topics=("payments",), as_of_ms=AS_OF_MS)).partitions
+    assert partition.source.remote_from == 0
+    directory = listed(leader / "payments-0")
+    whole = PartitionReplay(directory, ReplayFrom.AUTO, Clock(AS_OF_MS, DAY_MS), 0, 7, 508, 833, remote_from=0)
+    assert whole.hands_out_at_once()
+    classes: dict[int, SnapshotClass] = {}
+    point: ReplayPoint | None = None
+    for stop in (3, 7):
+        part = whole.part(stop, point)
+        indices = part.begin()
+        for index, task in zip(indices, read_tasks(directory, indices, check_crc=True), strict=True):
+            for summary in read_segment(task):
+                for state in part.take(index, summary):
+                    classes[state.offset] = state.judgement.snapshot_class
+                    point = part.point(state)
+    assert classes == dict.fromkeys(LATER, SnapshotClass.UNPROVEN)
+    on_disk = replace(whole, remote_from=None).part(7, None)
+    (task, *_) = read_tasks(directory, on_disk.begin()[:1], check_crc=True)
+    (state,) = [state for summary in read_segment(task) for state in on_disk.take(0, summary)]
+    assert state.judgement.snapshot_class is SnapshotClass.EXACT_FROM_LOG_START
