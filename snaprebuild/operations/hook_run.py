@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
+from formats.file_names import snapshot_file_name
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.findings import Finding, Severity, exit_code_of
-from snaprebuild.operations.plan import NOT_KNOWN_TO_BE_DUE, PartitionPlan, Plan, Request, make_plan
+from snaprebuild.operations.plan import NOT_KNOWN_TO_BE_DUE, Plan, Request, make_plan, not_due_in_place
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import LEFT_OUT, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.operations.receipt import Receipt, default_receipt_path
-from snaprebuild.operations.source import log_dirs_of, read_server_properties
+from snaprebuild.operations.source import PartitionSource, log_dirs_of, read_server_properties
 from snaprebuild.storage.store import is_object
 
 __all__ = ["HookRun", "PreparationState", "PreparedPartition", "bytes_blocked", "hook_run"]
@@ -26,8 +27,10 @@ __all__ = ["HookRun", "PreparationState", "PreparedPartition", "bytes_blocked", 
 NO_CONCERN = frozenset(("delete-directory", "stray-directory", "future-directory", "interrupted-compaction"))
 """Directories that the broker deletes, moves or finishes itself: nothing in them is uploaded."""
 
-
 MADE_BY_MKFS = {"lost+found"}
+
+PLANNING_SHARE = 0.5
+"""Of the time until the deadline: what is planned by then is rebuilt in the rest."""
 
 
 class PreparationState(StrEnum):
@@ -105,7 +108,7 @@ def hook_run(
     Args:
         request: what is asked for; ``out`` is None.
         by_bytes_blocked: the partition first that blocks most; else in the order of their paths.
-        deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
+        deadline: nothing of a segment is read once ``time.monotonic()`` is past it; None for none.
         dry_run: replay and judge, write nothing.
         receipt: path of the receipt, None for the usual place.
         jobs: worker processes, None for as many as processors.
@@ -119,11 +122,11 @@ def hook_run(
     for path in request.paths:
         if is_object(path):
             raise UsageError("no broker starts on an object store: name its log directories", path=path)
-    made = make_plan(request)
-    if by_bytes_blocked:
-        made = replace(made, partitions=tuple(sorted(made.partitions, key=bytes_blocked, reverse=True)))
+    now = time.monotonic()
+    planned_by = None if deadline is None else now + (deadline - now) * PLANNING_SHARE
+    made = make_plan(request, most_first=bytes_blocked if by_bytes_blocked else None, deadline=planned_by)
     rebuilt = rebuild(made, jobs=jobs, dry_run=dry_run, receipt=_receipt(made, receipt, dry_run=dry_run), deadline=deadline)
-    partitions = tuple(PreparedPartition(each, bytes_blocked(each.plan), _bytes_left(each)) for each in rebuilt.partitions)
+    partitions = tuple(PreparedPartition(each, bytes_blocked(each.plan.source), _bytes_left(each)) for each in rebuilt.partitions)
     findings = tuple(_weighed(finding, made) for finding in rebuilt.findings)
     return HookRun(rebuilt, partitions, findings, time.perf_counter() - started)
 
@@ -135,24 +138,40 @@ def _receipt(plan: Plan, path: str | None, *, dry_run: bool) -> Receipt | None:
     return Receipt(default_receipt_path(None) if path is None else path, plan)
 
 
-def bytes_blocked(plan: PartitionPlan) -> int:
-    """Bytes of the first closed segment whose snapshot is missing and of every later closed one: segments are uploaded in order."""
-    return _bytes_from(plan, [boundary.offset for boundary in plan.boundaries if not boundary.exists])
+def bytes_blocked(source: PartitionSource) -> int:
+    """Bytes of the first closed segment whose snapshot is missing and of every later closed one, as the listing tells.
+
+    Segments are uploaded in order.
+    """
+    return _bytes_from(source, _missing(source))
+
+
+def _missing(source: PartitionSource) -> list[int]:
+    """Base offsets at which a snapshot is due that is not there."""
+    directory = source.directory
+    listed = {offset for offset, _ in directory.snapshots}
+    bases = [segment.base_offset for segment in directory.segments[1:]]
+    return [
+        base
+        for base in bases
+        if base not in listed
+        and snapshot_file_name(base) not in directory.unreadable
+        and not_due_in_place(source, base, is_log_end=False) is None
+    ]
 
 
 def _bytes_left(result: PartitionResult) -> int:
-    missing = {boundary.offset for boundary in result.plan.boundaries if not boundary.exists}
-    return _bytes_from(
-        result.plan, [each.offset for each in result.boundaries if each.action == LEFT_OUT and each.offset in missing]
-    )
+    source, missing = result.plan.source, set(_missing(result.plan.source))
+    if result.plan.fault is None:
+        missing &= {each.offset for each in result.boundaries if each.action == LEFT_OUT}
+    return _bytes_from(source, sorted(missing))
 
 
-def _bytes_from(plan: PartitionPlan, missing: list[int]) -> int:
-    pairs = pairwise(plan.source.directory.segments)
-    first = min(missing, default=None)
-    if first is None:
+def _bytes_from(source: PartitionSource, missing: list[int]) -> int:
+    if not missing:
         return 0
-    return sum(segment.size_bytes for segment, following in pairs if following.base_offset >= first)
+    pairs = pairwise(source.directory.segments)
+    return sum(segment.size_bytes for segment, following in pairs if following.base_offset >= missing[0])
 
 
 def _weighed(finding: Finding, plan: Plan) -> Finding:

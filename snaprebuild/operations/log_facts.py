@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 from formats.batch_headers import HeaderReader, SegmentBytes, TailKind
 from formats.errors import FormatError
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import DeadlinePassedError, ReadFailedError
 from snaprebuild.operations.each import here_for
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.source import PartitionSource
@@ -14,7 +15,13 @@ from snaprebuild.replay.window import window_start
 from snaprebuild.storage.index_hints import read_last_timestamp_hint, read_positions_hint
 from snaprebuild.storage.partition_dir import PartitionDir
 
-__all__ = ["known_log_end", "largest_timestamp_hint", "log_end_offset", "window_index"]
+__all__ = ["check_deadline", "known_log_end", "largest_timestamp_hint", "log_end_offset", "window_index"]
+
+
+def check_deadline(deadline: float | None, path: str) -> None:
+    """Raises DeadlinePassedError once ``time.monotonic()`` is past it; None is none."""
+    if deadline is not None and time.monotonic() > deadline:
+        raise DeadlinePassedError("the deadline has passed", path=path)
 
 
 def log_end_offset(directory: PartitionDir, deadline: float | None = None) -> int:
@@ -64,17 +71,22 @@ def _end_from(source: SegmentBytes, base_offset: int, start_bytes: int, *, check
     return end
 
 
-def largest_timestamp_hint(partition: PartitionSource, index: int) -> int | None:
+def largest_timestamp_hint(partition: PartitionSource, index: int, deadline: float | None = None) -> int | None:
     """The greatest timestamp that the time index of a closed segment names, its last; ms, or None where that tells nothing.
 
     Args:
         partition: the partition.
         index: of the segment.
+        deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
+
+    Raises:
+        DeadlinePassedError: it has.
     """
     segment = partition.directory.segments[index]
     if not segment.time_index or _is_recovered_at_start(partition, index):
         return None
     directory = partition.directory
+    check_deadline(deadline, directory.path)
     return read_last_timestamp_hint(directory.file_path(segment.time_index), directory.store)
 
 
@@ -90,9 +102,12 @@ def _is_recovered_at_start(partition: PartitionSource, index: int) -> bool:
     return not following or following[0].base_offset > partition.recovery_point
 
 
-def window_index(partition: PartitionSource, clock: Clock) -> int:
-    """Index of the first segment within the expiration, as far as the time indexes tell; what they do not tell counts as young."""
+def window_index(partition: PartitionSource, clock: Clock, deadline: float | None = None) -> int:
+    """Index of the first segment within the expiration, as far as the time indexes tell; what they do not tell counts as young.
+
+    Raises DeadlinePassedError as ``largest_timestamp_hint``.
+    """
     last = len(partition.directory.segments) - 1  # the active segment's index lags behind its data
     each = here_for([partition.directory.store])
-    hints = each(partial(largest_timestamp_hint, partition), range(last))
+    hints = each(partial(largest_timestamp_hint, partition, deadline=deadline), range(last))
     return window_start([*hints, None], clock.as_of_ms, clock.expiration_ms)

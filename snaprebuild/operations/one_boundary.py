@@ -103,7 +103,7 @@ def _opened(request: BoundaryRequest) -> OneBoundaryWork:
     if is_log_end and request.offset != end:
         message = f"{request.offset} is neither the base offset of a later segment nor the log end, which is {end}"
         raise UsageError(message, path=directory.path)
-    window = 0 if request.mode is ReplayFrom.LOG_START else window_index(partition, request.clock)
+    window = 0 if request.mode is ReplayFrom.LOG_START else window_index(partition, request.clock, request.deadline)
     stop = len(bases) if is_log_end else stop_index(directory, request.mode, request.offset)
     resumed = request.after
     if resumed is not None and (resumed.offset >= request.offset or resumed.index_in(directory) is None):
@@ -241,7 +241,9 @@ class OneBoundaryWork(BoundaryWork):
             and not allow_less
         ):
             # A broker keeps producers whose batches were deleted meanwhile.
-            message = f"the log neither proves nor contradicts the file on disk, which may hold more than a replay: {comparison.reason}"
+            message = (
+                f"the log neither proves nor contradicts the file on disk, which may hold more than a replay: {comparison.reason}"
+            )
             raise self.refusal(message, judgement)
         elif comparison.status is not SnapshotStatus.EQUAL:
             return f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}"

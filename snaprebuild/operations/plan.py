@@ -8,16 +8,16 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 
 from formats.batch_headers import HeaderReader
 from formats.errors import FormatError
 from formats.file_names import snapshot_file_name
-from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.each import Each, here_for
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
-from snaprebuild.operations.log_facts import largest_timestamp_hint, log_end_offset, window_index
+from snaprebuild.operations.log_facts import check_deadline, largest_timestamp_hint, log_end_offset, window_index
 from snaprebuild.operations.replay_partition import Clock, GivenState, PartitionReplay, ReplayFrom, read_snapshot_file
 from snaprebuild.operations.source import (
     PartitionSource,
@@ -198,13 +198,24 @@ class Plan:
         return sum(partition.bytes_most for partition in self.partitions)
 
 
-def make_plan(request: Request, *, measure_rate: bool = False, each: Each | None = None) -> Plan:
+def make_plan(
+    request: Request,
+    *,
+    measure_rate: bool = False,
+    each: Each | None = None,
+    most_first: Callable[[PartitionSource], int] | None = None,
+    deadline: float | None = None,
+) -> Plan:
     """Looks at the disk and plans. Reads names, small files, snapshots, and the end of each last segment.
 
     Args:
         request: what is asked for.
         measure_rate: read a sample to tell how long it would take.
         each: plans the partitions; None for this process.
+        most_first: the partitions are planned, and stand in the plan, from the greatest of these values on; None for the order of their
+            paths.
+        deadline: once ``time.monotonic()`` is past it the partitions that are left are listed and not planned, and a finding says so; None
+            for none.
 
     Raises:
         UsageError: nothing to read from, or ``out`` is no directory.
@@ -221,9 +232,11 @@ def make_plan(request: Request, *, measure_rate: bool = False, each: Each | None
     targets = _targets(request.out, source.partitions)
     if request.out is not None:
         check_output(request.out, targets.values(), source.partitions, store_of(request.out, request.s3))
+    if most_first is not None:
+        source = replace(source, partitions=tuple(sorted(source.partitions, key=most_first, reverse=True)))
     retention_ms, retention_source = _retention(request.server_properties)
     findings = [*source.findings, *live_broker_notes(source)]
-    wanted = [_Wanted(each, targets[each.directory.path], request, clock, retention_ms) for each in source.partitions]
+    wanted = [_Wanted(each, targets[each.directory.path], request, clock, retention_ms, deadline) for each in source.partitions]
     plans = []
     for planned, found in (each or here_for(partition.directory.store for partition in source.partitions))(_planned, wanted):
         plans.append(planned)
@@ -241,12 +254,17 @@ class _Wanted:
     request: Request
     clock: Clock
     retention_ms: int
+    deadline: float | None
 
 
 def _planned(wanted: _Wanted) -> tuple[PartitionPlan, list[Finding]]:
     findings: list[Finding] = []
     try:
-        planned = _plan_partition(wanted.partition, wanted.target, wanted.request, wanted.clock, wanted.retention_ms, findings)
+        planned = _plan_partition(wanted, findings)
+    except DeadlinePassedError as error:
+        message = f"{error.message} before this partition was looked into: what it lacks is not rebuilt"
+        path = wanted.partition.directory.path
+        return _nothing(wanted.partition, wanted.target, message), [Finding("deadline-passed", Severity.FINDING, path, message)]
     except (ReadFailedError, RefusedError, FormatError) as error:  # of this partition alone
         findings.append(finding_of_error(error, wanted.partition.directory.path))
         planned = _nothing(wanted.partition, wanted.target, str(error))
@@ -365,21 +383,21 @@ def _retention(server_properties: str | None) -> tuple[int, str]:
 # ------------------------------------------------------------------------------------------------------------------ one partition
 
 
-def _plan_partition(
-    partition: PartitionSource, target: str, request: Request, clock: Clock, retention_ms: int, findings: list[Finding]
-) -> PartitionPlan:
+def _plan_partition(asked: _Wanted, findings: list[Finding]) -> PartitionPlan:
+    partition, target, request, clock, deadline = asked.partition, asked.target, asked.request, asked.clock, asked.deadline
     directory = partition.directory
+    check_deadline(deadline, directory.path)
     check_segments_are_files(directory)
     if not directory.segments:
         findings.append(Finding("no-segment", Severity.NOTE, directory.path, "has no segment: nothing to rebuild"))
         return _nothing(partition, target, None)
-    log_end = log_end_offset(directory)
-    boundaries, left_out = _wanted(partition, request, log_end, findings)
+    log_end = log_end_offset(directory, deadline)
+    boundaries, left_out = _wanted(asked, log_end, findings)
     if not boundaries:
         return replace(_nothing(partition, target, None, log_end), left_out=tuple(left_out))
     bases = [segment.base_offset for segment in directory.segments]
     mode = ReplayFrom(request.replay_from)
-    window = 0 if mode is ReplayFrom.LOG_START else window_index(partition, clock)
+    window = 0 if mode is ReplayFrom.LOG_START else window_index(partition, clock, deadline)
     stop = _stop_index(directory, request, boundaries, window)
     replay = PartitionReplay(directory, mode, clock, window, stop, boundaries[0][0], log_end or 0)
     start_index, start_reason = replay.start()
@@ -400,7 +418,7 @@ def _plan_partition(
         stop_index=stop,
         bytes_least=sum(size_from[start_index:]),
         bytes_most=sum(size_from) if mode is ReplayFrom.AUTO else sum(size_from[start_index:]),
-        retention_frees_ms=_retention_frees(partition, boundaries, retention_ms),
+        retention_frees_ms=_retention_frees(partition, boundaries, asked.retention_ms),
     )
 
 
@@ -462,9 +480,10 @@ def stop_index(directory: PartitionDir, mode: ReplayFrom, offset: int) -> int:
 
 
 def _wanted(
-    partition: PartitionSource, request: Request, log_end: int | None, findings: list[Finding]
+    asked: _Wanted, log_end: int | None, findings: list[Finding]
 ) -> tuple[list[tuple[int, bool, bool]], list[tuple[int, str]]]:
     """(offset, is log end, exists) of the wanted boundaries, and what is not due."""
+    partition, request = asked.partition, asked.request
     directory = partition.directory
     offsets = {segment.base_offset: False for segment in directory.segments[1:]}
     if log_end is not None and log_end > 0:
@@ -476,6 +495,7 @@ def _wanted(
             continue
         exists = offset in existing
         if exists and request.out is None and not request.set_aside:
+            check_deadline(asked.deadline, directory.path)
             _check_existing(directory, offset, findings)
         if request.boundaries == "missing" and exists and not request.set_aside:
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import resource
 import shutil
@@ -23,10 +24,12 @@ from documents import check
 from log_dirs import EMPTY_SNAPSHOT, copy_of, entries_in, flip, remove_snapshots, snapshot_name, tree, truth
 from manifests import FIXTURES, REPOSITORY
 
+from snaprebuild.operations import log_facts, plan
 from snaprebuild.operations.findings import Severity
 from snaprebuild.operations.hook_run import hook_run
-from snaprebuild.operations.plan import Request
+from snaprebuild.operations.plan import Request, make_plan
 from snaprebuild.storage import segment_file
+from snaprebuild.storage.partition_dir import PartitionDir
 
 PARTITIONS = ("mixed-0", "logappend-0", "deleted-0", "plain-0")
 SECONDS_MAX = 60
@@ -107,15 +110,12 @@ def test_without_any_time_nothing_is_done_and_all_of_it_told(logs: Path) -> None
     appeared = set(tree(logs)) - set(before)
     assert appeared <= {".lock"}
     assert run.exit_code == 1
-    assert run.codes == {"deadline-passed": 2}
-    assert "12 snapshots not rebuilt" in run.messages("deadline-passed")
-    states = {each["topic_partition"]: (each["state"], each["left_out"]) for each in run.document["partitions"]}
-    assert states == {
-        "mixed-0": ("not-prepared", 12),
-        "logappend-0": ("not-prepared", 2),
-        "deleted-0": ("prepared", 0),
-        "plain-0": ("prepared", 0),
-    }
+    assert run.codes == {"deadline-passed": 4}
+    assert "before this partition was looked into" in run.messages("deadline-passed")
+    blocked = {each["topic_partition"]: each["bytes_blocked_left"] for each in run.document["partitions"]}
+    assert list(blocked)[:2] == ["mixed-0", "logappend-0"]
+    assert blocked == {name: blocked_bytes(logs, name, missing_before(logs, name)) for name in PARTITIONS}
+    assert {each["state"] for each in run.document["partitions"]} == {"not-prepared"}
     totals = run.document["totals"]
     assert totals["bytes_blocked_left"] == totals["bytes_blocked"] > 0
 
@@ -438,12 +438,17 @@ def test_a_deadline_in_the_middle_leaves_what_is_whole(logs: Path, monkeypatch: 
     due = missing_before(logs, "mixed-0")
     right = {snapshot_name(offset): entries for offset, entries in truth("kafka27-mixed", "mixed-0").items()}
     reached = set()
+    far = time.monotonic() + 3600
+    planning = itertools.count()
+    monkeypatch.setattr(segment_file, "time", SimpleNamespace(monotonic=lambda: 0.0 * next(planning)))
+    make_plan(Request(paths=(str(logs),), as_of_ms=0), deadline=far)
+    planned = next(planning)
     for reads in (1, 4, 7, 10, 13):
         copy = Path(shutil.copytree(logs, tmp_path / f"copy{reads}"))
-        clock = (0.0 if number < reads else 100.0 for number in itertools.count())
+        clock = (0.0 if number < planned + reads else math.inf for number in itertools.count())
         monkeypatch.setattr(segment_file, "time", SimpleNamespace(monotonic=lambda clock=clock: next(clock)))
         request = Request(paths=(str(copy),), as_of_ms=0)
-        result = hook_run(request, deadline=50.0, receipt=str(tmp_path / f"receipt{reads}.jsonl"), jobs=1)
+        result = hook_run(request, deadline=far, receipt=str(tmp_path / f"receipt{reads}.jsonl"), jobs=1)
         first = result.partitions[0]
         written = [each.offset for each in first.result.boundaries if each.action == "written"]
         assert written == due[: len(written)]
@@ -460,6 +465,30 @@ def test_a_deadline_in_the_middle_leaves_what_is_whole(logs: Path, monkeypatch: 
         reached.add(len(written))
     assert len(due) in reached
     assert len(reached) > 3
+
+
+def test_a_slow_look_at_the_logs_leaves_time_for_the_most_blocked(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each look at a log takes longer than half of the time that there is: one is looked into, and done."""
+
+    def slow(directory: PartitionDir, deadline: float | None = None) -> int:
+        time.sleep(1.5)
+        return log_facts.log_end_offset(directory, deadline)
+
+    monkeypatch.setattr(plan, "log_end_offset", slow)
+    began = time.monotonic()
+    hooked = hook_run(Request(paths=(str(logs),), as_of_ms=0), deadline=began + 4, receipt=str(tmp_path / "receipt.jsonl"), jobs=1)
+    assert time.monotonic() - began < 5
+    first, *others = hooked.partitions
+    assert (first.result.plan.source.topic_partition, first.state.value, first.bytes_blocked_left) == ("mixed-0", "prepared", 0)
+    assert others[-1].state.value == "not-prepared"
+    assert others[-1].result.plan.fault is not None
+    assert hooked.exit_code == 1
+    assert {each.code for each in hooked.findings} == {"deadline-passed"}
+    for offset, entries in truth("kafka27-mixed", "mixed-0").items():
+        if offset:
+            assert entries_in((logs / "mixed-0" / snapshot_name(offset)).read_bytes()) == entries
 
 
 def test_undo_takes_back_what_was_written(logs: Path) -> None:
