@@ -67,18 +67,23 @@ def unit(tmp_path: Path, bin_dir: Path) -> Path:
     return file
 
 
-def test_the_unit_prepares_before_it_starts(unit: Path, bin_dir: Path) -> None:
-    settings = settings_of(unit.read_text())
-    assert [name for name, _ in settings if name.startswith("Exec")] == ["ExecStartPre", "ExecStart"]
+def test_the_unit_prepares_and_becomes_the_broker(unit: Path, bin_dir: Path) -> None:
+    settings = settings_of(unit.read_text().replace("\\\n", ""))
     named = dict(settings)
-    command = named["ExecStartPre"]
-    assert command.startswith("-"), "the broker starts whatever happens"
-    deadline = int(re.findall(r"--deadline (\d+)", command)[0])
-    assert int(named["TimeoutStartSec"]) > deadline
-    done = subprocess.run(shlex.split(command[1:]), env=environment(bin_dir), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "14 snapshots written" in done.stderr
+    assert [name for name, _ in settings if name.startswith(("Exec", "TimeoutStart"))] == ["ExecStart"]
+    assert (named["Type"], named["OOMPolicy"]) == ("exec", "continue")
+    (bin_dir / "kafka-server-start.sh").write_text('#!/bin/sh\necho "$$ $1"; exit 7\n')
+    command = shlex.split(named["ExecStart"])
+    with subprocess.Popen(command, env=environment(bin_dir), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        printed, told = process.communicate(timeout=60)
+    assert (process.returncode, printed) == (7, f"{process.pid} {unit.parent / 'server.properties'}\n")
+    assert "14 snapshots written" in told
     assert_prepared(unit.parent / "kafka27-mixed")
+    # Whatever happens before.
+    shutil.rmtree(unit.parent / "kafka27-mixed")
+    done = subprocess.run(command, env=environment(bin_dir), capture_output=True, text=True, check=False)
+    assert done.returncode == 7
+    assert "is started all the same" in done.stderr
 
 
 def test_systemd_understands_the_unit(unit: Path) -> None:
@@ -90,19 +95,57 @@ def test_systemd_understands_the_unit(unit: Path) -> None:
         assert (done.returncode, about) == (0, [])
 
 
-def test_the_entry_point_becomes_the_broker(tmp_path: Path, bin_dir: Path) -> None:
-    one, two = copy_of("kafka27-mixed", tmp_path), copy_of("kafka4-mixed", tmp_path)
-    command = [EXAMPLES / "entrypoint.sh", "sh", "-c", 'echo "$$ $1"; exit 7', "sh", "two words, and a comma"]
-    variables = environment(bin_dir, KAFKA_LOG_DIRS=f"{one},{two}")
-    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+STARTED = ("sh", "-c", 'echo "$$ $1"; exit 7', "sh", "two words, and a comma")
+
+
+def enter(bin_dir: Path, **variables: str) -> str:
+    """Runs the entry point, which becomes the broker; what it says before."""
+    known = {name: value for name, value in environment(bin_dir).items() if not name.startswith(("KAFKA_", "SNAPREBUILD_"))}
+    known.pop("XDG_STATE_HOME")
+    with subprocess.Popen(
+        [EXAMPLES / "entrypoint.sh", *STARTED],
+        env={**known, "HOME": "/proc/none", **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         printed, told = process.communicate(timeout=60)
-    assert (process.returncode, printed) == (7, f"{process.pid} two words, and a comma\n")
+    assert (process.returncode, printed) == (7, f"{process.pid} two words, and a comma\n"), told
+    return told
+
+
+def test_the_entry_point_becomes_the_broker(tmp_path: Path, bin_dir: Path) -> None:
+    """With a home that nobody can write to, a blank behind the comma, a directory that is missing, and a deadline in minutes."""
+    one, two = copy_of("kafka27-mixed", tmp_path), copy_of("kafka4-mixed", tmp_path)
+    told = enter(bin_dir, KAFKA_LOG_DIRS=f"{one}, {two} , {tmp_path / 'missing'}", SNAPREBUILD_DEADLINE="5m")
     assert "14 snapshots written" in told
+    assert f"{tmp_path / 'missing'} is no directory: it is left out" in told
+    assert "SNAPREBUILD_DEADLINE: expected seconds, at most 604800, found 5m: 300 are taken" in told
     assert_prepared(one)
+    (receipt,) = (tmp_path / "snaprebuild").iterdir()
+    assert f"receipt {receipt}" in told
+    again = enter(bin_dir, KAFKA_LOG_DIRS=f"{one},{two}", SNAPREBUILD_DEADLINE="604801")
+    assert "0 snapshots written" in again
+    assert list((tmp_path / "snaprebuild").iterdir()) == [receipt]
+
+
+def test_the_entry_point_reads_the_configuration_of_the_broker(tmp_path: Path, bin_dir: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"broker.id=1\nlog.dirs = {logs}, {tmp_path / 'missing'}\n")
+    told = enter(bin_dir, KAFKA_SERVER_PROPERTIES=str(properties), SNAPREBUILD_RECEIPTS=str(tmp_path / "kept"))
+    assert "14 snapshots written" in told
+    assert_prepared(logs)
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+    assert "is started all the same" in enter(bin_dir, KAFKA_SERVER_PROPERTIES=str(tmp_path / "no-such-file"))
+
+
+def test_the_entry_point_starts_where_nothing_is(tmp_path: Path, bin_dir: Path) -> None:
+    assert "there is nothing to prepare" in enter(bin_dir, KAFKA_LOG_DIRS=str(tmp_path / "missing"))
 
 
 def test_the_entry_point_wants_to_know_the_directories(bin_dir: Path) -> None:
-    variables = {name: value for name, value in environment(bin_dir).items() if name != "KAFKA_LOG_DIRS"}
+    variables = {name: value for name, value in environment(bin_dir).items() if not name.startswith("KAFKA_")}
     done = subprocess.run([EXAMPLES / "entrypoint.sh", "true"], env=variables, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "KAFKA_LOG_DIRS" in done.stderr

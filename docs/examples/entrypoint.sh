@@ -3,12 +3,56 @@
 #   ENTRYPOINT ["/entrypoint.sh"]
 #   CMD ["/opt/kafka/bin/kafka-server-start.sh", "/etc/kafka/server.properties"]
 # Writes the missing producer snapshots, then becomes CMD, with this process id: what stops the container stops the broker.
-set -eu
-: "${KAFKA_LOG_DIRS:?the log directories of the broker, with commas between them}"
+#   KAFKA_SERVER_PROPERTIES   the broker's configuration, which names its log directories; or
+#   KAFKA_LOG_DIRS            the log directories, with commas between them
+#   SNAPREBUILD_RECEIPTS      where receipts go: on a volume, in no log directory; "snaprebuild" beside the first log directory if not said
+#   SNAPREBUILD_DEADLINE      seconds, 300 if not said
+set -euf
+say() { printf 'entrypoint: %s\n' "$1" >&2; }
+
 deadline="${SNAPREBUILD_DEADLINE:-300}"
+case "$deadline" in
+    *[!0-9]* | ???????*) wrong=yes ;;
+    *) if [ "$deadline" -gt 604800 ]; then wrong=yes; else wrong=; fi ;;
+esac
+if [ -n "$wrong" ]; then
+    say "SNAPREBUILD_DEADLINE: expected seconds, at most 604800, found $deadline: 300 are taken"
+    deadline=300
+fi
+
+properties="${KAFKA_SERVER_PROPERTIES:-}"
+if [ -n "$properties" ]; then
+    log_dirs="$(sed -n 's/^[[:space:]]*log\.dirs\{0,1\}[[:space:]]*[=:]//p' "$properties" || true)"
+else
+    log_dirs="${KAFKA_LOG_DIRS:?the log directories of the broker, with commas between them, or KAFKA_SERVER_PROPERTIES}"
+fi
+
 set -- -- "$@"
-IFS=,
-for directory in $KAFKA_LOG_DIRS; do
-    set -- "$directory" "$@"
+first=
+found=
+IFS=','
+for directory in $log_dirs; do
+    directory="$(printf '%s' "$directory" | sed 's/^[[:space:]]*//; s/[[:space:]]*$//')"
+    [ -n "$directory" ] || continue
+    first="${first:-$directory}"
+    if [ -d "$directory" ]; then
+        found=yes
+        [ -n "$properties" ] || set -- "$directory" "$@"
+    else
+        say "$directory is no directory: it is left out"
+    fi
 done
-exec snaprebuild hook run --deadline "$deadline" "$@"
+if [ -n "$properties" ]; then
+    set -- --server-properties "$properties" "$@"
+elif [ -z "$found" ]; then
+    say "there is nothing to prepare"
+    shift
+    exec "$@"
+fi
+
+receipts="${SNAPREBUILD_RECEIPTS:-${first:+$(dirname "$first")/snaprebuild}}"
+if [ -n "$receipts" ] && mkdir -p "$receipts"; then
+    set -- --receipt "$receipts/receipt-$(date -u +%Y%m%dT%H%M%SZ)-$$.jsonl" "$@"
+fi
+# Few jobs want little memory: where that of the container is used up, the kernel may end the broker's process, too.
+exec snaprebuild hook run --deadline "$deadline" --jobs 2 "$@"
