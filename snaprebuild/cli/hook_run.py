@@ -89,7 +89,7 @@ def hook_run(
     """WRITES snapshots that are missing into the log directories of a stopped broker, then starts it as CMD.
 
     PATH is a partition directory, a log directory, or any directory above them; several may be named. It is `rebuild` in place for
-    the moment before a broker starts (ExecStartPre of systemd, entry point of a container): the partitions that block most come
+    the moment before a broker starts (ExecStart of systemd, entry point of a container): the partitions that block most come
     first, a deadline ends it, and what was written by then is whole. CMD is started whatever happens here, with --fail-closed only
     where nothing is left to tell; it takes the place of this process, and stdout is left to it. Without CMD the exit code tells.
     """

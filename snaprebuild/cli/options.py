@@ -177,7 +177,7 @@ Jobs = Annotated[
         "--jobs",
         metavar="N",
         click_type=WholeNumber(1, JOBS_MAX),
-        help="Worker processes that read segments. Default: as many as processors, or disks where those are more.",
+        help="Worker processes that read segments. Default: as many as processors (within cpu.max), or disks where those are more.",
     ),
 ]
 

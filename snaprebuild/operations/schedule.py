@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +47,7 @@ __all__ = [
     "Pieces",
     "ReadTask",
     "Work",
+    "allowed_processors",
     "default_jobs",
     "is_rotational",
     "read_range",
@@ -230,7 +233,27 @@ def is_rotational(device: int) -> bool:
 
 def default_jobs(devices: int) -> int:
     """Workers when nobody asks for a number: the processors, or the devices where those are more, so that none is idle."""
-    return max(len(os.sched_getaffinity(0)), devices)
+    return max(min(len(os.sched_getaffinity(0)), allowed_processors()), devices)
+
+
+def allowed_processors(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """Processors that the control groups of this process (cgroup v2, ``cpu.max``) let it use; very many without a limit.
+
+    Args:
+        cgroups: where they are mounted.
+        own: names that of this process.
+    """
+    least = sys.maxsize
+    with contextlib.suppress(OSError, StopIteration):
+        group = next(line.removeprefix("0::") for line in own.read_text().splitlines() if line.startswith("0::"))
+        inner = cgroups / group.strip("/")
+        for directory in (inner, *inner.parents):
+            with contextlib.suppress(OSError, ValueError):  # "max" is no number; the outermost has no limit
+                quota, period = (directory / "cpu.max").read_text().split()
+                least = min(least, max(math.ceil(int(quota) / int(period)), 1))
+            if directory == cgroups:
+                break
+    return least
 
 
 def run(works: Sequence[Work], jobs: int | None = None) -> None:

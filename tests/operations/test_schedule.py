@@ -18,7 +18,7 @@ from formats.errors import FormatError
 from formats.file_names import PartitionDirectoryName
 from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, StorageError
 from snaprebuild.operations import schedule
-from snaprebuild.operations.schedule import ReadTask, Work, default_jobs, is_rotational, read_segment, run
+from snaprebuild.operations.schedule import ReadTask, Work, allowed_processors, default_jobs, is_rotational, read_segment, run
 from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.storage.partition_dir import list_partition_dir
@@ -417,9 +417,32 @@ def test_what_is_in_flight_is_bounded(tmp_path: Path, readers: Callable[..., Rea
 
 
 def test_jobs_when_nobody_says() -> None:
-    processors = len(os.sched_getaffinity(0))
+    processors = min(len(os.sched_getaffinity(0)), allowed_processors())
     assert default_jobs(1) == processors
     assert default_jobs(processors + 10) == processors + 10
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "allowed"),
+    [("150000 100000", "max 100000", 2), ("max 100000", "50000 100000", 1), ("400000 100000", "300000 100000", 3)],
+)
+def test_no_more_processors_than_the_control_groups_allow(tmp_path: Path, inner: str, outer: str, allowed: int) -> None:
+    own = tmp_path / "own"
+    own.write_text("4:memory:/elsewhere\n0::/broker/start\n")
+    group = tmp_path / "groups" / "broker" / "start"
+    group.mkdir(parents=True)
+    (group / "cpu.max").write_text(inner + "\n")
+    (group.parent / "cpu.max").write_text(outer + "\n")
+    (tmp_path / "cpu.max").write_text("100000 100000\n")  # above all of them
+    assert allowed_processors(tmp_path / "groups", own) == allowed
+
+
+def test_without_control_groups_nothing_is_limited(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    assert allowed_processors(tmp_path, own) >= 1 << 20
+    for text in ("0::/\n", "0::/gone\n", "3:cpu:/old\n", ""):
+        own.write_text(text)
+        assert allowed_processors(tmp_path, own) >= 1 << 20
 
 
 def test_a_device_of_which_nothing_is_known() -> None:
