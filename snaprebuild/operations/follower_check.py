@@ -207,7 +207,8 @@ def _remote_state(
         raise UntoldStateError(
             "its leader epochs do not reach below its first segment, so that nothing tells which copies are of its log"
         )
-    return remote_state(remote, epochs, first, clock, replays=replays, jobs=jobs)
+    log_start = partition.checkpointed_log_start  # without its line the first segment would count, which lies above what is meant
+    return remote_state(remote, epochs, first, clock, log_start=log_start, replays=replays, jobs=jobs)
 
 
 def _topic_id(partition: PartitionSource) -> bytes | None:
