@@ -66,7 +66,7 @@ def bootstrap_build(
             "--log-start",
             metavar="OFFSET",
             click_type=WholeNumber(0, INT64_MAX),
-            help="Log start offset of the leader. Default: where the copies begin.",
+            help="Log start offset of the leader. Default: where the copies begin; refused where others lie below a hole.",
         ),
     ] = None,
     metadata_log: MetadataLog = None,

@@ -32,7 +32,7 @@ from snaprebuild.cluster.remote_log import highest_remote_offset, is_in_lineage
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding
-from snaprebuild.operations.remote_chain import chain_below, leader_epochs_at, partition_named
+from snaprebuild.operations.remote_chain import RemoteChain, chain_below, leader_epochs_at, partition_named
 from snaprebuild.operations.remote_partition import RemotePartition, Tier
 from snaprebuild.operations.remote_state import Origin, RemoteState, remote_state
 from snaprebuild.storage.atomic_file import Ownership
@@ -54,7 +54,7 @@ class PartitionWanted:
         number: of the partition.
         topic_id: 16 bytes; None for the only topic of that name.
         target: end of what remote storage must hold; None for all that it holds, the earliest pending upload offset.
-        log_start: of the leader; None for the first offset in remote storage.
+        log_start: of the leader; None for the first offset in remote storage, if no copy is missing above it.
     """
 
     topic: str
@@ -181,11 +181,12 @@ def plan_follower(
     if not epochs or chain is None or epochs[-1].start_offset >= taken.next_offset:
         told = f"the leader epochs of the copy {uuid_to_text(taken.segment.segment_id)} are not those of a log that ends behind it"
         raise RefusedError(told, path=remote.place)
-    log_start = chain.start_offset if wanted.log_start is None else wanted.log_start
+    log_start = _log_start(remote, chain) if wanted.log_start is None else wanted.log_start
     if log_start >= taken.next_offset:
         told = f"a broker deletes the snapshot at {taken.next_offset}, because it does not lie above the log start {log_start}"
         raise UsageError(told, path=remote.place)
-    state = remote_state(remote, epochs, taken.next_offset, clock, replays=replays, jobs=jobs)
+    known = wanted.log_start or 0
+    state = remote_state(remote, epochs, taken.next_offset, clock, log_start=known, replays=replays, jobs=jobs)
     warnings = (*_warnings(tier, wanted, target, log_start, state, chain.ends_at), *(each.message for each in found))
     facts = target, taken.next_offset, log_start, taken.segment, taken.epoch, epochs, state, warnings
     return FollowerPlan(remote.id.topic, remote.id.partition, remote.id.topic_id, *facts)
@@ -240,13 +241,26 @@ def _is_broker_directory(log_dir: str) -> bool:
     return bool(LOCAL.present(log_dir, BROKER_FILES))
 
 
-def _newest(remote: RemotePartition) -> RemoteSegment:
-    """The copy that reaches furthest in the newest leader epoch: its log is that of the leader."""
-    finished = [
+def _finished(remote: RemotePartition) -> list[RemoteSegment]:
+    return [
         each
         for each in remote.log.segments.values()
         if each.state is SegmentState.COPY_SEGMENT_FINISHED and each.leader_epochs and remote.log.is_referenced(each)
     ]
+
+
+def _log_start(remote: RemotePartition, chain: RemoteChain) -> int:
+    """Where the copies begin, if none lies below: a hole is not where a log begins, and what is below it would be deleted for it."""
+    first = min(each.start_offset for each in _finished(remote))
+    if first < chain.start_offset:
+        told = f"copies follow one another from {chain.start_offset} on, and others begin at {first}: {chain.ends_at}"
+        raise RefusedError(f"{told}. Where the log begins --log-start says (of the leader)", path=remote.place)
+    return chain.start_offset
+
+
+def _newest(remote: RemotePartition) -> RemoteSegment:
+    """The copy that reaches furthest in the newest leader epoch: its log is that of the leader."""
+    finished = _finished(remote)
     if not finished:
         raise RefusedError("holds no finished copy", path=remote.place)
     return max(finished, key=lambda each: (each.leader_epochs[-1].epoch, each.end_offset))

@@ -115,6 +115,29 @@ def test_a_snapshot_as_it_is(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "mixed-0").is_dir()
 
 
+FOLLOWER = FIXTURES / "follower-lost-state"
+
+
+@pytest.mark.parametrize("overlapping", [False, True], ids=["hole", "overlap"])
+def test_a_hole_is_no_log_start(tmp_path: Path, overlapping: bool) -> None:
+    """Who wrote below it would be deleted for it: the leader's log start has to be named."""
+    remote = shutil.copytree(FOLLOWER / "remote", tmp_path / "remote")
+    if overlapping:  # 116 to 234 in one copy, beside 173 to 234
+        (log,), (upper,) = remote.rglob(f"{116:020d}-*.log"), remote.rglob(f"{173:020d}-*.log")
+        log.write_bytes(log.read_bytes() + upper.read_bytes())
+    else:
+        for path in remote.rglob(f"{173:020d}-*"):
+            path.unlink()
+    (tmp_path / "new").mkdir()
+    run = snaprebuild("bootstrap", "build", remote, tmp_path / "new", "--topic-partition", "payments-0", *NOW)
+    why = "the copy that holds 172 overlaps the one behind it" if overlapping else "no finished copy holds offset 234"
+    assert (run.exit_code, "others begin at 0" in run.stderr, why in run.stderr) == (3, True, True), run.stderr
+    assert os.listdir(tmp_path / "new") == []
+    named = build(remote, tmp_path / "new", "payments-0", "--log-start", 0)
+    assert named.document["log_start"] == 0
+    assert any(why in each for each in named.document["warnings"])
+
+
 def test_encrypted_copies_need_their_key(tmp_path: Path) -> None:
     arguments = ("bootstrap", "build", AIVEN / "diseased-encrypted" / "store", tmp_path, "--topic-partition", "logappend-0", *NOW)
     run = snaprebuild(*arguments)
