@@ -67,7 +67,7 @@ def follower_repair(
     from snaprebuild.operations.evidence import Clock
     from snaprebuild.operations.follower_check import follower_check
     from snaprebuild.operations.follower_repair import follower_repair as carry_out
-    from snaprebuild.operations.follower_repair import repair_plan
+    from snaprebuild.operations.follower_repair import refuse_live_broker, repair_plan
     from snaprebuild.operations.receipt import Receipt, default_receipt_path
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
     from snaprebuild.storage.store import is_object
@@ -76,8 +76,10 @@ def follower_repair(
     if is_object(directory):
         raise UsageError("objects are never replaced or set aside: copy the replica to a disk", path=directory)
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
-    tier = open_tier(store, s3, metadata_log, private_key)
     source = open_selected([directory], None, selection_of(topic, partition, None), s3)
+    if not dry_run:
+        refuse_live_broker(source)
+    tier = open_tier(store, s3, metadata_log, private_key)
     started = time.perf_counter()
     check = follower_check(source, tier, clock, jobs=jobs)
     plan, refused = repair_plan(check, set_aside=set_aside)
