@@ -79,6 +79,13 @@ def bootstrap_build(
             help="Put the lines into the checkpoints of DIR, too. Default: they are printed, and yours to put there.",
         ),
     ] = False,
+    allow_unproven: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unproven",
+            help="Write UNPROVEN producers, too. Risk: a retry is accepted as new, an open transaction is forgotten. Default: refused.",
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Work it out, and write nothing. Default: write it.")] = False,
     expiration_ms: ExpirationMs = None,
     as_of: AsOf = None,
@@ -92,10 +99,11 @@ def bootstrap_build(
     STORE is a directory or s3://BUCKET/PREFIX with the objects. Stop the broker of DIR first, and start it when the directory
     and the lines of the checkpoints are there: it loads the producers with the log, and fetches the rest from its leader.
     Leader epochs and producers are those of the copy that holds the offset below the target. A snapshot that the copies
-    contradict is rebuilt from them, or nothing is written. Exit code 1 where the producers are not proven.
+    contradict is rebuilt from them, or nothing is written. Exit code 3 where the producers are not
+    proven, or 1 where they are written all the same, with --allow-unproven.
     """
     from snaprebuild.cli.result import begin, leave, verdict_document
-    from snaprebuild.operations.bootstrap_build import build_follower, check_log_dir, plan_follower
+    from snaprebuild.operations.bootstrap_build import build_follower, check_build, plan_follower
     from snaprebuild.operations.evidence import Clock
     from snaprebuild.operations.remote_chain import metadata_findings
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
@@ -110,9 +118,9 @@ def bootstrap_build(
     plan = plan_follower(tier, wanted, clock, replays=level is RemoteLevel.FULL, jobs=jobs)
     place = absolute(directory)
     if dry_run:
-        check_log_dir(plan, place, merges_checkpoints=merge_checkpoints)
+        check_build(plan, place, merges_checkpoints=merge_checkpoints, allow_unproven=allow_unproven)
     else:
-        build_follower(plan, place, merges_checkpoints=merge_checkpoints)
+        build_follower(plan, place, merges_checkpoints=merge_checkpoints, allow_unproven=allow_unproven)
     findings = [*metadata_findings(tier), *_findings(plan, place)]
     merged = merge_checkpoints and not dry_run
     leave(

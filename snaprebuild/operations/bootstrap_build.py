@@ -35,6 +35,7 @@ from snaprebuild.operations.findings import Finding
 from snaprebuild.operations.remote_chain import RemoteChain, chain_below, leader_epochs_at, partition_named
 from snaprebuild.operations.remote_partition import RemotePartition, Tier
 from snaprebuild.operations.remote_state import Origin, RemoteState, remote_state
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.broker_lock import hold
 from snaprebuild.storage.directory_kind import BROKER_FILES
@@ -192,20 +193,21 @@ def plan_follower(
     return FollowerPlan(remote.id.topic, remote.id.partition, remote.id.topic_id, *facts)
 
 
-def build_follower(plan: FollowerPlan, log_dir: str, *, merges_checkpoints: bool = False) -> None:
+def build_follower(plan: FollowerPlan, log_dir: str, *, merges_checkpoints: bool = False, allow_unproven: bool = False) -> None:
     """Makes the directory, whole or not at all.
 
     Args:
         plan: from ``plan_follower``.
         log_dir: that it goes to. One of a broker is held meanwhile, so that none starts.
         merges_checkpoints: the lines go into the checkpoints of the broker, too, before the directory has its name.
+        allow_unproven: as for ``check_build``.
 
     Raises:
-        RefusedError: the partition is there, a broker runs here, or the place is no log directory.
+        RefusedError: as ``check_build``; or a broker runs here.
         StorageError: as ``create_partition_directory`` and ``merge_checkpoint``.
         FormatError: a checkpoint does not parse.
     """
-    check_log_dir(plan, log_dir, merges_checkpoints=merges_checkpoints)
+    check_build(plan, log_dir, merges_checkpoints=merges_checkpoints, allow_unproven=allow_unproven)
     status = os.stat(log_dir)
     owner = Ownership(status.st_uid, status.st_gid, 0o644)
     is_broker = _is_broker_directory(log_dir)
@@ -219,13 +221,26 @@ def build_follower(plan: FollowerPlan, log_dir: str, *, merges_checkpoints: bool
         create_partition_directory(log_dir, plan.directory_name, {each.name: each.data for each in plan.files}, owner)
 
 
-def check_log_dir(plan: FollowerPlan, log_dir: str, *, merges_checkpoints: bool = False) -> None:
-    """Makes sure that the directory may be made there.
+def check_build(plan: FollowerPlan, log_dir: str, *, merges_checkpoints: bool = False, allow_unproven: bool = False) -> None:
+    """Makes sure that the directory may be made, and there.
+
+    Args:
+        plan: from ``plan_follower``.
+        log_dir: that it is to go to.
+        merges_checkpoints: as for ``build_follower``.
+        allow_unproven: UNPROVEN producers may be written; UNSOUND ones never are.
 
     Raises:
         UsageError: there is no such directory.
-        RefusedError: it is no place for a partition, or has it already.
+        RefusedError: it is no place for a partition, or has it already; or what producers did is not proven.
     """
+    judgement = plan.state.judgement
+    is_unproven = judgement.snapshot_class is SnapshotClass.UNPROVEN
+    if not (judgement.snapshot_class.may_go_in_place or (is_unproven and allow_unproven)):
+        told = f"the producers at {plan.next_offset} are {judgement.snapshot_class.value}: {judgement.reasons[0]}"
+        if is_unproven:
+            told += " (--allow-unproven writes them all the same: a retry may be accepted as new, an open transaction be forgotten)"
+        raise RefusedError(told, path=plan.directory_name)
     fault = directory_fault(log_dir)
     if fault is not None:
         raise UsageError(fault, path=log_dir)

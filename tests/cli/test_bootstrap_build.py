@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,12 @@ from log_dirs import EMPTY_SNAPSHOT, entries_in, files_below, make_log_dir, snap
 from manifests import FIXTURES, REPOSITORY
 
 from formats.producer_snapshot import ProducerEntry
+from snaprebuild.errors import RefusedError
+from snaprebuild.operations.bootstrap_build import PartitionWanted, build_follower, plan_follower
+from snaprebuild.operations.evidence import Clock
+from snaprebuild.operations.remote_partition import open_tier
+from snaprebuild.replay.classes import Judgement, SnapshotClass
+from snaprebuild.storage.local_store import LOCAL
 
 TIERED = FIXTURES / "tiered-local"
 AIVEN = FIXTURES / "aiven-layout"
@@ -79,7 +86,8 @@ def test_every_copy_that_follows_from_the_first_offset(tmp_path: Path, name: str
         partition = f"{told['topic']}-{told['partition']}"
         run = build(AIVEN / variant["store"], place, partition, "--target", end, "--topic-id", told["topic_id"], *key)
         if run.exit_code != 0:
-            assert run.document["remote"]["class"] == "UNPROVEN"  # its partition does not begin at offset 0
+            # Its partition does not begin at offset 0.
+            assert (run.exit_code, "are UNPROVEN: " in run.stderr, place.exists() and os.listdir(place)) == (3, True, [])
             continue
         tried += 1
         assert run.document["remote"]["origin"] == ("remote-snapshot" if segment["disease"] is None else "rebuilt")
@@ -109,10 +117,24 @@ def test_a_snapshot_that_nothing_replaces_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_as_it_is(tmp_path: Path) -> None:
-    run = build(TIERED / "remote", tmp_path / "new", "mixed-0", "--level", "snapshot")
+    """Nothing proves it: it is written when asked for."""
+    for more in ((), ("--dry-run",)):
+        refused = build(TIERED / "remote", tmp_path / "new", "mixed-0", "--level", "snapshot", *more)
+        assert (refused.exit_code, "are UNPROVEN: the segments were not replayed" in refused.stderr) == (3, True)
+    assert os.listdir(tmp_path / "new") == []
+    run = build(TIERED / "remote", tmp_path / "new", "mixed-0", "--level", "snapshot", "--allow-unproven")
     assert (run.exit_code, run.codes["bootstrap-unproven"]) == (1, 1)
     assert (run.document["remote"]["class"], run.document["remote"]["bytes_read"]) == ("UNPROVEN", 0)
     assert (tmp_path / "new" / "mixed-0").is_dir()
+
+
+def test_what_is_unsound_is_never_written(tmp_path: Path) -> None:
+    tier = open_tier(LOCAL, str(TIERED / "remote"))
+    plan = plan_follower(tier, PartitionWanted("mixed", 0), Clock(1_795_269_600_000, 86_400_000), replays=False)
+    unsound = replace(plan, state=replace(plan.state, judgement=Judgement(SnapshotClass.UNSOUND, ("there is a gap",))))
+    with pytest.raises(RefusedError, match="are UNSOUND: there is a gap"):
+        build_follower(unsound, str(tmp_path), allow_unproven=True)
+    assert os.listdir(tmp_path) == []
 
 
 FOLLOWER = FIXTURES / "follower-lost-state"
@@ -133,7 +155,7 @@ def test_a_hole_is_no_log_start(tmp_path: Path, overlapping: bool) -> None:
     why = "the copy that holds 172 overlaps the one behind it" if overlapping else "no finished copy holds offset 234"
     assert (run.exit_code, "others begin at 0" in run.stderr, why in run.stderr) == (3, True, True), run.stderr
     assert os.listdir(tmp_path / "new") == []
-    named = build(remote, tmp_path / "new", "payments-0", "--log-start", 0)
+    named = build(remote, tmp_path / "new", "payments-0", "--log-start", 0, "--allow-unproven")
     assert named.document["log_start"] == 0
     assert any(why in each for each in named.document["warnings"])
 
