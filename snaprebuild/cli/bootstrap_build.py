@@ -72,13 +72,6 @@ def bootstrap_build(
     metadata_log: MetadataLog = None,
     level: LevelOption = RemoteLevel.FULL,
     private_key: PrivateKeyFile = None,
-    merge_checkpoints: Annotated[
-        bool,
-        typer.Option(
-            "--merge-checkpoints",
-            help="Put the lines into the checkpoints of DIR, too. Default: they are printed, and yours to put there.",
-        ),
-    ] = False,
     allow_unproven: Annotated[
         bool,
         typer.Option(
@@ -96,11 +89,11 @@ def bootstrap_build(
 ) -> None:
     """WRITES the partition directory of an empty follower that starts where remote storage ends; an existing one is refused.
 
-    STORE is a directory or s3://BUCKET/PREFIX with the objects. Stop the broker of DIR first, and start it when the directory
-    and the lines of the checkpoints are there: it loads the producers with the log, and fetches the rest from its leader.
-    Leader epochs and producers are those of the copy that holds the offset below the target. A snapshot that the copies
-    contradict is rebuilt from them, or nothing is written. Exit code 3 where the producers are not
-    proven, or 1 where they are written all the same, with --allow-unproven.
+    STORE is a directory or s3://BUCKET/PREFIX with the objects. Stop the broker of DIR first, merge the lines that are printed
+    into its checkpoints, which are not touched, and start it then: it loads the producers with the log, and fetches the rest from
+    its leader. Leader epochs and producers are those of the copy that holds the offset below the target. A snapshot that the
+    copies contradict is rebuilt from them, or nothing is written. Exit code 3 where the producers are not proven, or 1 where they
+    are written all the same, with --allow-unproven.
     """
     from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.operations.bootstrap_build import build_follower, check_build, plan_follower
@@ -118,16 +111,15 @@ def bootstrap_build(
     plan = plan_follower(tier, wanted, clock, replays=level is RemoteLevel.FULL, jobs=jobs)
     place = absolute(directory)
     if dry_run:
-        check_build(plan, place, merges_checkpoints=merge_checkpoints, allow_unproven=allow_unproven)
+        check_build(plan, place, allow_unproven=allow_unproven)
     else:
-        build_follower(plan, place, merges_checkpoints=merge_checkpoints, allow_unproven=allow_unproven)
+        build_follower(plan, place, allow_unproven=allow_unproven)
     findings = [*metadata_findings(tier), *_findings(plan, place)]
-    merged = merge_checkpoints and not dry_run
     leave(
-        lambda: verdict_document("bootstrap-build", 1, _body(plan, tier.root, place, dry_run, merged, tier.has_metadata), findings),
+        lambda: verdict_document("bootstrap-build", 1, _body(plan, tier.root, place, dry_run, tier.has_metadata), findings),
         findings,
         as_json=output is OutputFormat.JSON,
-        show=lambda: _print(plan, place, dry_run, merged),
+        show=lambda: _print(plan, place, dry_run),
         report=report,
         everything=verbose > 0,
     )
@@ -161,7 +153,7 @@ def _findings(plan: FollowerPlan, place: str) -> list[Finding]:
     return found
 
 
-def _body(plan: FollowerPlan, root: str, place: str, dry_run: bool, merged: bool, verified: bool) -> dict[str, object]:
+def _body(plan: FollowerPlan, root: str, place: str, dry_run: bool, verified: bool) -> dict[str, object]:
     import os
 
     from formats.partition_metadata import uuid_to_text
@@ -183,13 +175,12 @@ def _body(plan: FollowerPlan, root: str, place: str, dry_run: bool, merged: bool
         "remote": remote_json(plan.state),
         "files": [{"name": each.name, "size_bytes": len(each.data), "sha256": each.sha256} for each in plan.files],
         "checkpoints": {name: [entry.topic, entry.partition, entry.offset] for name, entry in plan.checkpoints.items()},
-        "checkpoints_merged": merged,
         "warnings": list(plan.warnings),
         "takes_effect": "when a broker next loads the log, at its start",
     }
 
 
-def _print(plan: FollowerPlan, place: str, dry_run: bool, merged: bool) -> None:
+def _print(plan: FollowerPlan, place: str, dry_run: bool) -> None:
     import os
 
     from formats.partition_metadata import uuid_to_text
@@ -212,7 +203,7 @@ def _print(plan: FollowerPlan, place: str, dry_run: bool, merged: bool) -> None:
     for each in plan.warnings:
         print_text(f"note: {each}")
     lines = [(name, f"{entry.topic} {entry.partition} {entry.offset}") for name, entry in plan.checkpoints.items()]
-    print_table("Lines of the checkpoints" + (", merged" if merged else ""), ("file", "line"), lines)
+    print_table("Lines of the checkpoints", ("file", "line"), lines)
     if dry_run:
         return
     written = os.path.join(shown(place), plan.directory_name)

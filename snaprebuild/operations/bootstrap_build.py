@@ -41,7 +41,7 @@ from snaprebuild.storage.broker_lock import hold
 from snaprebuild.storage.directory_kind import BROKER_FILES
 from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.log_dir import directory_fault
-from snaprebuild.storage.new_directory import create_partition_directory, merge_checkpoint
+from snaprebuild.storage.new_directory import create_partition_directory
 
 __all__ = ["BuiltFile", "FollowerPlan", "PartitionWanted", "build_follower", "plan_follower"]
 
@@ -129,7 +129,7 @@ class FollowerPlan:
 
     @property
     def checkpoints(self) -> dict[str, OffsetCheckpointEntry]:
-        """Lines for the checkpoints of the log directory, by file name.
+        """Lines for the checkpoints of the log directory, by file name: whoever runs the broker puts them there.
 
         Without that of the log start, a broker takes 0. All below the end is flushed, and was below the high watermark when it was copied.
         """
@@ -193,41 +193,35 @@ def plan_follower(
     return FollowerPlan(remote.id.topic, remote.id.partition, remote.id.topic_id, *facts)
 
 
-def build_follower(plan: FollowerPlan, log_dir: str, *, merges_checkpoints: bool = False, allow_unproven: bool = False) -> None:
+def build_follower(plan: FollowerPlan, log_dir: str, *, allow_unproven: bool = False) -> None:
     """Makes the directory, whole or not at all.
 
     Args:
         plan: from ``plan_follower``.
         log_dir: that it goes to. One of a broker is held meanwhile, so that none starts.
-        merges_checkpoints: the lines go into the checkpoints of the broker, too, before the directory has its name.
         allow_unproven: as for ``check_build``.
 
     Raises:
         RefusedError: as ``check_build``; or a broker runs here.
-        StorageError: as ``create_partition_directory`` and ``merge_checkpoint``.
-        FormatError: a checkpoint does not parse.
+        StorageError: as ``create_partition_directory``.
     """
-    check_build(plan, log_dir, merges_checkpoints=merges_checkpoints, allow_unproven=allow_unproven)
+    check_build(plan, log_dir, allow_unproven=allow_unproven)
     status = os.stat(log_dir)
     owner = Ownership(status.st_uid, status.st_gid, 0o644)
-    is_broker = _is_broker_directory(log_dir)
+    is_broker = bool(LOCAL.present(log_dir, BROKER_FILES))
     with contextlib.ExitStack() as held:
         lock = held.enter_context(hold(log_dir)) if is_broker else None
-        if merges_checkpoints:
-            for name, entry in plan.checkpoints.items():
-                merge_checkpoint(log_dir, name, entry, owner)
         if lock is not None:
             lock.verify()
         create_partition_directory(log_dir, plan.directory_name, {each.name: each.data for each in plan.files}, owner)
 
 
-def check_build(plan: FollowerPlan, log_dir: str, *, merges_checkpoints: bool = False, allow_unproven: bool = False) -> None:
+def check_build(plan: FollowerPlan, log_dir: str, *, allow_unproven: bool = False) -> None:
     """Makes sure that the directory may be made, and there.
 
     Args:
         plan: from ``plan_follower``.
         log_dir: that it is to go to.
-        merges_checkpoints: as for ``build_follower``.
         allow_unproven: UNPROVEN producers may be written; UNSOUND ones never are.
 
     Raises:
@@ -248,12 +242,6 @@ def check_build(plan: FollowerPlan, log_dir: str, *, merges_checkpoints: bool = 
         raise RefusedError("is the directory of a partition, not one that holds partitions", path=log_dir)
     if os.path.lexists(os.path.join(log_dir, plan.directory_name)):
         raise RefusedError("is there already: the follower is not empty", path=os.path.join(log_dir, plan.directory_name))
-    if merges_checkpoints and not _is_broker_directory(log_dir):
-        raise RefusedError("has no checkpoints to merge into: it is no log directory of a broker", path=log_dir)
-
-
-def _is_broker_directory(log_dir: str) -> bool:
-    return bool(LOCAL.present(log_dir, BROKER_FILES))
 
 
 def _finished(remote: RemotePartition) -> list[RemoteSegment]:

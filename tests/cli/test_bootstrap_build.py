@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from command import COMMAND, Run, in_json, live_broker, snaprebuild
-from log_dirs import EMPTY_SNAPSHOT, entries_in, files_below, make_log_dir, snapshot_name, tree, truth
+from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, make_log_dir, snapshot_name, tree, truth
 from manifests import FIXTURES, REPOSITORY
 
 from formats.producer_snapshot import ProducerEntry
@@ -230,38 +230,35 @@ def test_a_target_beyond_remote_storage(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------------------- beside a broker
 
 
-def test_checkpoints_are_merged_when_asked(tmp_path: Path) -> None:
-    log_dir = make_log_dir(tmp_path / "logs", recovery_points={"other-3": 7, "mixed-0": 99}, log_start_offset_checkpoint="0\n0\n")
-    before = (log_dir / "recovery-point-offset-checkpoint").read_bytes()
-    run = build(TIERED / "remote", log_dir, "mixed-0", "--dry-run", "--merge-checkpoints")
-    assert (run.document["checkpoints_merged"], (log_dir / "recovery-point-offset-checkpoint").read_bytes()) == (False, before)
-    run = build(TIERED / "remote", log_dir, "mixed-0", "--merge-checkpoints", "--log-start", 5)
-    assert (run.exit_code, run.document["checkpoints_merged"]) == (0, True)
-    assert (log_dir / "recovery-point-offset-checkpoint").read_text() == "0\n2\nother 3 7\nmixed 0 6390\n"
-    assert (log_dir / "log-start-offset-checkpoint").read_text() == "0\n1\nmixed 0 5\n"
-    assert (log_dir / "replication-offset-checkpoint").read_text() == "0\n1\nmixed 0 6390\n"
-    names = {name for name in os.listdir(log_dir) if not name.endswith("checkpoint")}
-    assert names == {".lock", ".kafka_cleanshutdown", "meta.properties", "mixed-0"}
-    # The broker has it now: nothing is missing, and nothing is wrong.
+def test_files_of_the_broker_are_not_touched(tmp_path: Path) -> None:
+    """The lines are told; once they are there nothing is missing, and nothing is wrong."""
+    log_dir = make_log_dir(tmp_path / "logs", recovery_points={"other-3": 7})
+    before = tree(log_dir)
+    run = build(TIERED / "remote", log_dir, "mixed-0", "--log-start", 5)
+    assert run.exit_code == 0
+    added, gone, changed = changes(before, tree(log_dir))
+    assert ({name.split("/")[0] for name in added}, gone, changed - {""}) == (
+        {"mixed-0", ".lock"} & {*os.listdir(log_dir)},
+        set(),
+        set(),
+    )
+    assert run.document["checkpoints"] == {
+        "log-start-offset-checkpoint": ["mixed", 0, 5],
+        "recovery-point-offset-checkpoint": ["mixed", 0, 6390],
+        "replication-offset-checkpoint": ["mixed", 0, 6390],
+    }
+    (log_dir / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 5\n")
+    (log_dir / "recovery-point-offset-checkpoint").write_text("0\n2\nother 3 7\nmixed 0 6390\n")
+    (log_dir / "replication-offset-checkpoint").write_text("0\n1\nmixed 0 6390\n")
     assert snaprebuild("scan", log_dir).exit_code == 0
     assert in_json("follower check", log_dir, TIERED / "remote", *NOW).document["totals"]["intact"] == 1
-
-
-def test_no_checkpoint_is_touched_unless_asked(tmp_path: Path) -> None:
-    log_dir = make_log_dir(tmp_path / "logs", recovery_points={"other-3": 7})
-    before = (log_dir / "recovery-point-offset-checkpoint").read_bytes()
-    assert build(TIERED / "remote", log_dir, "mixed-0").exit_code == 0
-    assert (log_dir / "recovery-point-offset-checkpoint").read_bytes() == before
-    assert not (log_dir / "log-start-offset-checkpoint").exists()
-    bare = snaprebuild(*("bootstrap", "build", TIERED / "remote", tmp_path, "--topic-partition", "mixed-0", "--merge-checkpoints"))
-    assert (bare.exit_code, "it is no log directory of a broker" in bare.stderr) == (3, True)
 
 
 def test_a_live_broker_is_left_alone(tmp_path: Path) -> None:
     log_dir = make_log_dir(tmp_path / "logs")
     with live_broker(log_dir):
         before = tree(log_dir)
-        run = snaprebuild("bootstrap", "build", TIERED / "remote", log_dir, "--topic-partition", "mixed-0", "--merge-checkpoints")
+        run = snaprebuild("bootstrap", "build", TIERED / "remote", log_dir, "--topic-partition", "mixed-0")
         assert (run.exit_code, "is held by process" in run.stderr) == (3, True)
         assert tree(log_dir) == before
 
