@@ -72,6 +72,15 @@ def bootstrap_build(
     metadata_log: MetadataLog = None,
     level: LevelOption = RemoteLevel.FULL,
     private_key: PrivateKeyFile = None,
+    server_properties: Annotated[
+        str | None,
+        typer.Option(
+            "--server-properties",
+            metavar="FILE",
+            help="Configuration of the broker of DIR: refused where another of its log.dirs has the partition, with which it would not "
+            "start. Default: none, DIR alone is looked into.",
+        ),
+    ] = None,
     allow_unproven: Annotated[
         bool,
         typer.Option(
@@ -99,6 +108,7 @@ def bootstrap_build(
     from snaprebuild.operations.bootstrap_build import build_follower, check_build, plan_follower
     from snaprebuild.operations.evidence import Clock
     from snaprebuild.operations.remote_chain import metadata_findings
+    from snaprebuild.operations.source import log_dirs_of, read_server_properties
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
     from snaprebuild.storage.store import absolute, is_object
 
@@ -106,14 +116,15 @@ def bootstrap_build(
     if not directory or is_object(directory):
         raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
     wanted = _wanted(topic_partition, topic_id, target, log_start)
+    log_dirs = () if server_properties is None else log_dirs_of(read_server_properties(server_properties))
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     tier = open_tier(store, s3, metadata_log, private_key)
     plan = plan_follower(tier, wanted, clock, replays=level is RemoteLevel.FULL, jobs=jobs)
     place = absolute(directory)
     if dry_run:
-        check_build(plan, place, allow_unproven=allow_unproven)
+        check_build(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     else:
-        build_follower(plan, place, allow_unproven=allow_unproven)
+        build_follower(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     findings = [*metadata_findings(tier), *_findings(plan, place)]
     leave(
         lambda: verdict_document("bootstrap-build", 1, _body(plan, tier.root, place, dry_run, tier.has_metadata), findings),

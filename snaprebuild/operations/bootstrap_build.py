@@ -193,19 +193,20 @@ def plan_follower(
     return FollowerPlan(remote.id.topic, remote.id.partition, remote.id.topic_id, *facts)
 
 
-def build_follower(plan: FollowerPlan, log_dir: str, *, allow_unproven: bool = False) -> None:
+def build_follower(plan: FollowerPlan, log_dir: str, *, log_dirs: Sequence[str] = (), allow_unproven: bool = False) -> None:
     """Makes the directory, whole or not at all.
 
     Args:
         plan: from ``plan_follower``.
         log_dir: that it goes to. One of a broker is held meanwhile, so that none starts.
-        allow_unproven: as for ``check_build``.
+        log_dirs: as for ``check_build``; ``allow_unproven`` likewise.
+        allow_unproven: see there.
 
     Raises:
         RefusedError: as ``check_build``; or a broker runs here.
         StorageError: as ``create_partition_directory``.
     """
-    check_build(plan, log_dir, allow_unproven=allow_unproven)
+    check_build(plan, log_dir, log_dirs=log_dirs, allow_unproven=allow_unproven)
     status = os.stat(log_dir)
     owner = Ownership(status.st_uid, status.st_gid, 0o644)
     is_broker = bool(LOCAL.present(log_dir, BROKER_FILES))
@@ -213,20 +214,23 @@ def build_follower(plan: FollowerPlan, log_dir: str, *, allow_unproven: bool = F
         lock = held.enter_context(hold(log_dir)) if is_broker else None
         if lock is not None:
             lock.verify()
+            _check_log_dirs(plan, log_dir, log_dirs)  # again, now that no broker can start
         create_partition_directory(log_dir, plan.directory_name, {each.name: each.data for each in plan.files}, owner)
 
 
-def check_build(plan: FollowerPlan, log_dir: str, *, allow_unproven: bool = False) -> None:
+def check_build(plan: FollowerPlan, log_dir: str, *, log_dirs: Sequence[str] = (), allow_unproven: bool = False) -> None:
     """Makes sure that the directory may be made, and there.
 
     Args:
         plan: from ``plan_follower``.
         log_dir: that it is to go to.
+        log_dirs: all of the broker, where it is known which: a broker does not start with a partition in two of them.
         allow_unproven: UNPROVEN producers may be written; UNSOUND ones never are.
 
     Raises:
-        UsageError: there is no such directory.
-        RefusedError: it is no place for a partition, or has it already; or what producers did is not proven.
+        UsageError: there is no such directory, or it is none of ``log_dirs``.
+        RefusedError: it is no place for a partition; or it, or another of ``log_dirs``, has it already, or cannot be looked into;
+            or what producers did is not proven.
     """
     judgement = plan.state.judgement
     is_unproven = judgement.snapshot_class is SnapshotClass.UNPROVEN
@@ -242,6 +246,21 @@ def check_build(plan: FollowerPlan, log_dir: str, *, allow_unproven: bool = Fals
         raise RefusedError("is the directory of a partition, not one that holds partitions", path=log_dir)
     if os.path.lexists(os.path.join(log_dir, plan.directory_name)):
         raise RefusedError("is there already: the follower is not empty", path=os.path.join(log_dir, plan.directory_name))
+    _check_log_dirs(plan, log_dir, log_dirs)
+
+
+def _check_log_dirs(plan: FollowerPlan, log_dir: str, log_dirs: Sequence[str]) -> None:
+    own = os.path.realpath(log_dir)
+    others = [each for each in log_dirs if os.path.realpath(each) != own]
+    if log_dirs and len(others) == len(log_dirs):
+        raise UsageError(f"is none of the log.dirs of the broker, which are {', '.join(log_dirs)}", path=log_dir)
+    for other in others:
+        fault = directory_fault(other)
+        if fault is not None:
+            raise RefusedError(f"{fault}: whether it has {plan.directory_name} is not known", path=other)
+        path = os.path.join(other, plan.directory_name)
+        if os.path.lexists(path):
+            raise RefusedError("is there already, and a broker does not start with a partition in two log directories", path=path)
 
 
 def _finished(remote: RemotePartition) -> list[RemoteSegment]:

@@ -195,6 +195,29 @@ def test_what_exists_is_refused(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_partition_in_another_log_dir_is_refused(tmp_path: Path, more: tuple[str, ...]) -> None:
+    """A broker does not start with one in two."""
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    (second / "mixed-0").mkdir(parents=True)
+    first.mkdir()
+    (tmp_path / "broker.properties").write_text(f"log.dirs={first}, {second}, {third}\n")
+    named = ("--server-properties", tmp_path / "broker.properties", *more)
+    run = build(TIERED / "remote", first, "mixed-0", *named)
+    assert (run.exit_code, f"{second}/mixed-0: is there already, and a broker does not start" in run.stderr) == (3, True), (
+        run.stderr
+    )
+    (second / "mixed-0").rmdir()
+    run = build(TIERED / "remote", first, "mixed-0", *named)
+    assert (run.exit_code, "whether it has mixed-0 is not known" in run.stderr) == (3, True), run.stderr
+    third.mkdir()
+    other = build(TIERED / "remote", tmp_path / "fourth", "mixed-0", *named)
+    assert (other.exit_code, "is none of the log.dirs of the broker" in other.stderr) == (2, True)
+    assert [os.listdir(each) for each in (first, second, third, tmp_path / "fourth")] == [[], [], [], []]
+    assert build(TIERED / "remote", first, "mixed-0", *named).exit_code == 0
+    assert os.listdir(first) == ([] if more else ["mixed-0"])
+
+
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     dry = build(TIERED / "remote", tmp_path / "new", "mixed-0", "--dry-run")
     assert (dry.exit_code, os.listdir(tmp_path / "new")) == (0, [])
