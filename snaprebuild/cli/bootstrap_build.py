@@ -23,6 +23,7 @@ from snaprebuild.cli.options import (
     quoted,
     takes_s3,
 )
+from snaprebuild.cli.tier_audit import announced
 from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation
 from snaprebuild.errors import UsageError
 
@@ -119,7 +120,7 @@ def bootstrap_build(
     log_dirs = () if server_properties is None else log_dirs_of(read_server_properties(server_properties))
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     tier = open_tier(store, s3, metadata_log, private_key)
-    plan = plan_follower(tier, wanted, clock, replays=level is RemoteLevel.FULL, jobs=jobs)
+    plan = plan_follower(tier, wanted, clock, replays=level is RemoteLevel.FULL, jobs=jobs, announce=announced)
     place = absolute(directory)
     if dry_run:
         check_build(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)

@@ -27,6 +27,7 @@ from snaprebuild.cli.options import (
 )
 from snaprebuild.cli.rebuild import DryRun, SetAside
 from snaprebuild.cli.streams import tell
+from snaprebuild.cli.tier_audit import announced
 from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation
 from snaprebuild.errors import UsageError
 
@@ -60,7 +61,7 @@ def follower_repair(
     DIR and STORE are those of `follower check`. Stop the broker first. Each replica gets what remote storage has at its first
     local offset, and every snapshot above it anew, because a broker loads the newest. Nothing is written where the state is not
     proven, or where a broker would delete it (at or below the log start). `undo` takes it back. Exit code 1 where a snapshot
-    stays wrong, 3 where one cannot be repaired.
+    stays wrong, 3 where one cannot be repaired; with --dry-run as if it had been written, so 0 where all would be right then.
     """
     from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.result import begin, leave, shown
@@ -81,7 +82,7 @@ def follower_repair(
         refuse_live_broker(source)
     tier = open_tier(store, s3, metadata_log, private_key)
     started = time.perf_counter()
-    check = follower_check(source, tier, clock, jobs=jobs)
+    check = follower_check(source, tier, clock, jobs=jobs, announce=announced)
     plan, refused = repair_plan(check, set_aside=set_aside)
     kept = None
     if plan is not None and not dry_run:

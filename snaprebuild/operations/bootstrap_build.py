@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from formats.checkpoint_file import LeaderEpochEntry, OffsetCheckpointEntry, write_leader_epoch_checkpoint
@@ -30,6 +30,7 @@ from snaprebuild.cluster.follower_bootstrap import NotInRemoteStorageError, auxi
 from snaprebuild.cluster.leader_epochs import epoch_of
 from snaprebuild.cluster.remote_log import highest_remote_offset, is_in_lineage
 from snaprebuild.errors import RefusedError, UsageError
+from snaprebuild.operations.audit_cost import AuditCost
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding
 from snaprebuild.operations.remote_chain import RemoteChain, chain_below, leader_epochs_at, partition_named
@@ -142,7 +143,13 @@ class FollowerPlan:
 
 
 def plan_follower(
-    tier: Tier, wanted: PartitionWanted, clock: Clock, *, replays: bool = True, jobs: int | None = None
+    tier: Tier,
+    wanted: PartitionWanted,
+    clock: Clock,
+    *,
+    replays: bool = True,
+    jobs: int | None = None,
+    announce: Callable[[AuditCost], None] | None = None,
 ) -> FollowerPlan:
     """Works out what a follower starts with. Writes nothing.
 
@@ -152,6 +159,7 @@ def plan_follower(
         clock: for expiry, when the snapshot is compared.
         replays: hold the snapshot against a replay of the copies.
         jobs: worker processes, None for as many as processors.
+        announce: as for ``remote_state``.
 
     Raises:
         UsageError: remote storage has nothing of the partition, or no broker would start where it is asked for.
@@ -187,7 +195,7 @@ def plan_follower(
         told = f"a broker deletes the snapshot at {taken.next_offset}, because it does not lie above the log start {log_start}"
         raise UsageError(told, path=remote.place)
     known = wanted.log_start or 0
-    state = remote_state(remote, epochs, taken.next_offset, clock, log_start=known, replays=replays, jobs=jobs)
+    state = remote_state(remote, epochs, taken.next_offset, clock, log_start=known, replays=replays, jobs=jobs, announce=announce)
     warnings = (*_warnings(tier, wanted, target, log_start, state, chain.ends_at), *(each.message for each in found))
     facts = target, taken.next_offset, log_start, taken.segment, taken.epoch, epochs, state, warnings
     return FollowerPlan(remote.id.topic, remote.id.partition, remote.id.topic_id, *facts)

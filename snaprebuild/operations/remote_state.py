@@ -6,7 +6,7 @@ contradicts it; a wrong one gives way to what the segments say, and where these 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -19,6 +19,7 @@ from formats.partition_metadata import uuid_to_text
 from formats.producer_snapshot import read_entries
 from formats.remote_log_metadata import RemoteSegment
 from snaprebuild.errors import RefusedError, SnaprebuildError
+from snaprebuild.operations.audit_cost import AuditCost, audit_cost, refuse_cold
 from snaprebuild.operations.boundary_work import BoundaryWork
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.remote_chain import RemoteChain, chain_below, small_file
@@ -86,6 +87,7 @@ def remote_state(
     log_start: int = 0,
     replays: bool = True,
     jobs: int | None = None,
+    announce: Callable[[AuditCost], None] | None = None,
 ) -> RemoteState:
     """The producer state at an offset.
 
@@ -97,10 +99,12 @@ def remote_state(
         log_start: of the log that is meant; 0 where nobody tells. What lies above it, below the copies, was not replayed.
         replays: read the segments; without them the snapshot is taken as it is.
         jobs: worker processes, None for as many as processors.
+        announce: told what the replay is going to read, before it does; where the first snapshot is no base, it is read again.
 
     Raises:
         UntoldStateError: no copy holds the offset below, or the snapshot is wrong and the segments do not tell what is right.
-        RefusedError: the copies are encrypted, and no key was given; or a limit of the run is used up.
+        RefusedError: the copies are encrypted, and no key was given; or a limit of the run is used up; or they lie in
+            cold storage classes, and there is no limit of bytes.
         ReadFailedError: objects of the copy are missing.
         FormatError: its manifest does not parse.
     """
@@ -109,9 +113,20 @@ def remote_state(
         raise UntoldStateError(f"no finished copy holds offset {offset - 1}", path=partition.place)
     segment = chain.segments[-1]
     data = small_file(partition, segment, LocalTierFile.PRODUCER_SNAPSHOT) if segment.end_offset == offset - 1 else None
+    if replays:
+        _tell_cost(chain, announce)
     found, fault = _own_entries(partition, segment, data, offset)
     replayed, told = (None, "the segments were not replayed") if not replays else _replayed(chain, offset, clock, jobs)
     return _decided(chain, log_start, offset, data, found, fault, replayed, told)
+
+
+def _tell_cost(chain: RemoteChain, announce: Callable[[AuditCost], None] | None) -> None:
+    partition = chain.remote
+    assert partition.layout is not None, "it has objects"
+    cost = audit_cost([(partition.layout, partition.objects_of(each)) for each in chain.segments])
+    if announce is not None:
+        announce(cost)
+    refuse_cold(cost, partition.settings, partition.place)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
