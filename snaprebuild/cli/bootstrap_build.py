@@ -23,6 +23,7 @@ from snaprebuild.cli.options import (
     quoted,
     takes_s3,
 )
+from snaprebuild.cli.tier_audit import announced
 from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation
 from snaprebuild.errors import UsageError
 
@@ -66,17 +67,26 @@ def bootstrap_build(
             "--log-start",
             metavar="OFFSET",
             click_type=WholeNumber(0, INT64_MAX),
-            help="Log start offset of the leader. Default: where the copies begin.",
+            help="Log start offset of the leader. Default: where the copies begin; refused where others lie below a hole.",
         ),
     ] = None,
     metadata_log: MetadataLog = None,
     level: LevelOption = RemoteLevel.FULL,
     private_key: PrivateKeyFile = None,
-    merge_checkpoints: Annotated[
+    server_properties: Annotated[
+        str | None,
+        typer.Option(
+            "--server-properties",
+            metavar="FILE",
+            help="Configuration of the broker of DIR: refused where another of its log.dirs has the partition, with which it would not "
+            "start. Default: none, DIR alone is looked into.",
+        ),
+    ] = None,
+    allow_unproven: Annotated[
         bool,
         typer.Option(
-            "--merge-checkpoints",
-            help="Put the lines into the checkpoints of DIR, too. Default: they are printed, and yours to put there.",
+            "--allow-unproven",
+            help="Write UNPROVEN producers, too. Risk: a retry is accepted as new, an open transaction is forgotten. Default: refused.",
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Work it out, and write nothing. Default: write it.")] = False,
@@ -89,15 +99,17 @@ def bootstrap_build(
 ) -> None:
     """WRITES the partition directory of an empty follower that starts where remote storage ends; an existing one is refused.
 
-    STORE is a directory or s3://BUCKET/PREFIX with the objects. Stop the broker of DIR first, and start it when the directory
-    and the lines of the checkpoints are there: it loads the producers with the log, and fetches the rest from its leader.
-    Leader epochs and producers are those of the copy that holds the offset below the target. A snapshot that the copies
-    contradict is rebuilt from them, or nothing is written. Exit code 1 where the producers are not proven.
+    STORE is a directory or s3://BUCKET/PREFIX with the objects. Stop the broker of DIR first, merge the lines that are printed
+    into its checkpoints, which are not touched, and start it then: it loads the producers with the log, and fetches the rest from
+    its leader. Leader epochs and producers are those of the copy that holds the offset below the target. A snapshot that the
+    copies contradict is rebuilt from them, or nothing is written. Exit code 3 where the producers are not proven, or 1 where they
+    are written all the same, with --allow-unproven.
     """
     from snaprebuild.cli.result import begin, leave, verdict_document
-    from snaprebuild.operations.bootstrap_build import build_follower, check_log_dir, plan_follower
+    from snaprebuild.operations.bootstrap_build import build_follower, check_build, plan_follower
     from snaprebuild.operations.evidence import Clock
     from snaprebuild.operations.remote_chain import metadata_findings
+    from snaprebuild.operations.source import log_dirs_of, read_server_properties
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
     from snaprebuild.storage.store import absolute, is_object
 
@@ -105,21 +117,21 @@ def bootstrap_build(
     if not directory or is_object(directory):
         raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
     wanted = _wanted(topic_partition, topic_id, target, log_start)
+    log_dirs = () if server_properties is None else log_dirs_of(read_server_properties(server_properties))
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     tier = open_tier(store, s3, metadata_log, private_key)
-    plan = plan_follower(tier, wanted, clock, replays=level is RemoteLevel.FULL, jobs=jobs)
+    plan = plan_follower(tier, wanted, clock, replays=level is RemoteLevel.FULL, jobs=jobs, announce=announced)
     place = absolute(directory)
     if dry_run:
-        check_log_dir(plan, place, merges_checkpoints=merge_checkpoints)
+        check_build(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     else:
-        build_follower(plan, place, merges_checkpoints=merge_checkpoints)
+        build_follower(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     findings = [*metadata_findings(tier), *_findings(plan, place)]
-    merged = merge_checkpoints and not dry_run
     leave(
-        lambda: verdict_document("bootstrap-build", 1, _body(plan, tier.root, place, dry_run, merged, tier.has_metadata), findings),
+        lambda: verdict_document("bootstrap-build", 1, _body(plan, tier.root, place, dry_run, tier.has_metadata), findings),
         findings,
         as_json=output is OutputFormat.JSON,
-        show=lambda: _print(plan, place, dry_run, merged),
+        show=lambda: _print(plan, place, dry_run),
         report=report,
         everything=verbose > 0,
     )
@@ -153,7 +165,7 @@ def _findings(plan: FollowerPlan, place: str) -> list[Finding]:
     return found
 
 
-def _body(plan: FollowerPlan, root: str, place: str, dry_run: bool, merged: bool, verified: bool) -> dict[str, object]:
+def _body(plan: FollowerPlan, root: str, place: str, dry_run: bool, verified: bool) -> dict[str, object]:
     import os
 
     from formats.partition_metadata import uuid_to_text
@@ -175,13 +187,12 @@ def _body(plan: FollowerPlan, root: str, place: str, dry_run: bool, merged: bool
         "remote": remote_json(plan.state),
         "files": [{"name": each.name, "size_bytes": len(each.data), "sha256": each.sha256} for each in plan.files],
         "checkpoints": {name: [entry.topic, entry.partition, entry.offset] for name, entry in plan.checkpoints.items()},
-        "checkpoints_merged": merged,
         "warnings": list(plan.warnings),
         "takes_effect": "when a broker next loads the log, at its start",
     }
 
 
-def _print(plan: FollowerPlan, place: str, dry_run: bool, merged: bool) -> None:
+def _print(plan: FollowerPlan, place: str, dry_run: bool) -> None:
     import os
 
     from formats.partition_metadata import uuid_to_text
@@ -204,7 +215,7 @@ def _print(plan: FollowerPlan, place: str, dry_run: bool, merged: bool) -> None:
     for each in plan.warnings:
         print_text(f"note: {each}")
     lines = [(name, f"{entry.topic} {entry.partition} {entry.offset}") for name, entry in plan.checkpoints.items()]
-    print_table("Lines of the checkpoints" + (", merged" if merged else ""), ("file", "line"), lines)
+    print_table("Lines of the checkpoints", ("file", "line"), lines)
     if dry_run:
         return
     written = os.path.join(shown(place), plan.directory_name)

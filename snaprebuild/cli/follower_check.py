@@ -33,6 +33,7 @@ from snaprebuild.cli.options import (
     selection_of,
     takes_s3,
 )
+from snaprebuild.cli.tier_audit import announced
 from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def follower_check(
     tier = open_tier(store, s3, metadata_log, private_key)
     source = open_selected([directory], None, selection_of(topic, partition, None), s3)
     started = time.perf_counter()
-    check = look(source, tier, clock, replays_remote=level is RemoteLevel.FULL, jobs=jobs)
+    check = look(source, tier, clock, replays_remote=level is RemoteLevel.FULL, jobs=jobs, announce=announced)
     seconds = time.perf_counter() - started
     leave(
         lambda: verdict_document("follower-check", 1, _body(check, tier.root, level, seconds), check.findings),

@@ -27,6 +27,7 @@ from snaprebuild.cli.options import (
 )
 from snaprebuild.cli.rebuild import DryRun, SetAside
 from snaprebuild.cli.streams import tell
+from snaprebuild.cli.tier_audit import announced
 from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation
 from snaprebuild.errors import UsageError
 
@@ -60,14 +61,14 @@ def follower_repair(
     DIR and STORE are those of `follower check`. Stop the broker first. Each replica gets what remote storage has at its first
     local offset, and every snapshot above it anew, because a broker loads the newest. Nothing is written where the state is not
     proven, or where a broker would delete it (at or below the log start). `undo` takes it back. Exit code 1 where a snapshot
-    stays wrong, 3 where one cannot be repaired.
+    stays wrong, 3 where one cannot be repaired; with --dry-run as if it had been written, so 0 where all would be right then.
     """
     from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.result import begin, leave, shown
     from snaprebuild.operations.evidence import Clock
     from snaprebuild.operations.follower_check import follower_check
     from snaprebuild.operations.follower_repair import follower_repair as carry_out
-    from snaprebuild.operations.follower_repair import repair_plan
+    from snaprebuild.operations.follower_repair import refuse_live_broker, repair_plan
     from snaprebuild.operations.receipt import Receipt, default_receipt_path
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
     from snaprebuild.storage.store import is_object
@@ -76,10 +77,12 @@ def follower_repair(
     if is_object(directory):
         raise UsageError("objects are never replaced or set aside: copy the replica to a disk", path=directory)
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
-    tier = open_tier(store, s3, metadata_log, private_key)
     source = open_selected([directory], None, selection_of(topic, partition, None), s3)
+    if not dry_run:
+        refuse_live_broker(source)
+    tier = open_tier(store, s3, metadata_log, private_key)
     started = time.perf_counter()
-    check = follower_check(source, tier, clock, jobs=jobs)
+    check = follower_check(source, tier, clock, jobs=jobs, announce=announced)
     plan, refused = repair_plan(check, set_aside=set_aside)
     kept = None
     if plan is not None and not dry_run:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from formats.aiven_key import AivenObject
 from formats.local_tier_name import LocalTierFile
+from snaprebuild.errors import RefusedError
 from snaprebuild.storage.object_bytes import RANGE_BYTES
+from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.tier_listing import TierCopy, TierLayout
 
-__all__ = ["AuditCost", "audit_cost"]
+__all__ = ["AuditCost", "audit_cost", "refuse_cold"]
 
 _USUAL = "STANDARD"
 
@@ -84,3 +86,15 @@ def audit_cost(read: Iterable[tuple[TierLayout, TierCopy]]) -> AuditCost:
         reads = sum(_PRICES[name][1] * count / 1e9 for name, count in classes.items())
         dollars = reads + sum(_PRICES[name][0] * count / 1e3 for name, count in requests_of.items())
     return AuditCost(copies, objects, requests, size, dict(sorted(classes.items())), dollars)
+
+
+def refuse_cold(cost: AuditCost, settings: S3Settings | None, place: str) -> None:
+    """Cold storage classes are read only where somebody says how much.
+
+    Raises:
+        RefusedError: some are cold, and the settings have no limit of bytes.
+    """
+    if cost.cold and (settings is None or settings.max_read_bytes is None):
+        named = ", ".join(f"{size} bytes in {name}" for name, size in cost.cold.items())
+        message = f"{named}: to read them is charged for each byte, or takes a restore first: --max-read-bytes says how many may be"
+        raise RefusedError(message, path=place)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from formats.checkpoint_file import LeaderEpochEntry, OffsetCheckpointEntry, write_leader_epoch_checkpoint
@@ -30,17 +30,19 @@ from snaprebuild.cluster.follower_bootstrap import NotInRemoteStorageError, auxi
 from snaprebuild.cluster.leader_epochs import epoch_of
 from snaprebuild.cluster.remote_log import highest_remote_offset, is_in_lineage
 from snaprebuild.errors import RefusedError, UsageError
+from snaprebuild.operations.audit_cost import AuditCost
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding
-from snaprebuild.operations.remote_chain import chain_below, leader_epochs_at, partition_named
+from snaprebuild.operations.remote_chain import RemoteChain, chain_below, leader_epochs_at, partition_named
 from snaprebuild.operations.remote_partition import RemotePartition, Tier
 from snaprebuild.operations.remote_state import Origin, RemoteState, remote_state
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.broker_lock import hold
 from snaprebuild.storage.directory_kind import BROKER_FILES
 from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.log_dir import directory_fault
-from snaprebuild.storage.new_directory import create_partition_directory, merge_checkpoint
+from snaprebuild.storage.new_directory import create_partition_directory
 
 __all__ = ["BuiltFile", "FollowerPlan", "PartitionWanted", "build_follower", "plan_follower"]
 
@@ -54,7 +56,7 @@ class PartitionWanted:
         number: of the partition.
         topic_id: 16 bytes; None for the only topic of that name.
         target: end of what remote storage must hold; None for all that it holds, the earliest pending upload offset.
-        log_start: of the leader; None for the first offset in remote storage.
+        log_start: of the leader; None for the first offset in remote storage, if no copy is missing above it.
     """
 
     topic: str
@@ -128,7 +130,7 @@ class FollowerPlan:
 
     @property
     def checkpoints(self) -> dict[str, OffsetCheckpointEntry]:
-        """Lines for the checkpoints of the log directory, by file name.
+        """Lines for the checkpoints of the log directory, by file name: whoever runs the broker puts them there.
 
         Without that of the log start, a broker takes 0. All below the end is flushed, and was below the high watermark when it was copied.
         """
@@ -141,7 +143,13 @@ class FollowerPlan:
 
 
 def plan_follower(
-    tier: Tier, wanted: PartitionWanted, clock: Clock, *, replays: bool = True, jobs: int | None = None
+    tier: Tier,
+    wanted: PartitionWanted,
+    clock: Clock,
+    *,
+    replays: bool = True,
+    jobs: int | None = None,
+    announce: Callable[[AuditCost], None] | None = None,
 ) -> FollowerPlan:
     """Works out what a follower starts with. Writes nothing.
 
@@ -151,6 +159,7 @@ def plan_follower(
         clock: for expiry, when the snapshot is compared.
         replays: hold the snapshot against a replay of the copies.
         jobs: worker processes, None for as many as processors.
+        announce: as for ``remote_state``.
 
     Raises:
         UsageError: remote storage has nothing of the partition, or no broker would start where it is asked for.
@@ -181,50 +190,63 @@ def plan_follower(
     if not epochs or chain is None or epochs[-1].start_offset >= taken.next_offset:
         told = f"the leader epochs of the copy {uuid_to_text(taken.segment.segment_id)} are not those of a log that ends behind it"
         raise RefusedError(told, path=remote.place)
-    log_start = chain.start_offset if wanted.log_start is None else wanted.log_start
+    log_start = _log_start(remote, chain) if wanted.log_start is None else wanted.log_start
     if log_start >= taken.next_offset:
         told = f"a broker deletes the snapshot at {taken.next_offset}, because it does not lie above the log start {log_start}"
         raise UsageError(told, path=remote.place)
-    state = remote_state(remote, epochs, taken.next_offset, clock, replays=replays, jobs=jobs)
+    known = wanted.log_start or 0
+    state = remote_state(remote, epochs, taken.next_offset, clock, log_start=known, replays=replays, jobs=jobs, announce=announce)
     warnings = (*_warnings(tier, wanted, target, log_start, state, chain.ends_at), *(each.message for each in found))
     facts = target, taken.next_offset, log_start, taken.segment, taken.epoch, epochs, state, warnings
     return FollowerPlan(remote.id.topic, remote.id.partition, remote.id.topic_id, *facts)
 
 
-def build_follower(plan: FollowerPlan, log_dir: str, *, merges_checkpoints: bool = False) -> None:
+def build_follower(plan: FollowerPlan, log_dir: str, *, log_dirs: Sequence[str] = (), allow_unproven: bool = False) -> None:
     """Makes the directory, whole or not at all.
 
     Args:
         plan: from ``plan_follower``.
         log_dir: that it goes to. One of a broker is held meanwhile, so that none starts.
-        merges_checkpoints: the lines go into the checkpoints of the broker, too, before the directory has its name.
+        log_dirs: as for ``check_build``; ``allow_unproven`` likewise.
+        allow_unproven: see there.
 
     Raises:
-        RefusedError: the partition is there, a broker runs here, or the place is no log directory.
-        StorageError: as ``create_partition_directory`` and ``merge_checkpoint``.
-        FormatError: a checkpoint does not parse.
+        RefusedError: as ``check_build``; or a broker runs here.
+        StorageError: as ``create_partition_directory``.
     """
-    check_log_dir(plan, log_dir, merges_checkpoints=merges_checkpoints)
+    check_build(plan, log_dir, log_dirs=log_dirs, allow_unproven=allow_unproven)
     status = os.stat(log_dir)
     owner = Ownership(status.st_uid, status.st_gid, 0o644)
-    is_broker = _is_broker_directory(log_dir)
+    is_broker = bool(LOCAL.present(log_dir, BROKER_FILES))
     with contextlib.ExitStack() as held:
         lock = held.enter_context(hold(log_dir)) if is_broker else None
-        if merges_checkpoints:
-            for name, entry in plan.checkpoints.items():
-                merge_checkpoint(log_dir, name, entry, owner)
         if lock is not None:
             lock.verify()
+            _check_log_dirs(plan, log_dir, log_dirs)  # again, now that no broker can start
         create_partition_directory(log_dir, plan.directory_name, {each.name: each.data for each in plan.files}, owner)
 
 
-def check_log_dir(plan: FollowerPlan, log_dir: str, *, merges_checkpoints: bool = False) -> None:
-    """Makes sure that the directory may be made there.
+def check_build(plan: FollowerPlan, log_dir: str, *, log_dirs: Sequence[str] = (), allow_unproven: bool = False) -> None:
+    """Makes sure that the directory may be made, and there.
+
+    Args:
+        plan: from ``plan_follower``.
+        log_dir: that it is to go to.
+        log_dirs: all of the broker, where it is known which: a broker does not start with a partition in two of them.
+        allow_unproven: UNPROVEN producers may be written; UNSOUND ones never are.
 
     Raises:
-        UsageError: there is no such directory.
-        RefusedError: it is no place for a partition, or has it already.
+        UsageError: there is no such directory, or it is none of ``log_dirs``.
+        RefusedError: it is no place for a partition; or it, or another of ``log_dirs``, has it already, or cannot be looked into;
+            or what producers did is not proven.
     """
+    judgement = plan.state.judgement
+    is_unproven = judgement.snapshot_class is SnapshotClass.UNPROVEN
+    if not (judgement.snapshot_class.may_go_in_place or (is_unproven and allow_unproven)):
+        told = f"the producers at {plan.next_offset} are {judgement.snapshot_class.value}: {judgement.reasons[0]}"
+        if is_unproven:
+            told += " (--allow-unproven writes them all the same: a retry may be accepted as new, an open transaction be forgotten)"
+        raise RefusedError(told, path=plan.directory_name)
     fault = directory_fault(log_dir)
     if fault is not None:
         raise UsageError(fault, path=log_dir)
@@ -232,21 +254,43 @@ def check_log_dir(plan: FollowerPlan, log_dir: str, *, merges_checkpoints: bool 
         raise RefusedError("is the directory of a partition, not one that holds partitions", path=log_dir)
     if os.path.lexists(os.path.join(log_dir, plan.directory_name)):
         raise RefusedError("is there already: the follower is not empty", path=os.path.join(log_dir, plan.directory_name))
-    if merges_checkpoints and not _is_broker_directory(log_dir):
-        raise RefusedError("has no checkpoints to merge into: it is no log directory of a broker", path=log_dir)
+    _check_log_dirs(plan, log_dir, log_dirs)
 
 
-def _is_broker_directory(log_dir: str) -> bool:
-    return bool(LOCAL.present(log_dir, BROKER_FILES))
+def _check_log_dirs(plan: FollowerPlan, log_dir: str, log_dirs: Sequence[str]) -> None:
+    own = os.path.realpath(log_dir)
+    others = [each for each in log_dirs if os.path.realpath(each) != own]
+    if log_dirs and len(others) == len(log_dirs):
+        raise UsageError(f"is none of the log.dirs of the broker, which are {', '.join(log_dirs)}", path=log_dir)
+    for other in others:
+        fault = directory_fault(other)
+        if fault is not None:
+            raise RefusedError(f"{fault}: whether it has {plan.directory_name} is not known", path=other)
+        path = os.path.join(other, plan.directory_name)
+        if os.path.lexists(path):
+            raise RefusedError("is there already, and a broker does not start with a partition in two log directories", path=path)
 
 
-def _newest(remote: RemotePartition) -> RemoteSegment:
-    """The copy that reaches furthest in the newest leader epoch: its log is that of the leader."""
-    finished = [
+def _finished(remote: RemotePartition) -> list[RemoteSegment]:
+    return [
         each
         for each in remote.log.segments.values()
         if each.state is SegmentState.COPY_SEGMENT_FINISHED and each.leader_epochs and remote.log.is_referenced(each)
     ]
+
+
+def _log_start(remote: RemotePartition, chain: RemoteChain) -> int:
+    """Where the copies begin, if none lies below: a hole is not where a log begins, and what is below it would be deleted for it."""
+    first = min(each.start_offset for each in _finished(remote))
+    if first < chain.start_offset:
+        told = f"copies follow one another from {chain.start_offset} on, and others begin at {first}: {chain.ends_at}"
+        raise RefusedError(f"{told}. Where the log begins --log-start says (of the leader)", path=remote.place)
+    return chain.start_offset
+
+
+def _newest(remote: RemotePartition) -> RemoteSegment:
+    """The copy that reaches furthest in the newest leader epoch: its log is that of the leader."""
+    finished = _finished(remote)
     if not finished:
         raise RefusedError("holds no finished copy", path=remote.place)
     return max(finished, key=lambda each: (each.leader_epochs[-1].epoch, each.end_offset))

@@ -9,9 +9,10 @@ What is right there follows from remote storage (``remote_state``), and above it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 
 from formats.checkpoint_file import LeaderEpochEntry
 from formats.errors import FormatError
@@ -19,6 +20,7 @@ from formats.file_names import PARTITION_METADATA
 from formats.limits import TEXT_FILE_BYTES_MAX
 from formats.partition_metadata import read_partition_metadata
 from snaprebuild.errors import SnaprebuildError, UsageError
+from snaprebuild.operations.audit_cost import AuditCost
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.follower_snapshots import LOST_OF_A_RUN_MAX, CheckedSnapshot, SnapshotsWork
@@ -136,7 +138,13 @@ class FollowerCheck:
 
 
 def follower_check(
-    source: Source, tier: Tier, clock: Clock, *, replays_remote: bool = True, jobs: int | None = None
+    source: Source,
+    tier: Tier,
+    clock: Clock,
+    *,
+    replays_remote: bool = True,
+    jobs: int | None = None,
+    announce: Callable[[AuditCost], None] | None = None,
 ) -> FollowerCheck:
     """Looks at every replica of a source.
 
@@ -146,8 +154,10 @@ def follower_check(
         clock: for expiry.
         replays_remote: hold the remote snapshot against a replay of the copies; without it is taken as it is.
         jobs: worker processes, None for as many as processors.
+        announce: as for ``remote_state``, for each replica.
     """
     replicas: list[CheckedReplica] = []
+    look = partial(remote_state, clock=clock, replays=replays_remote, jobs=jobs, announce=announce)
     listed = 0
     for partition in source.partitions:
         segments = partition.directory.segments
@@ -155,7 +165,7 @@ def follower_check(
             continue
         replica = CheckedReplica(partition, segments[0].base_offset)
         replicas.append(replica)
-        _check(replica, tier, clock, replays_remote, jobs, LOST_OF_A_RUN_MAX - listed)
+        _check(replica, tier, look, clock, jobs, LOST_OF_A_RUN_MAX - listed)
         listed += sum(len(each.lost) for each in replica.snapshots)
     return FollowerCheck(clock, tier.has_metadata, tuple(replicas), (*source.findings, *metadata_findings(tier)))
 
@@ -165,7 +175,9 @@ def given_state(remote: RemoteState) -> GivenState:
     return GivenState(effect_of_entries(remote.entries), remote.judgement)
 
 
-def _check(replica: CheckedReplica, tier: Tier, clock: Clock, replays: bool, jobs: int | None, may_list: int) -> None:
+def _check(
+    replica: CheckedReplica, tier: Tier, look: Callable[..., RemoteState], clock: Clock, jobs: int | None, may_list: int
+) -> None:
     path, first = replica.source.directory.path, replica.first_offset
     log_start = replica.source.log_start_offset
     if first == 0 or (replica.source.is_tiered and log_start >= first):
@@ -183,7 +195,7 @@ def _check(replica: CheckedReplica, tier: Tier, clock: Clock, replays: bool, job
         if remote is None and not replica.source.is_tiered:
             replica.verdict, replica.why = ReplicaVerdict.NOT_BOOTSTRAPPED, "nothing of it is in remote storage"
             return
-        replica.remote = _remote_state(replica.source, remote, clock, replays, jobs)
+        replica.remote = _remote_state(replica.source, remote, look)
     except (SnaprebuildError, FormatError) as error:
         replica.why = str(error)
         severity = Severity.FINDING if isinstance(error, (UntoldStateError, UsageError)) else finding_of_error(error, path).severity
@@ -196,9 +208,7 @@ def _check(replica: CheckedReplica, tier: Tier, clock: Clock, replays: bool, job
     _judge(replica)
 
 
-def _remote_state(
-    partition: PartitionSource, remote: RemotePartition | None, clock: Clock, replays: bool, jobs: int | None
-) -> RemoteState:
+def _remote_state(partition: PartitionSource, remote: RemotePartition | None, look: Callable[..., RemoteState]) -> RemoteState:
     if remote is None:
         raise UntoldStateError("remote storage has nothing of this partition")
     first = partition.directory.segments[0].base_offset
@@ -207,7 +217,8 @@ def _remote_state(
         raise UntoldStateError(
             "its leader epochs do not reach below its first segment, so that nothing tells which copies are of its log"
         )
-    return remote_state(remote, epochs, first, clock, replays=replays, jobs=jobs)
+    log_start = partition.checkpointed_log_start  # without its line the first segment would count, which lies above what is meant
+    return look(remote, epochs, first, log_start=log_start)
 
 
 def _topic_id(partition: PartitionSource) -> bytes | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from snaprebuild.errors import RefusedError
 from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.follower_check import CheckedReplica, FollowerCheck, given_state
 from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, Request, make_plan, not_due_in_place
@@ -15,8 +16,9 @@ from snaprebuild.operations.rebuild import Progress, rebuild
 from snaprebuild.operations.rebuild_result import EQUAL, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.operations.receipt import Receipt
 from snaprebuild.operations.replay_partition import ReplayFrom
+from snaprebuild.operations.source import PartitionSource, Source, live_broker_notes
 
-__all__ = ["FollowerRepair", "follower_repair", "repair_plan"]
+__all__ = ["FollowerRepair", "follower_repair", "refuse_live_broker", "repair_plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,16 @@ class FollowerRepair:
         return (*found, *self.refused, *(each for each in written if each not in self.check.source_findings))
 
 
+def refuse_live_broker(source: Source) -> None:
+    """Before remote storage is read, which may be much. It is the lock at the writing that keeps brokers out.
+
+    Raises:
+        RefusedError: a broker, or another run, holds a log directory.
+    """
+    for note in live_broker_notes(source):
+        raise RefusedError("a live broker, or another run, holds this log directory: stop the broker first", path=note.path)
+
+
 def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, tuple[Finding, ...]]:
     """What is to be written, and which replicas cannot be repaired.
 
@@ -83,8 +95,17 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
         expiration_ms=check.clock.expiration_ms,
     )
     plan = make_plan(request)
-    partitions = tuple(_with_given(each, wrong[each.source.directory.path]) for each in plan.partitions)
-    return replace(plan, partitions=partitions), tuple(refused)
+    partitions = []
+    for path, replica in wrong.items():
+        planned = next((each for each in plan.partitions if each.source.directory.path == path), None)
+        if planned is None or not _is_unchanged(replica.source, planned.source):
+            why = "segments, snapshots or checkpoints changed since it was checked: stop the broker, and repair again"
+            refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
+        else:
+            partitions.append(_with_given(planned, replica))
+    if not partitions:
+        return None, tuple(refused)
+    return replace(plan, partitions=tuple(partitions)), tuple(refused)
 
 
 def follower_repair(
@@ -114,6 +135,12 @@ def follower_repair(
     if plan is None:
         return FollowerRepair(check, None, refused)
     return FollowerRepair(check, rebuild(plan, jobs=jobs, dry_run=dry_run, receipt=receipt, progress=progress), refused)
+
+
+def _is_unchanged(checked: PartitionSource, planned: PartitionSource) -> bool:
+    """The state at the first offset of the one belongs to no other; ``rebuild`` asks the same of the plan once it has the lock."""
+    was, now = checked.directory, planned.directory
+    return (was.segments, was.snapshots) == (now.segments, now.snapshots) and checked.log_dir == planned.log_dir
 
 
 def _why_not(replica: CheckedReplica) -> str | None:

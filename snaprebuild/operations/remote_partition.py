@@ -28,7 +28,7 @@ from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.index_hints import read_last_timestamp_hint
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
-from snaprebuild.storage.store import ReadStore, S3Settings, Store
+from snaprebuild.storage.store import USUAL_S3, ReadStore, S3Settings, Store
 from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier
 from snaprebuild.storage.tier_store import TierStore
 
@@ -50,6 +50,7 @@ class RemotePartition:
         log: what a broker knows of it.
         copies: the objects that are there, by segment id.
         is_verified: a metadata log told which copies are live, and all of it could be read.
+        settings: how the store is reached, and how much may be read of it.
     """
 
     id: TopicIdPartition
@@ -59,6 +60,7 @@ class RemotePartition:
     log: RemoteLog
     copies: dict[bytes, TierCopy] = field(default_factory=dict)
     is_verified: bool = False
+    settings: S3Settings = USUAL_S3
 
     @property
     def place(self) -> str:
@@ -126,6 +128,7 @@ class Tier:
         partitions: what the store holds, by topic id and number.
         private_key_file: PEM, for copies that are encrypted; None without one.
         findings: of the store and of the metadata log.
+        settings: how the store is reached, and how much may be read of it.
     """
 
     root: str
@@ -136,6 +139,7 @@ class Tier:
     partitions: dict[tuple[bytes, int], TierPartition]
     private_key_file: str | None
     findings: list[Finding]
+    settings: S3Settings = USUAL_S3
 
     def partition(self, wanted: TopicIdPartition, findings: list[Finding]) -> RemotePartition:
         """What remote storage has of a partition.
@@ -151,7 +155,7 @@ class Tier:
         layout = None if found is None else found.layout
         store: ReadStore = TierStore(self.store, self.private_key_file) if layout is TierLayout.AIVEN else self.store
         copies = {} if found is None else {copy.segment_id: copy for copy in found.copies}
-        remote = RemotePartition(wanted, self.root, layout, store, RemoteLog(), copies, self.knows_all)
+        remote = RemotePartition(wanted, self.root, layout, store, RemoteLog(), copies, self.knows_all, self.settings)
         if self.has_metadata:
             remote.log = self.logs.partitions.get(wanted, RemoteLog())
         elif found is not None:
@@ -172,7 +176,7 @@ def open_tier(
         store: that holds it.
         root: the location, absolute.
         metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them.
-        settings: of object stores that ``metadata_logs`` lead into.
+        settings: of the store where it holds objects, and of those that ``metadata_logs`` lead into.
         private_key_file: PEM, for copies that are encrypted; None without one.
 
     Raises:
@@ -181,7 +185,7 @@ def open_tier(
         RefusedError: a limit of the run is used up.
     """
     findings: list[Finding] = []
-    logs = read_remote_logs(metadata_logs, settings or S3Settings(), findings)
+    logs = read_remote_logs(metadata_logs, settings or USUAL_S3, findings)
     knows_all = bool(metadata_logs) and not findings
     unknown = UnknownObjects()
     partitions = {(each.topic_id, each.partition): each for each in list_tier(store, root, unknown)}
@@ -191,7 +195,7 @@ def open_tier(
     if not metadata_logs:
         message = "which copies brokers know, and which they have given up, is not verified: --metadata-log tells"
         findings.append(Finding("tier-unverified", Severity.NOTE, root, message))
-    return Tier(root, store, bool(metadata_logs), knows_all, logs, partitions, private_key_file, findings)
+    return Tier(root, store, bool(metadata_logs), knows_all, logs, partitions, private_key_file, findings, settings or USUAL_S3)
 
 
 # ---------------------------------------------------------------------------------------------------------------- objects alone

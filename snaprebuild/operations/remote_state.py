@@ -6,7 +6,7 @@ contradicts it; a wrong one gives way to what the segments say, and where these 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -19,6 +19,7 @@ from formats.partition_metadata import uuid_to_text
 from formats.producer_snapshot import read_entries
 from formats.remote_log_metadata import RemoteSegment
 from snaprebuild.errors import RefusedError, SnaprebuildError
+from snaprebuild.operations.audit_cost import AuditCost, audit_cost, refuse_cold
 from snaprebuild.operations.boundary_work import BoundaryWork
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.remote_chain import RemoteChain, chain_below, small_file
@@ -83,8 +84,10 @@ def remote_state(
     offset: int,
     clock: Clock,
     *,
+    log_start: int = 0,
     replays: bool = True,
     jobs: int | None = None,
+    announce: Callable[[AuditCost], None] | None = None,
 ) -> RemoteState:
     """The producer state at an offset.
 
@@ -93,12 +96,15 @@ def remote_state(
         epochs: leader epochs of the log that is meant.
         offset: above 0.
         clock: for expiry: entries that a load at that moment drops are not compared.
+        log_start: of the log that is meant; 0 where nobody tells. What lies above it, below the copies, was not replayed.
         replays: read the segments; without them the snapshot is taken as it is.
         jobs: worker processes, None for as many as processors.
+        announce: told what the replay is going to read, before it does; where the first snapshot is no base, it is read again.
 
     Raises:
         UntoldStateError: no copy holds the offset below, or the snapshot is wrong and the segments do not tell what is right.
-        RefusedError: the copies are encrypted, and no key was given; or a limit of the run is used up.
+        RefusedError: the copies are encrypted, and no key was given; or a limit of the run is used up; or they lie in
+            cold storage classes, and there is no limit of bytes.
         ReadFailedError: objects of the copy are missing.
         FormatError: its manifest does not parse.
     """
@@ -107,9 +113,20 @@ def remote_state(
         raise UntoldStateError(f"no finished copy holds offset {offset - 1}", path=partition.place)
     segment = chain.segments[-1]
     data = small_file(partition, segment, LocalTierFile.PRODUCER_SNAPSHOT) if segment.end_offset == offset - 1 else None
+    if replays:
+        _tell_cost(chain, announce)
     found, fault = _own_entries(partition, segment, data, offset)
     replayed, told = (None, "the segments were not replayed") if not replays else _replayed(chain, offset, clock, jobs)
-    return _decided(partition, chain, offset, data, found, fault, replayed, told)
+    return _decided(chain, log_start, offset, data, found, fault, replayed, told)
+
+
+def _tell_cost(chain: RemoteChain, announce: Callable[[AuditCost], None] | None) -> None:
+    partition = chain.remote
+    assert partition.layout is not None, "it has objects"
+    cost = audit_cost([(partition.layout, partition.objects_of(each)) for each in chain.segments])
+    if announce is not None:
+        announce(cost)
+    refuse_cold(cost, partition.settings, partition.place)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,8 +190,8 @@ def _replayed(chain: RemoteChain, offset: int, clock: Clock, jobs: int | None) -
 
 
 def _decided(
-    partition: RemotePartition,
     chain: RemoteChain,
+    log_start: int,
     offset: int,
     data: bytes | None,
     found: np.ndarray | None,
@@ -197,7 +214,7 @@ def _decided(
         comparison = replayed.work.cross.judge(replayed.state, found)
         verdict, why = verdict_of(comparison), comparison.reason
         if verdict is Verdict.RIGHT:
-            judgement = _below(chain, replayed.state.judgement)
+            judgement = _below(chain, log_start, replayed.state.judgement)
             if comparison.status is not SnapshotStatus.EQUAL and judgement.snapshot_class.may_go_in_place:
                 judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (why, *judgement.reasons))
             return state(verdict, why, Origin.SNAPSHOT, found, judgement)
@@ -208,16 +225,19 @@ def _decided(
     if replayed is None or not replayed.state.judgement.snapshot_class.may_go_in_place:
         because = told if replayed is None else replayed.state.judgement.reasons[0]
         what = f"{name} is {verdict}: {why}" if verdict is not None else f"no snapshot lies at {offset}"
-        raise UntoldStateError(f"{what}; and what is right cannot be told: {because}", path=partition.place)
+        raise UntoldStateError(f"{what}; and what is right cannot be told: {because}", path=chain.remote.place)
     origin = Origin.REPLAYED if verdict is None else Origin.REBUILT
-    return state(
-        verdict, why or "the offset lies inside of a copy", origin, replayed.state.entries, _below(chain, replayed.state.judgement)
-    )
+    judgement = _below(chain, log_start, replayed.state.judgement)
+    return state(verdict, why or "the offset lies inside of a copy", origin, replayed.state.entries, judgement)
 
 
-def _below(chain: RemoteChain, judgement: Judgement) -> Judgement:
-    reason = f"the copies in remote storage were replayed, from offset {chain.start_offset} on"
-    return Judgement(judgement.snapshot_class, (reason, *judgement.reasons))
+def _below(chain: RemoteChain, log_start: int, judgement: Judgement) -> Judgement:
+    start, found = chain.start_offset, judgement.snapshot_class
+    reasons = (*judgement.reasons, f"the copies in remote storage were replayed, from offset {start} on")
+    if found is SnapshotClass.EXACT_FROM_LOG_START and start > log_start:
+        told = f"the log begins at {log_start}, and what producers did below {start} is not known: {chain.ends_at}"
+        return Judgement(SnapshotClass.UNPROVEN, (told, *reasons))
+    return Judgement(found, reasons)
 
 
 class _StateWork(BoundaryWork):

@@ -21,8 +21,8 @@ from formats.partition_metadata import uuid_to_text
 from formats.producer_snapshot import write_entries
 from formats.remote_log_metadata import SegmentState, TopicIdPartition
 from snaprebuild.cluster.remote_log import RemoteLog
-from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
-from snaprebuild.operations.audit_cost import AuditCost, audit_cost
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.operations.audit_cost import AuditCost, audit_cost, refuse_cold
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.operations.log_facts import log_end_offset
@@ -232,12 +232,7 @@ def tier_audit(
         audit.cost = audit_cost(each for chain in chains for each in chain.read)
         if announce is not None:
             announce(audit.cost)
-        if audit.cost.cold and (settings is None or settings.max_read_bytes is None):
-            named = ", ".join(f"{size} bytes in {name}" for name, size in audit.cost.cold.items())
-            message = (
-                f"{named}: to read them is charged for each byte, or takes a restore first: --max-read-bytes says how many may be"
-            )
-            raise RefusedError(message, path=root)
+        refuse_cold(audit.cost, settings, root)
         source = Source(tuple(chain.source for chain in chains if chain.source is not None), ())
         by_source = {id(chain.source): chain for chain in chains}
         tell = None if keep is None else lambda place, *state: by_source[id(place)].keep_proven(*state)

@@ -1,4 +1,4 @@
-"""The directory of a partition appears under its name whole or not at all; and a line of a broker's checkpoint, while it is stopped."""
+"""The directory of a partition appears under its name whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ import secrets
 import shutil
 from collections.abc import Mapping
 
-from formats.checkpoint_file import OffsetCheckpointEntry, read_offset_checkpoint, write_offset_checkpoint
-from formats.limits import TEXT_FILE_BYTES_MAX
-from snaprebuild.errors import AlreadyExistsError, RefusedError, WriteFailedError
+from snaprebuild.errors import AlreadyExistsError, RefusedError
 from snaprebuild.storage.atomic_file import Ownership, create_file
 from snaprebuild.storage.file_calls import NO_RENAME_NOREPLACE, OS, FileCalls
-from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.place import Place, check_names, opened
 
-__all__ = ["create_partition_directory", "merge_checkpoint"]
+__all__ = ["create_partition_directory"]
 
 NAME_LENGTH_MAX = 255
 
@@ -101,47 +98,3 @@ def _give_name(place: Place, temporary: str, name: str) -> None:
         if error.errno in NO_RENAME_NOREPLACE:
             doing += " (the file system has no rename that does not replace)"
         raise place.failed(name, doing, error) from error
-
-
-def merge_checkpoint(
-    log_dir: str, name: str, entry: OffsetCheckpointEntry, owner: Ownership | None, *, calls: FileCalls = OS
-) -> None:
-    """Gives a partition its line in a checkpoint of a broker that is stopped; the other lines stay as they are.
-
-    Args:
-        log_dir: of the broker; whoever calls holds it.
-        name: of the checkpoint.
-        entry: the line.
-        owner: of the file, where there is none yet.
-        calls: the system calls.
-
-    Raises:
-        FormatError: the checkpoint that is there does not parse.
-        ReadFailedError: it cannot be read.
-        WriteFailedError: nothing took effect.
-        OutcomeUnknownError: it has changed, and may not survive a power failure.
-    """
-    path = os.path.join(log_dir, name)
-    old = LOCAL.read_small(path, TEXT_FILE_BYTES_MAX)
-    entries = () if old is None else read_offset_checkpoint(old, file=path)
-    others = [each for each in entries if (each.topic, each.partition) != (entry.topic, entry.partition)]
-    data = write_offset_checkpoint([*others, entry])
-    if data == old:
-        return
-    if old is not None:
-        with contextlib.suppress(FileNotFoundError):
-            owner = Ownership.of(os.stat(path))
-    temporary = f"{name}.new"
-    with opened(log_dir, calls) as place:
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                calls.unlink(temporary, dir_fd=place.fd)  # of a run that was killed
-        except OSError as error:
-            raise place.failed(temporary, "remove the file of an earlier run", error) from error
-        create_file(place.fd, temporary, data, owner=owner, temporary_name=f"{name}.new.part", calls=calls)
-        try:
-            os.rename(temporary, name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
-        except OSError as error:
-            raise WriteFailedError(f"cannot be replaced: {error.strerror}", path=path, errno=error.errno) from error
-        if failure := place.sync_failure(name, "has changed and may not survive a power failure"):
-            raise failure

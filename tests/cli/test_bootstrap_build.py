@@ -8,15 +8,22 @@ import shutil
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import COMMAND, Run, in_json, live_broker, snaprebuild
-from log_dirs import EMPTY_SNAPSHOT, entries_in, files_below, make_log_dir, snapshot_name, tree, truth
+from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, make_log_dir, snapshot_name, tree, truth
 from manifests import FIXTURES, REPOSITORY
 
 from formats.producer_snapshot import ProducerEntry
+from snaprebuild.errors import RefusedError
+from snaprebuild.operations.bootstrap_build import PartitionWanted, build_follower, plan_follower
+from snaprebuild.operations.evidence import Clock
+from snaprebuild.operations.remote_partition import open_tier
+from snaprebuild.replay.classes import Judgement, SnapshotClass
+from snaprebuild.storage.local_store import LOCAL
 
 TIERED = FIXTURES / "tiered-local"
 AIVEN = FIXTURES / "aiven-layout"
@@ -79,7 +86,8 @@ def test_every_copy_that_follows_from_the_first_offset(tmp_path: Path, name: str
         partition = f"{told['topic']}-{told['partition']}"
         run = build(AIVEN / variant["store"], place, partition, "--target", end, "--topic-id", told["topic_id"], *key)
         if run.exit_code != 0:
-            assert run.document["remote"]["class"] == "UNPROVEN"  # its partition does not begin at offset 0
+            # Its partition does not begin at offset 0.
+            assert (run.exit_code, "are UNPROVEN: " in run.stderr, place.exists() and os.listdir(place)) == (3, True, [])
             continue
         tried += 1
         assert run.document["remote"]["origin"] == ("remote-snapshot" if segment["disease"] is None else "rebuilt")
@@ -109,10 +117,47 @@ def test_a_snapshot_that_nothing_replaces_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_as_it_is(tmp_path: Path) -> None:
-    run = build(TIERED / "remote", tmp_path / "new", "mixed-0", "--level", "snapshot")
+    """Nothing proves it: it is written when asked for."""
+    for more in ((), ("--dry-run",)):
+        refused = build(TIERED / "remote", tmp_path / "new", "mixed-0", "--level", "snapshot", *more)
+        assert (refused.exit_code, "are UNPROVEN: the segments were not replayed" in refused.stderr) == (3, True)
+    assert os.listdir(tmp_path / "new") == []
+    run = build(TIERED / "remote", tmp_path / "new", "mixed-0", "--level", "snapshot", "--allow-unproven")
     assert (run.exit_code, run.codes["bootstrap-unproven"]) == (1, 1)
     assert (run.document["remote"]["class"], run.document["remote"]["bytes_read"]) == ("UNPROVEN", 0)
     assert (tmp_path / "new" / "mixed-0").is_dir()
+
+
+def test_what_is_unsound_is_never_written(tmp_path: Path) -> None:
+    tier = open_tier(LOCAL, str(TIERED / "remote"))
+    plan = plan_follower(tier, PartitionWanted("mixed", 0), Clock(1_795_269_600_000, 86_400_000), replays=False)
+    unsound = replace(plan, state=replace(plan.state, judgement=Judgement(SnapshotClass.UNSOUND, ("there is a gap",))))
+    with pytest.raises(RefusedError, match="are UNSOUND: there is a gap"):
+        build_follower(unsound, str(tmp_path), allow_unproven=True)
+    assert os.listdir(tmp_path) == []
+
+
+FOLLOWER = FIXTURES / "follower-lost-state"
+
+
+@pytest.mark.parametrize("overlapping", [False, True], ids=["hole", "overlap"])
+def test_a_hole_is_no_log_start(tmp_path: Path, overlapping: bool) -> None:
+    """Who wrote below it would be deleted for it: the leader's log start has to be named."""
+    remote = shutil.copytree(FOLLOWER / "remote", tmp_path / "remote")
+    if overlapping:  # 116 to 234 in one copy, beside 173 to 234
+        (log,), (upper,) = remote.rglob(f"{116:020d}-*.log"), remote.rglob(f"{173:020d}-*.log")
+        log.write_bytes(log.read_bytes() + upper.read_bytes())
+    else:
+        for path in remote.rglob(f"{173:020d}-*"):
+            path.unlink()
+    (tmp_path / "new").mkdir()
+    run = snaprebuild("bootstrap", "build", remote, tmp_path / "new", "--topic-partition", "payments-0", *NOW)
+    why = "the copy that holds 172 overlaps the one behind it" if overlapping else "no finished copy holds offset 234"
+    assert (run.exit_code, "others begin at 0" in run.stderr, why in run.stderr) == (3, True, True), run.stderr
+    assert os.listdir(tmp_path / "new") == []
+    named = build(remote, tmp_path / "new", "payments-0", "--log-start", 0, "--allow-unproven")
+    assert named.document["log_start"] == 0
+    assert any(why in each for each in named.document["warnings"])
 
 
 def test_encrypted_copies_need_their_key(tmp_path: Path) -> None:
@@ -150,6 +195,29 @@ def test_what_exists_is_refused(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_partition_in_another_log_dir_is_refused(tmp_path: Path, more: tuple[str, ...]) -> None:
+    """A broker does not start with one in two."""
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    (second / "mixed-0").mkdir(parents=True)
+    first.mkdir()
+    (tmp_path / "broker.properties").write_text(f"log.dirs={first}, {second}, {third}\n")
+    named = ("--server-properties", tmp_path / "broker.properties", *more)
+    run = build(TIERED / "remote", first, "mixed-0", *named)
+    assert (run.exit_code, f"{second}/mixed-0: is there already, and a broker does not start" in run.stderr) == (3, True), (
+        run.stderr
+    )
+    (second / "mixed-0").rmdir()
+    run = build(TIERED / "remote", first, "mixed-0", *named)
+    assert (run.exit_code, "whether it has mixed-0 is not known" in run.stderr) == (3, True), run.stderr
+    third.mkdir()
+    other = build(TIERED / "remote", tmp_path / "fourth", "mixed-0", *named)
+    assert (other.exit_code, "is none of the log.dirs of the broker" in other.stderr) == (2, True)
+    assert [os.listdir(each) for each in (first, second, third, tmp_path / "fourth")] == [[], [], [], []]
+    assert build(TIERED / "remote", first, "mixed-0", *named).exit_code == 0
+    assert os.listdir(first) == ([] if more else ["mixed-0"])
+
+
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     dry = build(TIERED / "remote", tmp_path / "new", "mixed-0", "--dry-run")
     assert (dry.exit_code, os.listdir(tmp_path / "new")) == (0, [])
@@ -185,38 +253,35 @@ def test_a_target_beyond_remote_storage(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------------------- beside a broker
 
 
-def test_checkpoints_are_merged_when_asked(tmp_path: Path) -> None:
-    log_dir = make_log_dir(tmp_path / "logs", recovery_points={"other-3": 7, "mixed-0": 99}, log_start_offset_checkpoint="0\n0\n")
-    before = (log_dir / "recovery-point-offset-checkpoint").read_bytes()
-    run = build(TIERED / "remote", log_dir, "mixed-0", "--dry-run", "--merge-checkpoints")
-    assert (run.document["checkpoints_merged"], (log_dir / "recovery-point-offset-checkpoint").read_bytes()) == (False, before)
-    run = build(TIERED / "remote", log_dir, "mixed-0", "--merge-checkpoints", "--log-start", 5)
-    assert (run.exit_code, run.document["checkpoints_merged"]) == (0, True)
-    assert (log_dir / "recovery-point-offset-checkpoint").read_text() == "0\n2\nother 3 7\nmixed 0 6390\n"
-    assert (log_dir / "log-start-offset-checkpoint").read_text() == "0\n1\nmixed 0 5\n"
-    assert (log_dir / "replication-offset-checkpoint").read_text() == "0\n1\nmixed 0 6390\n"
-    names = {name for name in os.listdir(log_dir) if not name.endswith("checkpoint")}
-    assert names == {".lock", ".kafka_cleanshutdown", "meta.properties", "mixed-0"}
-    # The broker has it now: nothing is missing, and nothing is wrong.
+def test_files_of_the_broker_are_not_touched(tmp_path: Path) -> None:
+    """The lines are told; once they are there nothing is missing, and nothing is wrong."""
+    log_dir = make_log_dir(tmp_path / "logs", recovery_points={"other-3": 7})
+    before = tree(log_dir)
+    run = build(TIERED / "remote", log_dir, "mixed-0", "--log-start", 5)
+    assert run.exit_code == 0
+    added, gone, changed = changes(before, tree(log_dir))
+    assert ({name.split("/")[0] for name in added}, gone, changed - {""}) == (
+        {"mixed-0", ".lock"} & {*os.listdir(log_dir)},
+        set(),
+        set(),
+    )
+    assert run.document["checkpoints"] == {
+        "log-start-offset-checkpoint": ["mixed", 0, 5],
+        "recovery-point-offset-checkpoint": ["mixed", 0, 6390],
+        "replication-offset-checkpoint": ["mixed", 0, 6390],
+    }
+    (log_dir / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 5\n")
+    (log_dir / "recovery-point-offset-checkpoint").write_text("0\n2\nother 3 7\nmixed 0 6390\n")
+    (log_dir / "replication-offset-checkpoint").write_text("0\n1\nmixed 0 6390\n")
     assert snaprebuild("scan", log_dir).exit_code == 0
     assert in_json("follower check", log_dir, TIERED / "remote", *NOW).document["totals"]["intact"] == 1
-
-
-def test_no_checkpoint_is_touched_unless_asked(tmp_path: Path) -> None:
-    log_dir = make_log_dir(tmp_path / "logs", recovery_points={"other-3": 7})
-    before = (log_dir / "recovery-point-offset-checkpoint").read_bytes()
-    assert build(TIERED / "remote", log_dir, "mixed-0").exit_code == 0
-    assert (log_dir / "recovery-point-offset-checkpoint").read_bytes() == before
-    assert not (log_dir / "log-start-offset-checkpoint").exists()
-    bare = snaprebuild(*("bootstrap", "build", TIERED / "remote", tmp_path, "--topic-partition", "mixed-0", "--merge-checkpoints"))
-    assert (bare.exit_code, "it is no log directory of a broker" in bare.stderr) == (3, True)
 
 
 def test_a_live_broker_is_left_alone(tmp_path: Path) -> None:
     log_dir = make_log_dir(tmp_path / "logs")
     with live_broker(log_dir):
         before = tree(log_dir)
-        run = snaprebuild("bootstrap", "build", TIERED / "remote", log_dir, "--topic-partition", "mixed-0", "--merge-checkpoints")
+        run = snaprebuild("bootstrap", "build", TIERED / "remote", log_dir, "--topic-partition", "mixed-0")
         assert (run.exit_code, "is held by process" in run.stderr) == (3, True)
         assert tree(log_dir) == before
 

@@ -163,7 +163,8 @@ def test_a_live_broker_is_left_alone(node: Path) -> None:
     with live_broker(node):
         before = tree(node)
         run = in_json("follower repair", node, REMOTE, *NOW, "--set-aside")
-        assert run.exit_code == 3
+        assert (run.exit_code, run.stdout) == (3, "")  # before remote storage is read
+        assert "holds this log directory: stop the broker first" in run.stderr
         assert tree(node) == before
 
 
@@ -229,6 +230,23 @@ def test_what_the_others_agree_about_is_right(node: Path, tmp_path: Path) -> Non
     told = the_replica(run)["remote"]
     assert (run.exit_code, told["verdict"], told["origin"], told["class"]) == (0, "false-empty", "rebuilt", "EXACT")
     assert snapshots_in(node / "payments-0") == RIGHT
+
+
+def test_copies_above_a_hole_prove_nothing(node: Path, tmp_path: Path) -> None:
+    """The log begins at 0, and one copy in the middle is gone: who wrote only below it is not known."""
+    remote = shutil.copytree(REMOTE, tmp_path / "remote")
+    for path in remote.rglob(f"{173:020d}-*"):
+        path.unlink()
+    snapshots = [path for path in remote.rglob("*.snapshot") if int(path.name[:20]) >= 235]
+    assert len(snapshots) > 3
+    for path in snapshots:
+        path.write_bytes(EMPTY_SNAPSHOT)
+    before = tree(node)
+    run = in_json("follower repair", node, remote, *NOW, "--set-aside")
+    told = the_replica(run)["remote"]
+    assert (run.exit_code, told["class"], told["replayed_from_offset"]) == (3, "UNPROVEN", 235)
+    assert "no finished copy holds offset 234" in run.messages("follower-not-repaired")
+    assert tree(node) == before
 
 
 def test_one_copy_alone_proves_nothing(node: Path, tmp_path: Path) -> None:

@@ -19,8 +19,10 @@ def made(tmp_path: Path, *arguments: object) -> tuple[Path, dict[str, object]]:
     """The directory of the follower, and the document."""
     remote = write_example(tmp_path / "remote")
     log_dir = make_log_dir(tmp_path / "logs")
-    run = in_json("bootstrap build", remote, log_dir, "--topic-partition", "t-0", *NOW, "--merge-checkpoints", *arguments)
+    run = in_json("bootstrap build", remote, log_dir, "--topic-partition", "t-0", *NOW, *arguments)
     assert run.exit_code == 0
+    for name, (topic, partition, offset) in run.document["checkpoints"].items():
+        (log_dir / name).write_text(f"0\n1\n{topic} {partition} {offset}\n")
     return log_dir / "t-0", run.document
 
 
@@ -43,9 +45,11 @@ def test_second_state_it_has_the_epochs_and_producers_of_the_copy(tmp_path: Path
         "leader-epoch-checkpoint": b"0\n3\n0 0\n1 3\n2 5\n",
         "partition.metadata": f"version: 0\ntopic_id: {id_text(TOPIC_ID)}".encode(),
     }
-    log_dir = directory.parent
-    assert (log_dir / "log-start-offset-checkpoint").read_text() == "0\n1\nt 0 0\n"
-    assert (log_dir / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 6\n"
+    assert document["checkpoints"] == {
+        "log-start-offset-checkpoint": ["t", 0, 0],
+        "recovery-point-offset-checkpoint": ["t", 0, 6],
+        "replication-offset-checkpoint": ["t", 0, 6],
+    }
 
 
 def test_third_state_it_has_fetched_the_rest(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""The directory of a partition appears whole or not at all, and a checkpoint is the old one or the new one, whichever call fails."""
+"""The directory of a partition appears whole or not at all, whichever call fails."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 from collections.abc import Callable
@@ -11,15 +10,12 @@ from pathlib import Path
 import pytest
 from recorded_calls import RecordedCalls, failing_at
 
-from formats.checkpoint_file import OffsetCheckpointEntry
 from snaprebuild.errors import AlreadyExistsError, SnaprebuildError
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.file_calls import OS, FileCalls
-from snaprebuild.storage.new_directory import create_partition_directory, merge_checkpoint
+from snaprebuild.storage.new_directory import create_partition_directory
 
 FILES = {f"{6:020d}.log": b"", f"{6:020d}.snapshot": b"snapshot", "leader-epoch-checkpoint": b"0\n0\n"}
-CHECKPOINT = "recovery-point-offset-checkpoint"
-OLD, NEW = "0\n2\na 0 1\nt 0 5\n", "0\n2\na 0 1\nt 0 6\n"
 
 
 def create(log_dir: Path, calls: FileCalls = OS) -> None:
@@ -36,14 +32,9 @@ def is_whole(log_dir: Path) -> bool:
     return True
 
 
-def merge(log_dir: Path, calls: FileCalls = OS) -> None:
-    merge_checkpoint(str(log_dir), CHECKPOINT, OffsetCheckpointEntry("t", 0, 6), None, calls=calls)
-
-
 def count_of(work: Callable[[Path, FileCalls], None], tmp_path: Path) -> int:
     healthy = tmp_path / "healthy"
     healthy.mkdir()
-    (healthy / CHECKPOINT).write_text(OLD)
     calls = RecordedCalls()
     work(healthy, calls)
     return len(calls.trace)
@@ -113,29 +104,3 @@ def test_a_reply_that_was_lost(tmp_path: Path) -> None:
 
     create(tmp_path, Lossy())
     assert is_whole(tmp_path)
-
-
-def test_a_checkpoint_is_the_old_one_or_the_new_one(tmp_path: Path) -> None:
-    count, seen = count_of(merge, tmp_path), set()
-    assert (tmp_path / "healthy" / CHECKPOINT).read_text() == NEW
-    for index in range(count):
-        log_dir = tmp_path / f"{index}"
-        log_dir.mkdir()
-        (log_dir / CHECKPOINT).write_text(OLD)
-        with contextlib.suppress(SnaprebuildError):
-            merge(log_dir, RecordedCalls(before=failing_at(index, errno.EIO)))
-        seen.add((log_dir / CHECKPOINT).read_text())
-        merge(log_dir)  # whatever was left behind
-        assert (log_dir / CHECKPOINT).read_text() == NEW
-        assert os.listdir(log_dir) == [CHECKPOINT]
-    assert seen == {OLD, NEW}
-
-
-def test_a_checkpoint_keeps_its_owner_and_mode(tmp_path: Path) -> None:
-    (tmp_path / CHECKPOINT).write_text(OLD)
-    (tmp_path / CHECKPOINT).chmod(0o600)
-    merge(tmp_path)
-    assert (tmp_path / CHECKPOINT).stat().st_mode & 0o777 == 0o600
-    identity = (tmp_path / CHECKPOINT).stat().st_ino
-    merge(tmp_path)  # nothing to change
-    assert (tmp_path / CHECKPOINT).stat().st_ino == identity

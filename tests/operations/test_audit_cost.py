@@ -13,7 +13,12 @@ from manifests import FIXTURES
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.operations.audit_cost import AuditCost
+from snaprebuild.operations.bootstrap_build import PartitionWanted, plan_follower
 from snaprebuild.operations.evidence import Clock
+from snaprebuild.operations.findings import Severity
+from snaprebuild.operations.follower_check import ReplicaVerdict, follower_check
+from snaprebuild.operations.remote_partition import Tier, open_tier
+from snaprebuild.operations.source import open_source
 from snaprebuild.operations.tier_audit import tier_audit
 from snaprebuild.storage.local_store import LocalStore
 from snaprebuild.storage.store import OpenBytes, S3Settings, Status
@@ -78,6 +83,36 @@ def test_cold_classes_need_a_limit(name: str) -> None:
     assert cost.cold == {name: cost.read_bytes}
     assert cost.dollars is not None
     assert cost.dollars > cost.read_bytes * 0.009 / 1e9
+
+
+FOLLOWER = FIXTURES / "follower-lost-state"
+AFTER = Clock(1_795_269_600_000, 86_400_000)
+
+
+def cold_tier(**settings: Any) -> Tier:
+    return open_tier(ClassedStore("GLACIER"), str(FOLLOWER / "remote"), (), S3Settings(**settings))
+
+
+def test_a_follower_is_not_built_from_cold_copies_without_a_limit() -> None:
+    told: list[AuditCost] = []
+    with pytest.raises(RefusedError, match=r"bytes in GLACIER.*--max-read-bytes"):
+        plan_follower(cold_tier(), PartitionWanted("payments", 0), AFTER, jobs=1, announce=told.append)
+    plan = plan_follower(cold_tier(max_read_bytes=1 << 30), PartitionWanted("payments", 0), AFTER, jobs=1, announce=told.append)
+    logs = list((FOLLOWER / "remote").rglob("*.log"))
+    assert [each.copies for each in told] == [len(logs), len(logs)]
+    assert told[0].cold == {"GLACIER": told[0].read_bytes}
+    assert plan.state.bytes_read == sum(path.stat().st_size for path in logs)
+
+
+def test_a_replica_is_not_checked_by_cold_copies_without_a_limit() -> None:
+    source, told = open_source([str(FOLLOWER / "node2")]), list[AuditCost]()
+    (refused,) = follower_check(source, cold_tier(), AFTER, jobs=1, announce=told.append).replicas
+    assert (refused.verdict, refused.bytes_read) == (ReplicaVerdict.UNKNOWN, 0)
+    assert [each.severity for each in refused.findings if "--max-read-bytes" in each.message] == [Severity.REFUSED]
+    (looked_at,) = follower_check(source, cold_tier(), AFTER, replays_remote=False, jobs=1, announce=told.append).replicas
+    assert looked_at.remote is not None  # no segment is read
+    (checked,) = follower_check(source, cold_tier(max_read_bytes=1 << 30), AFTER, jobs=1, announce=told.append).replicas
+    assert (checked.verdict, len(told)) == (ReplicaVerdict.LOST, 2)
 
 
 def test_a_class_of_unknown_price_has_none() -> None:
