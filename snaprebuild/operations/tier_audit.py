@@ -428,11 +428,9 @@ class _Chain:
         if audited is None or self._keep is None or not (comparison is None or comparison.proven_wrong):
             return
         judgement = state.judgement
-        if not judgement.snapshot_class.may_go_in_place:
+        if judgement.snapshot_class is not SnapshotClass.EXACT:
+            # What was deleted before the first copy may live on in a later snapshot alone.
             audited.unproven = f"the replay is {judgement.snapshot_class.value}: {judgement.reasons[0]}"
-        elif judgement.snapshot_class is not SnapshotClass.EXACT and comparison is not None and comparison.found_entries:
-            # What was deleted before them only this snapshot knows, wrong as it is.
-            audited.unproven = "it knows producers, and what they did before the first copy nothing else tells"
         elif state.segment.tail.kind is not TailKind.CLEAN:
             audited.unproven = f"its segment ends with what is no batch: {state.segment.tail.error}"
         elif (impossible := impossible_entries(state.entries, state.offset)) is not None:

@@ -295,15 +295,32 @@ def test_copies_that_share_offsets_are_left_alone(diseased: Path, tmp_path: Path
 
 
 def test_a_store_that_begins_above_zero(diseased: Path, tmp_path: Path) -> None:
-    """An empty snapshot knows nothing that could be lost; one with producers may know some whom no segment tells of any more."""
+    """What producers did below the first copy no segment tells of, so that no replay is the whole truth."""
     for path in list(diseased.rglob("*00000-*")):
         path.unlink()
+    before = tree(diseased)
     run = repair(diseased, undo=tmp_path / "undo.jsonl")
     found = {copy["start_offset"]: (copy["verdict"], copy["action"], copy["class"]) for copy in run.document["copies"]}
-    assert found[687] == ("false-empty", "repaired", "EXACT_FROM_LOG_START")
-    assert found[1231] == ("zero-bytes", "repaired", "EXACT_FROM_LOG_START")
-    assert found[1805][1:] == found[2430][1:] == ("not-repaired", None)
-    assert "what they did before the first copy nothing else tells" in run.messages("tier-not-repaired")
+    assert found[687] == ("false-empty", "not-repaired", None)
+    assert {each[1:] for each in found.values()} == {("not-repaired", None)}
+    assert run.exit_code == 1
+    assert "the replay is EXACT_FROM_LOG_START: every retained batch was replayed" in run.messages("tier-not-repaired")
+    assert tree(diseased) == before
+
+
+def test_an_empty_snapshot_behind_which_others_know_more(diseased: Path, tmp_path: Path) -> None:
+    """Its replay would lack producers of the copy that retention has removed, and which all later snapshots know."""
+    paths = [next(diseased.rglob(f"*00687-*.{suffix}")) for suffix in ("indexes", "rsm-manifest")]
+    sick = [path.read_bytes() for path in paths]
+    repair(diseased, undo=tmp_path / "undo.jsonl")
+    for path, data in zip(paths, sick, strict=True):
+        path.write_bytes(data)
+    for path in list(diseased.rglob("*00000-*")):
+        path.unlink()
+    run = repair(diseased, undo=tmp_path / "again.jsonl")
+    assert (run.exit_code, actions(run)) == (1, {687: "not-repaired"})
+    assert [path.read_bytes() for path in paths] == sick
+    assert {audit(diseased)[each["segment_id"]] for each in run.document["copies"]} == {"false-empty"}
 
 
 def test_bytes_of_somebody_else_are_not_touched(diseased: Path, tmp_path: Path) -> None:
