@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,9 @@ import pytest
 from aiven_index_reader import INDEXES, entries_sha256, fetch_index, told
 from command import Run, in_json, snaprebuild
 from jsonschema import Draft202012Validator
-from log_dirs import batch, make_log_dir, record, tree, write_partition
+from log_dirs import tree
 from manifests import FIXTURES, REPOSITORY
+from metadata_logs import metadata_log
 from object_store import ObjectStore
 
 AIVEN = FIXTURES / "aiven-layout"
@@ -220,33 +220,6 @@ def test_without_a_metadata_log_nothing_is_written(diseased: Path, tmp_path: Pat
     assert "--metadata-log tells, or --allow-unverified" in run.messages("refused")
     assert tree(diseased) == before
     assert not (tmp_path / "undo.jsonl").exists()
-
-
-def uuid_bytes(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "==")
-
-
-def compact(text: str) -> bytes:
-    return bytes((len(text) + 1,)) + text.encode()
-
-
-def metadata_log(to: Path, segments: list[dict[str, Any]]) -> Path:
-    """``__remote_log_metadata`` by hand: each segment announced and finished (A8: frame, fields, tags)."""
-    values = []
-    for segment in segments:
-        known = segment["metadata"]
-        partition = compact(known["topic"]) + uuid_bytes(known["topic_id"]) + struct.pack(">i", known["partition"]) + b"\0"
-        segment_id = partition + uuid_bytes(known["segment_id"]) + b"\0"
-        epochs = b"".join(struct.pack(">iq", int(epoch), start) + b"\0" for epoch, start in known["leader_epochs"].items())
-        offsets = struct.pack(">qqiqq", known["start_offset"], known["end_offset"], 1, known["max_timestamp_ms"], 1)
-        rest = bytes((len(known["leader_epochs"]) + 1,)) + epochs + struct.pack(">i", known["segment_size"])
-        values += [
-            b"\1\0\0" + segment_id + offsets + rest + b"\0\0\0",
-            b"\1\1\0" + segment_id + struct.pack(">iq", 1, 2) + b"\0\1\0",
-        ]
-    data = b"".join(batch(offset, records=[record(value)]) for offset, value in enumerate(values))
-    write_partition(make_log_dir(to) / "__remote_log_metadata-0", {0: data})
-    return to
 
 
 def test_the_metadata_log_tells_what_is_repaired(diseased: Path, tmp_path: Path) -> None:
