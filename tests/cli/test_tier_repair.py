@@ -143,6 +143,13 @@ def test_unknown_keys_of_the_broker_stay(diseased: Path, tmp_path: Path) -> None
     assert '"later":{"ü":[1.5,2000]}' in path.read_text()
 
 
+def test_half_a_character_in_a_manifest_refuses_its_copy_alone(diseased: Path, tmp_path: Path) -> None:
+    (path,) = diseased.rglob("*00687-*.rsm-manifest")
+    path.write_text(path.read_text().replace('"remoteLogSegmentMetadata":{', '"remoteLogSegmentMetadata":{"later":"\\ud800",', 1))
+    run = repair(diseased, undo=tmp_path / "undo.jsonl")
+    assert (actions(run).pop(687), totals(run)) == ("refused", {"refused": 1, "repaired": 3})
+
+
 # ---------------------------------------------------------------------------------------------------------------- taken back
 
 
@@ -194,6 +201,12 @@ def test_undo_leaves_what_is_not_its_own(diseased: Path, tmp_path: Path) -> None
         ("[]\n", "is no undo file of tier repair"),
         ('{"schema":"snaprebuild.tier-undo/1","store":"/elsewhere"}\n', "tells of /elsewhere, and not of"),
         ('{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n{"step":"repair"}\n', "line 2: is no line of an undo file"),
+        (
+            '{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n'
+            '{"step":"repair","topic":"","topic_id":"","partition":0,"segment_id":"","start_offset":1e999,'
+            f'"manifest":{{"key":"t-{"A" * 22}/0/{0:020d}-{"A" * 22}.rsm-manifest","base64":"","new_sha256":""}}}}\n',
+            "line 2: is no line of an undo file",
+        ),
         ('{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\nnull\n', "line 2: is no line of an undo file"),
         (
             '{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n'
@@ -296,14 +309,26 @@ def test_an_empty_snapshot_behind_which_others_know_more(diseased: Path, tmp_pat
     assert {audit(diseased)[each["segment_id"]] for each in run.document["copies"]} == {"false-empty"}
 
 
-def test_bytes_of_somebody_else_are_not_touched(diseased: Path, tmp_path: Path) -> None:
-    (path,) = diseased.rglob("*00687-*.indexes")
-    path.write_bytes(path.read_bytes() + b"mine")
-    before = path.read_bytes()
-    run = repair(diseased, undo=tmp_path / "undo.jsonl")
-    assert (run.exit_code, actions(run)[687], actions(run)[1231]) == (3, "refused", "repaired")
-    assert "has 4 bytes behind its indexes, which are not the right snapshot" in run.messages("refused")
-    assert path.read_bytes() == before
+@pytest.mark.parametrize("name", ["diseased", "diseased-encrypted"])
+def test_bytes_behind_the_indexes_stay(name: str, tmp_path: Path) -> None:
+    """Of an earlier run whose replay said something else, perhaps: the right snapshot goes behind them, once."""
+    store, key = store_of(name, tmp_path), KEY if "encrypted" in name else ()
+    manifests = {path: path.read_bytes() for path in store.rglob("*.rsm-manifest")}
+    for path in store.rglob("*.indexes"):
+        path.write_bytes(path.read_bytes() + b"mine" * 500)
+    before = {path: path.read_bytes() for path in store.rglob("*.indexes")}
+    run = repair(store, *key, undo=tmp_path / "undo.jsonl")
+    assert (run.exit_code, run.document["totals"]["repaired"]) == (0, len(run.document["copies"]))
+    check_reads(name, lambda path: (store / path).read_bytes())
+    after = {path: path.read_bytes() for path in before}
+    assert all(after[path].startswith(data) for path, data in before.items())
+    assert len([path for path in before if after[path] != before[path]]) == len(run.document["copies"])
+    for path, data in manifests.items():  # as a run leaves it that died before the manifest
+        path.write_bytes(data)
+    again = repair(store, *key, undo=tmp_path / "again.jsonl")
+    assert {copy["appended_bytes"] for copy in again.document["copies"]} == {0}
+    assert {path: path.read_bytes() for path in before} == after
+    check_reads(name, lambda path: (store / path).read_bytes())
 
 
 def test_an_indexes_object_that_is_too_short(diseased: Path, tmp_path: Path) -> None:

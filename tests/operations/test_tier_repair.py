@@ -206,6 +206,22 @@ def test_without_an_undo_file_nothing_is_written(tmp_path: Path, monkeypatch: py
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_a_device_that_is_full_at_the_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was repaired is told all the same."""
+    place, append = local_place("diseased-encrypted", tmp_path), JournalFile.append
+
+    def full(journal: JournalFile, line: str, *, sync: bool = True) -> None:
+        if '"step":"end"' in line:
+            raise WriteFailedError("cannot be written: No space left on device")
+        append(journal, line, sync=sync)
+
+    monkeypatch.setattr(JournalFile, "append", full)
+    result = place.repair()
+    assert {each.action for each in result.copies} == {RepairAction.REPAIRED}
+    assert (exit_code_of(result.findings), result.undo_file) == (5, str(tmp_path / "undo-0.jsonl"))
+    assert all(place.is_right())
+
+
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("how", ["before", "after", "lost"])
 def test_an_undo_that_is_killed(how: str, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
