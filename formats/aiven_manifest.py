@@ -145,7 +145,10 @@ def write_aiven_manifest(document: dict[str, Any]) -> bytes:
     Raises:
         FormatError: it could not be read again.
     """
-    data = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    try:
+        data = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise BadValueError("manifest", expected="text", found=f"half a character, {error.object[error.start]!a}") from None
     read_aiven_manifest(data)
     return data
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "INT64_MAX",
+    "AllowUnverified",
     "AsOf",
     "ExpirationMs",
     "Jobs",
@@ -125,6 +126,14 @@ Offset = Annotated[
 OutputOption = Annotated[
     OutputFormat,
     typer.Option("--output", show_default=False, help="table for people, json for programs (docs/json.md). Default: table."),
+]
+AllowUnverified = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unverified",
+        help="Take every complete copy for one that brokers read, where no metadata log tells. Default: such copies are left alone, and "
+        "nothing goes up above them. Risk: a copy that a failed upload or a former leader left behind may be taken for the log.",
+    ),
 ]
 AsOf = Annotated[
     str | None,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from snaprebuild.cli.options import (
+    AllowUnverified,
     AsOf,
     ExpirationMs,
     Jobs,
@@ -70,14 +71,7 @@ def tier_repair(
     topic: Topic = None,
     partition: Partition = None,
     metadata_log: MetadataLog = None,
-    allow_unverified: Annotated[
-        bool,
-        typer.Option(
-            "--allow-unverified",
-            help="Take every complete copy for one that brokers read, where no metadata log tells. Default: such copies are left alone. "
-            "Risk: a copy that a failed upload or a former leader left behind may be taken for the log.",
-        ),
-    ] = False,
+    allow_unverified: AllowUnverified = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Tell what would be written, and write nothing. Default: write it.")
     ] = False,

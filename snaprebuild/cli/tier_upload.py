@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snaprebuild.cli.options import (
+    AllowUnverified,
     AsOf,
     ExpirationMs,
     OutputFormat,
@@ -21,10 +22,12 @@ from snaprebuild.cli.options import (
     quoted,
     takes_s3,
 )
+from snaprebuild.cli.tier_inventory import MetadataLog
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
+    from snaprebuild.operations.findings import Finding
     from snaprebuild.operations.prepared_upload import PreparedUpload
     from snaprebuild.operations.source import PartitionSource
     from snaprebuild.operations.tier_upload import TierUpload
@@ -116,6 +119,8 @@ def tier_upload(
     path: Annotated[str, typer.Argument(metavar="PATH", help="Partition directory, log directory, or any above them.")],
     store: Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX that objects go to.")],
     topic_partition: TopicPartitions = None,
+    metadata_log: MetadataLog = None,
+    allow_unverified: AllowUnverified = False,
     topic_id: TopicIds = None,
     key_prefix: KeyPrefix = "",
     chunk_size: ChunkSize = CHUNK_SIZE,
@@ -146,6 +151,7 @@ def tier_upload(
     from snaprebuild.cli.tier_upload_output import print_upload, upload_body
     from snaprebuild.hooks import prepare_upload
     from snaprebuild.operations.source import live_broker_notes, open_source
+    from snaprebuild.operations.tier_inventory import read_remote_logs
     from snaprebuild.operations.tier_upload import UploadRequest
     from snaprebuild.operations.tier_upload import tier_upload as upload
     from snaprebuild.operations.upload_copy import Uploader
@@ -155,13 +161,15 @@ def tier_upload(
     from snaprebuild.storage.store import absolute
 
     begin(verbose, {"--report": report, "--records": None if dry_run else records})
-    check_paths([path, store])
+    check_paths([path, store, *(metadata_log or [])])
     settings, root, topic_ids = s3.settings(), absolute(store), _topic_ids(topic_id)
     clock = as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS
     source = open_source([path], settings=settings)
     partitions = _selected(source.partitions, topic_partition)
     target = store_of(root, settings)
     _check_target(root, key_prefix, partitions, target)
+    found: list[Finding] = []
+    logs = read_remote_logs(metadata_log or (), settings, found)
     by = Uploader(
         name=uploader or "",
         run=settings.run,
@@ -178,13 +186,16 @@ def tier_upload(
         topic_ids=topic_ids,
         metadata_partitions=metadata_partitions,
         is_dry_run=dry_run,
+        logs=logs,
+        knows_all=bool(metadata_log) and not found,
+        allow_unverified=allow_unverified,
     )
 
     def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None) -> PreparedUpload:
         return prepare_upload(log, after=after, topic_id=topic_id, as_of_ms=clock[0], expiration_ms=clock[1], s3=settings)
 
     result = upload(partitions, request, prepare)
-    findings = [*source.findings, *live_broker_notes(source), *result.findings]
+    findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
     leave(
         lambda: verdict_document("tier-upload", 1, upload_body(result, request, records), findings),
         findings,

@@ -32,6 +32,7 @@ def upload_body(result: TierUpload, request: UploadRequest, records: str | None)
         "run": uploader.run,
         "broker_id": uploader.broker_id,
         "dry_run": request.is_dry_run,
+        "verified": request.knows_all,
         "records": records if result.copies else None,
         "metadata_partitions": request.metadata_partitions,
         "totals": _totals(result.partitions),

@@ -157,6 +157,11 @@ class RemoteLog:
             for state, entry in zip(epochs, segment.leader_epochs, strict=True)
         )
 
+    def is_live(self, segment_id: bytes) -> bool:
+        """Whether brokers read a copy; of those that it does not know, or that were given up, nobody does."""
+        segment = self.segments.get(segment_id)
+        return segment is not None and segment.state is SegmentState.COPY_SEGMENT_FINISHED and self.is_referenced(segment)
+
     @property
     def epochs(self) -> list[int]:
         """Leader epochs of which there are, or were, copies, ascending."""

@@ -2,8 +2,8 @@
 
 ``.indexes`` becomes its old bytes, unchanged, with the right snapshot behind them: the old manifest stays true. Then the manifest becomes
 one that differs in the place of the snapshot alone. Whoever holds an old manifest in a cache reads the old bytes, whole. A run that died
-between the two has left the snapshot behind the indexes, where the next one finds it and writes the manifest only; any other bytes there
-are somebody else's, and the copy is left alone.
+between the two has left the snapshot behind the indexes, where the next one finds it and writes the manifest only. Behind any other bytes
+there, as of a run whose replay said something else, the right snapshot is appended: whatever was there stays.
 
 Source: ``SegmentManifestV1``, ``KafkaRemoteStorageManager.fetchIndex`` of the plugin.
 """
@@ -86,10 +86,11 @@ def copy_repair(store: ReplacingStore, tier: TierStore, root: str, copy: TierCop
     used = max(place.position + place.size for place in parsed.indexes.values() if place is not None)
     if used > len(indexes.data):
         raise RefusedError(f"has {len(indexes.data)} bytes, and its manifest tells of {used}", path=indexes_at)
-    appended, size = _appended(tier.data_key(parsed, manifest_at), indexes.data[used:], right, indexes_at)
-    if used + size > INDEXES_BYTES_MAX:
+    appended, size = _appended(tier.data_key(parsed, manifest_at), indexes.data[used:], right)
+    end = len(indexes.data) + len(appended)
+    if end > INDEXES_BYTES_MAX:
         raise RefusedError(f"would be larger than {INDEXES_BYTES_MAX} bytes", path=indexes_at)
-    old, place = parsed.indexes[SegmentIndex.PRODUCER_SNAPSHOT], IndexPlace(used, size)
+    old, place = parsed.indexes[SegmentIndex.PRODUCER_SNAPSHOT], IndexPlace(end - size, size)
     assert old is not None, "every manifest has one"
     data = _with_place(parsed, place)
     return CopyRepair(
@@ -125,19 +126,15 @@ def _is_same(found: FileIdentity, listed: FileIdentity) -> bool:
     return (found.size_bytes, found.etag) == (listed.size_bytes, listed.etag)  # times come rounded, here so and there so
 
 
-def _appended(key: DataKey | None, tail: bytes, right: bytes, location: str) -> tuple[bytes, int]:
-    """What is to be appended, and how large it is there; nothing where the tail is the right snapshot already."""
-    if not tail:
-        stored = right if key is None else key.encrypted(right, os.urandom(VECTOR_BYTES))
-        return stored, len(stored)
+def _appended(key: DataKey | None, tail: bytes, right: bytes) -> tuple[bytes, int]:
+    """What is to be appended, and how large it is there; nothing where the tail ends with the right snapshot already."""
+    stored = right if key is None else key.encrypted(right, os.urandom(VECTOR_BYTES))
+    last = tail[-len(stored) :]
     try:
-        is_right = (tail if key is None else key.decrypted(tail, "snapshot")) == right
+        is_right = len(last) == len(stored) and (last if key is None else key.decrypted(last, "snapshot")) == right
     except FormatError:
         is_right = False
-    if not is_right:
-        message = f"has {len(tail)} bytes behind its indexes, which are not the right snapshot: somebody else wrote them"
-        raise RefusedError(message, path=location)
-    return b"", len(tail)
+    return b"" if is_right else stored, len(stored)
 
 
 def _with_place(manifest: AivenManifest, place: IndexPlace) -> bytes:

@@ -19,7 +19,7 @@ from formats.file_names import DirectoryForm, PartitionDirectoryName
 from formats.local_tier_name import LocalTierFile
 from formats.partition_metadata import uuid_to_text
 from formats.producer_snapshot import write_entries
-from formats.remote_log_metadata import SegmentState, TopicIdPartition
+from formats.remote_log_metadata import TopicIdPartition
 from snaprebuild.cluster.remote_log import RemoteLog
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.operations.audit_cost import AuditCost, audit_cost, refuse_cold
@@ -290,7 +290,7 @@ class _Chain:
         self._by_end: dict[int, AuditedCopy] = {}
         self._encrypted_for: str | None = None
         self._iceberg = 0
-        copies = [copy for copy in found.copies if log is None or _is_live(copy, log)]
+        copies = [copy for copy in found.copies if log is None or log.is_live(copy.segment_id)]
         whole = [copy for copy in copies if not missing_objects(found.layout, copy)]
         facts = at_once(partial(copy_facts, store, audit.root, found.layout), whole, manifest_bytes)
         facts_of = dict(zip((copy.segment_id for copy in whole), facts, strict=True))
@@ -423,11 +423,9 @@ class _Chain:
         if audited is None or self._keep is None or not (comparison is None or comparison.proven_wrong):
             return
         judgement = state.judgement
-        if not judgement.snapshot_class.may_go_in_place:
+        if judgement.snapshot_class is not SnapshotClass.EXACT:
+            # What was deleted before the first copy may live on in a later snapshot alone.
             audited.unproven = f"the replay is {judgement.snapshot_class.value}: {judgement.reasons[0]}"
-        elif judgement.snapshot_class is not SnapshotClass.EXACT and comparison is not None and comparison.found_entries:
-            # What was deleted before them only this snapshot knows, wrong as it is.
-            audited.unproven = "it knows producers, and what they did before the first copy nothing else tells"
         elif state.segment.tail.kind is not TailKind.CLEAN:
             audited.unproven = f"its segment ends with what is no batch: {state.segment.tail.error}"
         elif (impossible := impossible_entries(state.entries, state.offset)) is not None:
@@ -454,12 +452,6 @@ class _Chain:
         if self._audit.level is AuditLevel.FULL and unread:
             message = f"{counted(len(unread), 'snapshot')} not read; the first: {unread[0].why or 'the replay did not come to it'}"
             self._audit.findings.append(Finding("tier-not-audited", Severity.FINDING, self._place, message, unread[0].start_offset))
-
-
-def _is_live(copy: TierCopy, log: RemoteLog) -> bool:
-    """Whether brokers read it; of those that the metadata log does not know, or that were given up, nobody does."""
-    segment = log.segments.get(copy.segment_id)
-    return segment is not None and segment.state is SegmentState.COPY_SEGMENT_FINISHED and log.is_referenced(segment)
 
 
 HEADER_BYTES = 10

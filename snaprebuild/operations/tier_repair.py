@@ -261,7 +261,10 @@ class _Repairing:
         for repaired in due:
             self._one(repaired)
         if self._undo is not None:
-            self._undo.close()
+            try:
+                self._undo.close()
+            except SnaprebuildError as error:  # all that was announced stands in it
+                self._result.findings.append(finding_of_error(error, self._undo.path))
             self._result.undo_file = self._undo.path if self._undo.is_there else None
 
     def _one(self, repaired: RepairedCopy) -> None:

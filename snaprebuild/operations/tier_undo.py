@@ -111,8 +111,10 @@ class UndoFile:
             WriteFailedError: it cannot be written.
         """
         if self._journal is not None:
-            self._journal.append(_line({"step": "end", "ended_ms": int(time.time() * 1000)}))
-            self._journal.close()
+            try:
+                self._journal.append(_line({"step": "end", "ended_ms": int(time.time() * 1000)}))
+            finally:
+                self._journal.close()
 
 
 def _facts(key: str, identity: FileIdentity) -> dict[str, Any]:
@@ -227,7 +229,7 @@ def _read_line(line: bytes, number: int, path: str, root: str) -> list[Announced
             return [_announced(read)]
         else:
             return []
-    except (ValueError, KeyError, TypeError, RecursionError, binascii.Error):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, binascii.Error):
         what = "is no undo file of tier repair" if number == 1 else f"line {number}: is no line of an undo file"
         raise UsageError(what, path=path) from None
     if store != root:

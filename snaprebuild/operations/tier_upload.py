@@ -15,11 +15,11 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Protocol
 
-from formats.aiven_key import AivenObject
 from formats.errors import FormatError
 from formats.partition_metadata import uuid_to_text
 from formats.remote_log_metadata import TopicIdPartition, metadata_partition
 from formats.upload_claim import UploadClaim
+from snaprebuild.cluster.remote_log import RemoteLogs
 from snaprebuild.errors import SnaprebuildError, UploadRefusedError
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
@@ -28,7 +28,7 @@ from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.source import PartitionSource
 from snaprebuild.operations.upload_copy import Uploader, claimed, write_copy
 from snaprebuild.operations.upload_records import WrittenCopy
-from snaprebuild.operations.upload_target import UploadTarget
+from snaprebuild.operations.upload_target import CompleteCopy, UploadTarget
 from snaprebuild.storage.large_objects import LargeObjects
 from snaprebuild.storage.store import Store
 
@@ -36,6 +36,10 @@ __all__ = ["Action", "Prepare", "TierUpload", "UploadRequest", "UploadedPartitio
 
 WAITING = ("above-high-watermark", "above-last-stable-offset", "active-segment")
 """Why a segment does not go up yet: nothing is wrong with it."""
+
+UNVERIFIED = (
+    "whether brokers read it is not verified: --metadata-log tells, or --allow-unverified takes every complete copy for live"
+)
 
 
 class Action(StrEnum):
@@ -48,7 +52,9 @@ class Action(StrEnum):
     FINISHED_BEFORE = "finished-before"
     """By an earlier run of this uploader; its records are told again."""
     PRESENT = "present"
-    """A complete copy of somebody else holds all of its offsets; whether it is live is unverified."""
+    """A complete copy of somebody else holds all of its offsets: brokers read it, or it is to be taken for such."""
+    UNVERIFIED = "unverified"
+    """So does one of which nobody tells that brokers read it: a broker that died while it uploaded leaves such. Nothing was written."""
     CLAIMED = "claimed"
     """Another uploader is at it, or was stopped; nothing was written."""
     WAITS = "waits"
@@ -87,6 +93,9 @@ class UploadRequest:
         topic_ids: Kafka's text of them by topic, where directories do not tell.
         metadata_partitions: of ``__remote_log_metadata``.
         is_dry_run: nothing is written.
+        logs: what the metadata logs say.
+        knows_all: they were given, and all of them could be read: what they do not call live no broker reads.
+        allow_unverified: take every complete copy for one that brokers read.
     """
 
     store: Store
@@ -98,6 +107,9 @@ class UploadRequest:
     topic_ids: dict[str, str]
     metadata_partitions: int
     is_dry_run: bool
+    logs: RemoteLogs = field(default_factory=RemoteLogs)
+    knows_all: bool = False
+    allow_unverified: bool = False
 
 
 @dataclass(slots=True)
@@ -241,15 +253,15 @@ class _Partition:
     def _segment(self, segment: UploadedSegment) -> None:
         target = self._looked_at()
         claim = target.claim_of(segment.start_offset, segment.end_offset)
-        copy = target.covering(segment.start_offset, segment.end_offset)
-        if copy is not None and (claim is None or copy.segment_id != claim.segment_id or not self._is_ours(claim)):
-            segment.action, segment.segment_id = Action.PRESENT, copy.segment_id
-            segment.why = f"the copy {uuid_to_text(copy.segment_id)} holds offsets {copy.start_offset} to {copy.end_offset}"
+        is_ours = claim is not None and self._is_ours(claim)
+        copy = target.copies.get(claim.segment_id) if claim is not None and is_ours else None
+        if copy is None and (other := self._other(segment, target)) is not None:
+            self._held_by(segment, other)
             return
         path = self._source.directory.file_path(self._files[segment.start_offset])
-        if copy is None and target.reached is not None:
-            self._check_gap(segment, max(target.reached, self._done_to), path)
-        if claim is not None and not self._is_ours(claim):
+        if copy is None and self._is_behind_gap(segment, target, path):
+            return
+        if claim is not None and not is_ours:
             self._claimed_by(segment, claim, target)
             return
         upload = self._prepare(path, self._after, self._topic_id)
@@ -270,10 +282,54 @@ class _Partition:
         self._result.copies.append(WrittenCopy(written, self._now_ms()))
         segment.action = Action.UPLOADED if copy is None else Action.FINISHED_BEFORE
 
-    def _check_gap(self, segment: UploadedSegment, reached: int, path: str) -> None:
-        if segment.start_offset > reached + 1:
-            message = f"begins at {segment.start_offset}, and remote storage ends at {reached}: what lies between would be lost"
+    def _other(self, segment: UploadedSegment, target: UploadTarget) -> CompleteCopy | None:
+        """A copy of somebody else that holds all of a segment; where the metadata log tells, one that brokers read."""
+        held = target.covering(segment.start_offset, segment.end_offset)
+        live = next((each for each in held if self._is_live(each, target)), None)
+        return live if live is not None or self._request.knows_all or not held else held[0]
+
+    def _is_live(self, copy: CompleteCopy, target: UploadTarget) -> bool:
+        if not self._request.knows_all:
+            return self._request.allow_unverified
+        name = self._source.directory.name
+        log = self._request.logs.partitions.get(TopicIdPartition(name.topic, target.topic_id, name.partition))
+        return log is not None and log.is_live(copy.segment_id)
+
+    def _held_by(self, segment: UploadedSegment, copy: CompleteCopy) -> None:
+        assert self._target is not None
+        segment.segment_id = copy.segment_id
+        segment.why = f"the copy {uuid_to_text(copy.segment_id)} holds offsets {copy.start_offset} to {copy.end_offset}"
+        if self._is_live(copy, self._target):
+            segment.action = Action.PRESENT
+        else:
+            self._unverified(segment)
+
+    def _unverified(self, segment: UploadedSegment) -> None:
+        segment.action = Action.UNVERIFIED
+        self._say("tier-upload-unverified", Severity.FINDING, f"{segment.why}, and {UNVERIFIED}", segment.start_offset)
+
+    def _is_behind_gap(self, segment: UploadedSegment, target: UploadTarget, path: str) -> bool:
+        """Whether nobody knows that remote storage reaches up to a segment; raises where it does not."""
+        if segment.start_offset <= self._done_to + 1:
+            return False
+        copies = list(target.copies.values())
+        sure = [each for each in copies if self._is_live(each, target) or self._was_ours(each, target)]
+        below = [each for each in copies if each not in sure and each.start_offset < segment.start_offset]
+        ends = [each.end_offset for each in sure or below]
+        if not ends or (sure and segment.start_offset <= max(ends) + 1):
+            return False
+        if below and not self._request.knows_all:
+            segment.why = f"below offset {segment.start_offset} lies the copy {uuid_to_text(below[-1].segment_id)}"
+            self._unverified(segment)
+            return True
+        if segment.start_offset > max(ends) + 1:
+            message = f"begins at {segment.start_offset}, and remote storage ends at {max(ends)}: what lies between would be lost"
             raise UploadRefusedError(message, path=path, reason="gap")
+        return False
+
+    def _was_ours(self, copy: CompleteCopy, target: UploadTarget) -> bool:
+        claim = target.claim_of(copy.start_offset, copy.end_offset) if copy.end_offset >= 0 else None
+        return claim is not None and claim.segment_id == copy.segment_id and self._is_ours(claim)
 
     def _prepare_writes(self) -> None:
         """Before the claim, so that a store that is not fit gets none."""
@@ -284,14 +340,17 @@ class _Partition:
         return claim.uploader == self._uploader.name
 
     def _claimed_by(self, segment: UploadedSegment, claim: UploadClaim, target: UploadTarget) -> None:
-        """Another uploader was first. Where it has finished meanwhile, its copy is one like any other."""
+        """Another uploader was first. Where it has finished, its copy is one like any other; the metadata log may not know of it yet."""
         segment.segment_id = claim.segment_id
-        path = target.location(segment.start_offset, claim.segment_id, AivenObject.MANIFEST)
-        if target.store.read_end(path, 1) is not None:
-            segment.action, segment.why = Action.PRESENT, f"{claim.uploader!r} has uploaded it"
+        copy = target.completed(segment.start_offset, claim.segment_id)
+        is_whole = copy is not None and copy.end_offset >= segment.end_offset
+        if copy is not None and is_whole and (self._is_live(copy, target) or not self._request.knows_all):
+            self._held_by(segment, copy)
             return
         segment.action = Action.CLAIMED
         segment.why = f"claimed by {claim.uploader!r}, run {claim.run}"
+        if is_whole:
+            segment.why += ", which has finished it, and the metadata log does not say so"
         message = f"{segment.why}: nothing was written. Where that one was stopped for good, --uploader with its name goes on"
         self._say("tier-upload-claimed", Severity.FINDING, message, segment.start_offset)
 

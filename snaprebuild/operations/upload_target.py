@@ -11,7 +11,7 @@ from formats.aiven_key import AivenObject, aiven_key, parse_aiven_key
 from formats.errors import FormatError
 from formats.upload_claim import CLAIM_BYTES_MAX, ClaimKey, UploadClaim, read_claim
 from snaprebuild.errors import ReadFailedError, RefusedError
-from snaprebuild.operations.tier_copies import copy_facts
+from snaprebuild.operations.tier_copies import CopyFacts, copy_facts, missing_objects
 from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.store import FileIdentity, Store
 from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierObject
@@ -97,19 +97,32 @@ class UploadTarget:
         except ReadFailedError as error:
             if error.errno != errno.ENOENT:
                 raise
-        whole = [copy for copy in found.values() if all(kind in copy.objects for kind in AivenObject)]
+        whole = [copy for copy in found.values() if not missing_objects(TierLayout.AIVEN, copy)]
         facts = at_once(partial(copy_facts, self.store, self.root, TierLayout.AIVEN), whole)
         for copy, known in zip(whole, facts, strict=True):
-            if known.fault is None:
-                end = -1 if known.end_offset is None else known.end_offset
-                self.copies[copy.segment_id] = CompleteCopy(copy.segment_id, copy.base_offset, end)
+            self._take(copy, known)
 
-    def covering(self, start_offset: int, end_offset: int) -> CompleteCopy | None:
-        """A complete copy that holds a range of offsets."""
-        copies = self.copies.values()
-        return next((each for each in copies if each.start_offset <= start_offset and each.end_offset >= end_offset), None)
+    def completed(self, start_offset: int, segment_id: bytes) -> CompleteCopy | None:
+        """A copy, looked at now; None where an object of it is missing, or its manifest cannot be read.
 
-    @property
-    def reached(self) -> int | None:
-        """The last offset of all complete copies; None without one."""
-        return max((each.end_offset for each in self.copies.values()), default=None)
+        Raises:
+            ReadFailedError: it cannot be told.
+        """
+        copy = TierCopy(start_offset, segment_id, {})
+        for kind in AivenObject:
+            location = self.location(start_offset, segment_id, kind)
+            found = self.store.read_end(location, 1)
+            if found is None:
+                return None
+            copy.objects[kind] = TierObject(location.removeprefix(f"{self.root}/"), FileIdentity(found[0], 0, 0))
+        self._take(copy, copy_facts(self.store, self.root, TierLayout.AIVEN, copy))
+        return self.copies.get(segment_id)
+
+    def _take(self, copy: TierCopy, known: CopyFacts) -> None:
+        if known.fault is None:
+            end = -1 if known.end_offset is None else known.end_offset
+            self.copies[copy.segment_id] = CompleteCopy(copy.segment_id, copy.base_offset, end)
+
+    def covering(self, start_offset: int, end_offset: int) -> list[CompleteCopy]:
+        """The complete copies that hold a range of offsets."""
+        return [each for each in self.copies.values() if each.start_offset <= start_offset and each.end_offset >= end_offset]

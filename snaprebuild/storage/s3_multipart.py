@@ -12,6 +12,7 @@ import os
 import secrets
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -102,12 +103,12 @@ class S3LargeObjects:
             raise _taken(location)
         try:
             upload_id = self._found(location) or self._begin(location)
-            parts = self._sent(location, upload_id, source)
+            parts, expected = self._sent(location, upload_id, source)
         except (ClientError, BotoCoreError) as error:
             message = f"cannot be written: {s3_requests.told(error)}; the parts that were sent are gone on with by the next run"
             raise WriteFailedError(message, path=location) from None
         self._complete(location, upload_id, parts)
-        if self._etag_of(parts) != self._etag_at(location) and not holds_bytes(self.store, location, source):
+        if expected != self._etag_at(location) and not holds_bytes(self.store, location, source):
             raise OutcomeUnknownError("was written, and holds other bytes when it is read back", path=location)
 
     def holds(self, location: str, source: OpenBytes) -> bool | None:
@@ -117,11 +118,11 @@ class S3LargeObjects:
             return None
         if found.size_bytes != source.size_bytes:
             return False
-        whole, parts = hashlib.md5(usedforsecurity=False), {}
-        for number, part in enumerate(parts_of(source, self.part_bytes), 1):
+        whole, digests = hashlib.md5(usedforsecurity=False), []
+        for part in parts_of(source, self.part_bytes):
             whole.update(part)
-            parts[number] = _Part(len(part), s3_requests.md5(bytes(part)))
-        expected = whole.hexdigest() if len(parts) <= 1 else self._etag_of(parts)
+            digests.append(s3_requests.md5(bytes(part)))
+        expected = whole.hexdigest() if len(digests) <= 1 else _etag_of(digests)
         return (found.etag or "").strip('"') == expected or holds_bytes(self.store, location, source)
 
     # ------------------------------------------------------------------------------------------------------------ parts
@@ -158,29 +159,25 @@ class S3LargeObjects:
             each["PartNumber"]: _Part(each["Size"], each["ETag"].strip('"')) for page in pages for each in page.get("Parts", ())
         }
 
-    def _sent(self, location: str, upload_id: str, source: OpenBytes) -> dict[int, _Part]:
-        """All parts, each of which the store has: those that it has already, with the right bytes, are not sent again."""
+    def _sent(self, location: str, upload_id: str, source: OpenBytes) -> tuple[dict[int, _Part], str]:
+        """All parts, each of which the store has, and the ETag of our own bytes: what arrived may be others.
+
+        Those that it has already, with the right bytes, are not sent again.
+        """
         there = self._listed(location, upload_id)
-        parts = {}
+        parts, digests = {}, []
         for number, view in enumerate(parts_of(source, self.part_bytes), 1):
             data = bytes(view)
             expected = _Part(len(data), s3_requests.md5(data))
             parts[number] = expected if there.get(number) == expected else self._send(location, upload_id, number, data)
-        return parts
+            digests.append(expected.etag)
+        return parts, _etag_of(digests)
 
     def _send(self, location: str, upload_id: str, number: int, data: bytes) -> _Part:
         answer = self._client().upload_part(
             **self._target(location), **self._encryption(), UploadId=upload_id, PartNumber=number, Body=data
         )
         return _Part(len(data), answer["ETag"].strip('"'))
-
-    def _etag_of(self, parts: dict[int, _Part]) -> str | None:
-        """Of an object of these parts, as S3 makes it where it encrypts with no key of its own; None where they are no checksums."""
-        try:
-            digests = b"".join(bytes.fromhex(parts[number].etag) for number in sorted(parts))
-        except ValueError:
-            return None
-        return f"{s3_requests.md5(digests)}-{len(parts)}"
 
     def _etag_at(self, location: str) -> str:
         try:
@@ -237,6 +234,11 @@ class S3LargeObjects:
             self._client().abort_multipart_upload(**self._target(location), UploadId=upload_id)
         except (ClientError, BotoCoreError, RefusedError) as error:
             log.warning("%s: parts of an upload that came too late stay, and may be deleted: %s", location, s3_requests.told(error))
+
+
+def _etag_of(digests: Sequence[str]) -> str:
+    """Of an object of parts, by their MD5 in hex, as S3 makes it where it encrypts with no key of its own."""
+    return f"{s3_requests.md5(b''.join(map(bytes.fromhex, digests)))}-{len(digests)}"
 
 
 def _taken(location: str) -> AlreadyExistsError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,9 @@ import pytest
 from aiven_index_reader import INDEXES, entries_sha256, fetch_index, told
 from command import Run, in_json, snaprebuild
 from jsonschema import Draft202012Validator
-from log_dirs import batch, make_log_dir, record, tree, write_partition
+from log_dirs import tree
 from manifests import FIXTURES, REPOSITORY
+from metadata_logs import metadata_log
 from object_store import ObjectStore
 
 AIVEN = FIXTURES / "aiven-layout"
@@ -143,6 +143,13 @@ def test_unknown_keys_of_the_broker_stay(diseased: Path, tmp_path: Path) -> None
     assert '"later":{"ü":[1.5,2000]}' in path.read_text()
 
 
+def test_half_a_character_in_a_manifest_refuses_its_copy_alone(diseased: Path, tmp_path: Path) -> None:
+    (path,) = diseased.rglob("*00687-*.rsm-manifest")
+    path.write_text(path.read_text().replace('"remoteLogSegmentMetadata":{', '"remoteLogSegmentMetadata":{"later":"\\ud800",', 1))
+    run = repair(diseased, undo=tmp_path / "undo.jsonl")
+    assert (actions(run).pop(687), totals(run)) == ("refused", {"refused": 1, "repaired": 3})
+
+
 # ---------------------------------------------------------------------------------------------------------------- taken back
 
 
@@ -194,6 +201,12 @@ def test_undo_leaves_what_is_not_its_own(diseased: Path, tmp_path: Path) -> None
         ("[]\n", "is no undo file of tier repair"),
         ('{"schema":"snaprebuild.tier-undo/1","store":"/elsewhere"}\n', "tells of /elsewhere, and not of"),
         ('{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n{"step":"repair"}\n', "line 2: is no line of an undo file"),
+        (
+            '{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n'
+            '{"step":"repair","topic":"","topic_id":"","partition":0,"segment_id":"","start_offset":1e999,'
+            f'"manifest":{{"key":"t-{"A" * 22}/0/{0:020d}-{"A" * 22}.rsm-manifest","base64":"","new_sha256":""}}}}\n',
+            "line 2: is no line of an undo file",
+        ),
         ('{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\nnull\n', "line 2: is no line of an undo file"),
         (
             '{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n'
@@ -220,33 +233,6 @@ def test_without_a_metadata_log_nothing_is_written(diseased: Path, tmp_path: Pat
     assert "--metadata-log tells, or --allow-unverified" in run.messages("refused")
     assert tree(diseased) == before
     assert not (tmp_path / "undo.jsonl").exists()
-
-
-def uuid_bytes(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "==")
-
-
-def compact(text: str) -> bytes:
-    return bytes((len(text) + 1,)) + text.encode()
-
-
-def metadata_log(to: Path, segments: list[dict[str, Any]]) -> Path:
-    """``__remote_log_metadata`` by hand: each segment announced and finished (A8: frame, fields, tags)."""
-    values = []
-    for segment in segments:
-        known = segment["metadata"]
-        partition = compact(known["topic"]) + uuid_bytes(known["topic_id"]) + struct.pack(">i", known["partition"]) + b"\0"
-        segment_id = partition + uuid_bytes(known["segment_id"]) + b"\0"
-        epochs = b"".join(struct.pack(">iq", int(epoch), start) + b"\0" for epoch, start in known["leader_epochs"].items())
-        offsets = struct.pack(">qqiqq", known["start_offset"], known["end_offset"], 1, known["max_timestamp_ms"], 1)
-        rest = bytes((len(known["leader_epochs"]) + 1,)) + epochs + struct.pack(">i", known["segment_size"])
-        values += [
-            b"\1\0\0" + segment_id + offsets + rest + b"\0\0\0",
-            b"\1\1\0" + segment_id + struct.pack(">iq", 1, 2) + b"\0\1\0",
-        ]
-    data = b"".join(batch(offset, records=[record(value)]) for offset, value in enumerate(values))
-    write_partition(make_log_dir(to) / "__remote_log_metadata-0", {0: data})
-    return to
 
 
 def test_the_metadata_log_tells_what_is_repaired(diseased: Path, tmp_path: Path) -> None:
@@ -295,25 +281,54 @@ def test_copies_that_share_offsets_are_left_alone(diseased: Path, tmp_path: Path
 
 
 def test_a_store_that_begins_above_zero(diseased: Path, tmp_path: Path) -> None:
-    """An empty snapshot knows nothing that could be lost; one with producers may know some whom no segment tells of any more."""
+    """What producers did below the first copy no segment tells of, so that no replay is the whole truth."""
     for path in list(diseased.rglob("*00000-*")):
         path.unlink()
+    before = tree(diseased)
     run = repair(diseased, undo=tmp_path / "undo.jsonl")
     found = {copy["start_offset"]: (copy["verdict"], copy["action"], copy["class"]) for copy in run.document["copies"]}
-    assert found[687] == ("false-empty", "repaired", "EXACT_FROM_LOG_START")
-    assert found[1231] == ("zero-bytes", "repaired", "EXACT_FROM_LOG_START")
-    assert found[1805][1:] == found[2430][1:] == ("not-repaired", None)
-    assert "what they did before the first copy nothing else tells" in run.messages("tier-not-repaired")
+    assert found[687] == ("false-empty", "not-repaired", None)
+    assert {each[1:] for each in found.values()} == {("not-repaired", None)}
+    assert run.exit_code == 1
+    assert "the replay is EXACT_FROM_LOG_START: every retained batch was replayed" in run.messages("tier-not-repaired")
+    assert tree(diseased) == before
 
 
-def test_bytes_of_somebody_else_are_not_touched(diseased: Path, tmp_path: Path) -> None:
-    (path,) = diseased.rglob("*00687-*.indexes")
-    path.write_bytes(path.read_bytes() + b"mine")
-    before = path.read_bytes()
-    run = repair(diseased, undo=tmp_path / "undo.jsonl")
-    assert (run.exit_code, actions(run)[687], actions(run)[1231]) == (3, "refused", "repaired")
-    assert "has 4 bytes behind its indexes, which are not the right snapshot" in run.messages("refused")
-    assert path.read_bytes() == before
+def test_an_empty_snapshot_behind_which_others_know_more(diseased: Path, tmp_path: Path) -> None:
+    """Its replay would lack producers of the copy that retention has removed, and which all later snapshots know."""
+    paths = [next(diseased.rglob(f"*00687-*.{suffix}")) for suffix in ("indexes", "rsm-manifest")]
+    sick = [path.read_bytes() for path in paths]
+    repair(diseased, undo=tmp_path / "undo.jsonl")
+    for path, data in zip(paths, sick, strict=True):
+        path.write_bytes(data)
+    for path in list(diseased.rglob("*00000-*")):
+        path.unlink()
+    run = repair(diseased, undo=tmp_path / "again.jsonl")
+    assert (run.exit_code, actions(run)) == (1, {687: "not-repaired"})
+    assert [path.read_bytes() for path in paths] == sick
+    assert {audit(diseased)[each["segment_id"]] for each in run.document["copies"]} == {"false-empty"}
+
+
+@pytest.mark.parametrize("name", ["diseased", "diseased-encrypted"])
+def test_bytes_behind_the_indexes_stay(name: str, tmp_path: Path) -> None:
+    """Of an earlier run whose replay said something else, perhaps: the right snapshot goes behind them, once."""
+    store, key = store_of(name, tmp_path), KEY if "encrypted" in name else ()
+    manifests = {path: path.read_bytes() for path in store.rglob("*.rsm-manifest")}
+    for path in store.rglob("*.indexes"):
+        path.write_bytes(path.read_bytes() + b"mine" * 500)
+    before = {path: path.read_bytes() for path in store.rglob("*.indexes")}
+    run = repair(store, *key, undo=tmp_path / "undo.jsonl")
+    assert (run.exit_code, run.document["totals"]["repaired"]) == (0, len(run.document["copies"]))
+    check_reads(name, lambda path: (store / path).read_bytes())
+    after = {path: path.read_bytes() for path in before}
+    assert all(after[path].startswith(data) for path, data in before.items())
+    assert len([path for path in before if after[path] != before[path]]) == len(run.document["copies"])
+    for path, data in manifests.items():  # as a run leaves it that died before the manifest
+        path.write_bytes(data)
+    again = repair(store, *key, undo=tmp_path / "again.jsonl")
+    assert {copy["appended_bytes"] for copy in again.document["copies"]} == {0}
+    assert {path: path.read_bytes() for path in before} == after
+    check_reads(name, lambda path: (store / path).read_bytes())
 
 
 def test_an_indexes_object_that_is_too_short(diseased: Path, tmp_path: Path) -> None:

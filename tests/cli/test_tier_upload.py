@@ -18,6 +18,7 @@ from aiven_reader import Copy, read_copies
 from command import COMMAND, Run, in_json, live_broker, snaprebuild
 from log_dirs import copy_of, entries_in, remove_snapshots, tree, truth
 from manifests import FIXTURES, REPOSITORY, partition_fixtures
+from metadata_logs import metadata_log
 from object_store import ObjectStore
 
 from formats.partition_metadata import uuid_from_text
@@ -189,7 +190,7 @@ def test_a_second_run_finds_everything(logs: Path, tmp_path: Path) -> None:
     assert actions(second, "mixed-0") == [each.replace("uploaded", "finished-before") for each in actions(first, "mixed-0")]
     assert tree(tmp_path / "store") == before
     assert len((tmp_path / "records").read_text().splitlines()) == 2 * second.document["totals"]["finished-before"]
-    other = upload(logs, tmp_path / "store", "--topic-partition", "mixed-0", "--uploader", "another")
+    other = upload(logs, tmp_path / "store", "--topic-partition", "mixed-0", "--uploader", "another", "--allow-unverified")
     assert actions(other, "mixed-0") == [each.replace("uploaded", "present") for each in actions(first, "mixed-0")]
     assert tree(tmp_path / "store") == before
 
@@ -208,15 +209,62 @@ def test_a_run_goes_on_in_the_middle(logs: Path, tmp_path: Path) -> None:
     assert in_json("tier audit", store, *LONG_AGO).document["totals"]["right"] == 12
 
 
-def test_what_the_plugin_uploaded_is_left_alone(tmp_path: Path) -> None:
-    """Its own objects of three segments; only what lies behind them would go up."""
+KAFKA27 = FIXTURES / "kafka27-mixed" / "logs"
+KAFKA27_OPTIONS = ("--topic-id", f"mixed={MIXED_ID}", "--topic-partition", "mixed-0", "--key-prefix", "tier/")
+PLUGIN = json.loads((FIXTURES / "aiven-layout" / "plugin-reads.json").read_text())["variants"]["diseased-zstd"]["segments"]
+
+
+@pytest.fixture
+def of_plugin(tmp_path: Path) -> Path:
+    """What the plugin itself uploaded: the first three segments."""
+    return Path(shutil.copytree(FIXTURES / "aiven-layout" / "diseased-zstd" / "store", tmp_path / "store"))
+
+
+def test_what_the_plugin_uploaded_is_left_alone(of_plugin: Path, tmp_path: Path) -> None:
+    """Only what lies behind its copies would go up, if brokers read them."""
+    before = tree(of_plugin)
+    log = metadata_log(tmp_path / "broker", PLUGIN)
+    for more in (["--allow-unverified"], ["--metadata-log", log]):
+        run = upload(KAFKA27, of_plugin, *KAFKA27_OPTIONS, *more, "--dry-run")
+        assert actions(run, "mixed-0") == ["present"] * 3 + ["would-upload"] * 9 + ["waits", "behind"]
+        assert run.document["verified"] is (more[0] == "--metadata-log")
+    assert tree(of_plugin) == before
+
+
+def test_a_copy_that_nobody_verifies_ends_its_partition(of_plugin: Path) -> None:
+    """A broker that died before FINISHED leaves such a one, whole; above it local retention would delete what only it holds."""
+    before = tree(of_plugin)
+    run = upload(KAFKA27, of_plugin, *KAFKA27_OPTIONS)
+    assert (run.exit_code, set(actions(run, "mixed-0")[1:])) == (1, {"behind"})
+    assert actions(run, "mixed-0")[0] == "unverified"
+    assert run.codes == {"tier-upload-unverified": 1, "tier-upload-stopped": 1}
+    assert "--metadata-log tells, or --allow-unverified" in run.messages("tier-upload-unverified")
+    assert tree(of_plugin) == before
+
+
+def test_a_dead_copy_is_passed_over(of_plugin: Path, tmp_path: Path) -> None:
+    """The metadata log has no FINISHED of it: its records go up as a copy of our own."""
+    dead = sorted(each["metadata"]["start_offset"] for each in PLUGIN)[1]
+    log = metadata_log(tmp_path / "broker", PLUGIN, unfinished={dead})
+    run = upload(KAFKA27, of_plugin, *KAFKA27_OPTIONS, "--metadata-log", log)
+    assert (run.exit_code, actions(run, "mixed-0")[:4]) == (0, ["present", "uploaded", "present", "uploaded"])
+    assert segments(run, "mixed-0")[1]["start_offset"] == dead
+
+
+def test_below_the_local_log_lies_a_copy_that_nobody_verifies(logs: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
-    shutil.copytree(FIXTURES / "aiven-layout" / "diseased-zstd" / "store", store)
-    before = tree(store)
-    options = ("--topic-id", f"mixed={MIXED_ID}", "--topic-partition", "mixed-0", "--key-prefix", "tier/", "--dry-run")
-    run = upload(FIXTURES / "kafka27-mixed" / "logs", store, *options)
-    assert actions(run, "mixed-0") == ["present"] * 3 + ["would-upload"] * 9 + ["waits", "behind"]
-    assert tree(store) == before
+    upload(logs, store, "--topic-partition", "deleted-0", "--uploader", "first")
+    first, second = sorted(store.glob("deleted-*/0/*.log"))
+    for path in [*store.glob(f"deleted-*/0/{second.name[:20]}*"), *store.glob(f"{CLAIMS}*/0/{second.name[:20]}*")]:
+        path.unlink()
+    for path in (logs / "deleted-0").glob(f"{first.name[:20]}.*"):
+        path.unlink()
+    (logs / "log-start-offset-checkpoint").write_text(f"0\n1\ndeleted 0 {int(second.name[:20])}\n")
+    run = upload(logs, store, "--topic-partition", "deleted-0", "--uploader", "second", "--dry-run")
+    assert (run.exit_code, actions(run, "deleted-0")) == (1, ["unverified"])
+    for more in (["--allow-unverified", "--uploader", "second"], ["--uploader", "first"]):
+        run = upload(logs, store, "--topic-partition", "deleted-0", *more, "--dry-run")
+        assert "tier-upload-unverified" not in run.codes
 
 
 def test_the_claim_of_another_one(logs: Path, tmp_path: Path) -> None:
@@ -232,6 +280,17 @@ def test_the_claim_of_another_one(logs: Path, tmp_path: Path) -> None:
     done = upload(logs, store, "--topic-partition", "deleted-0", "--uploader", "first")
     assert (done.exit_code, actions(done, "deleted-0")) == (0, ["uploaded", "finished-before"])
     assert in_json("tier audit", store, *LONG_AGO).document["totals"]["right"] == 2
+
+
+@pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
+def test_a_claim_with_half_a_copy(logs: Path, tmp_path: Path, suffix: str) -> None:
+    """Without all three objects, or with a manifest that is none, nobody has finished."""
+    store, mine = tmp_path / "store", ("--topic-partition", "deleted-0", "--allow-unverified", "--uploader")
+    upload(logs, store, *mine, "first")
+    (path,) = store.rglob(f"{0:020d}-*.{suffix}")
+    path.write_bytes(b"{}") if suffix == "rsm-manifest" else path.unlink()
+    run = upload(logs, store, *mine, "second")
+    assert (run.exit_code, actions(run, "deleted-0")) == (1, ["claimed", "behind"])
 
 
 def test_no_gap_is_left_behind(logs: Path, tmp_path: Path) -> None:
@@ -360,6 +419,7 @@ def race(tmp_path: Path, location: str, everything: Callable[[], dict[str, bytes
     for name in ("one", "two"):
         logs = copy_of("kafka4-mixed", tmp_path / name)
         command = [*COMMAND, "tier", "upload", logs, location, "--topic-partition", "mixed-0", "--uploader", name]
+        command.append("--allow-unverified")
         command += ["--output", "json", "--records", tmp_path / f"{name}.records", *LONG_AGO]
         runs.append(
             subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY)

@@ -157,6 +157,19 @@ def test_parts_with_other_bytes_are_sent_again(object_store: ObjectStore, place_
     assert object_store.get(place.location) == DATA
 
 
+def test_a_part_that_arrives_damaged(place_of: Callable[[], Place]) -> None:
+    """Behind our back, before any checksum is made of it: the ETag of the store is true of what it has."""
+    place = place_of()
+
+    def flip(params: dict[str, Any], **_: Any) -> None:
+        params["Body"] = params["Body"][:-1] + bytes([params["Body"][-1] ^ 1])
+
+    place.on("provide-client-params", "UploadPart", flip)
+    with pytest.raises(OutcomeUnknownError, match="holds other bytes"):
+        place.create()
+    assert place.holds() is False
+
+
 def test_somebody_is_faster(object_store: ObjectStore, place_of: Callable[[], Place]) -> None:
     place = place_of()
     place.on("before-call", "CompleteMultipartUpload", lambda **_: object_store.put(place.location, b"theirs"))
