@@ -37,7 +37,8 @@ from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.operations.bootstrap_share import Share, drawback, share_of
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
-from snaprebuild.operations.offsets import last_stable_offsets, log_offsets_of
+from snaprebuild.operations.last_stable import last_stable_offsets
+from snaprebuild.operations.offsets import log_offsets_of
 from snaprebuild.operations.partition_view import Known, PartitionView, view_partition
 from snaprebuild.operations.remote_partition import Tier
 from snaprebuild.operations.source import Source, live_broker_notes
@@ -148,24 +149,33 @@ def plan_bootstrap(
         UsageError: what is supposed contradicts itself.
     """
     plan = BootstrapPlan(profile, follower, findings=[*source.findings, *tier.findings, *live_broker_notes(source)])
-    stable = {} if supposed.last_stable is not None else last_stable_offsets(source, clock, plan.findings, jobs)
+    views = []
     for partition in source.partitions:
-        path = partition.directory.path
         try:
             view = _supposed(view_partition(partition, tier, supposed.remote_storage), supposed)
-            plan.findings += view.findings
-            if supposed.last_stable is None and path not in stable:
-                continue  # damaged, and told
-            own = replace(
-                follower,
-                has_remote=follower.has_remote and view.has_remote,
-                is_compacted=follower.is_compacted or partition.is_compacted,
-            )
-            if view.has_remote and view.remote is None:
-                continue  # which of the copies are its own nobody can tell, and that is told
-            plan.partitions.append(_planned(view, own, profile, supposed, stable.get(path), plan.findings))
         except UsageError:
             raise
+        except (FormatError, SnaprebuildError) as error:
+            plan.findings.append(finding_of_error(error, partition.directory.path))
+            continue
+        plan.findings += view.findings
+        if not view.has_remote or view.remote is not None:  # else which of the copies are its own nobody can tell, and that is told
+            views.append((view, view.high_watermark_of(supposed.high_watermark)))
+    if supposed.last_stable is None:
+        stable = last_stable_offsets(views, clock, plan.findings, jobs)
+    else:
+        stable = {view.directory.path: Known(min(supposed.last_stable, mark.value), "--last-stable") for view, mark in views}
+    for view, mark in views:
+        path = view.directory.path
+        if path not in stable:
+            continue  # damaged, and told
+        own = replace(
+            follower,
+            has_remote=follower.has_remote and view.has_remote,
+            is_compacted=follower.is_compacted or view.source.is_compacted,
+        )
+        try:
+            plan.partitions.append(_planned(view, own, profile, mark, stable[path], plan.findings))
         except (FormatError, SnaprebuildError) as error:
             plan.findings.append(finding_of_error(error, path))
     return plan
@@ -192,14 +202,10 @@ def _planned(
     view: PartitionView,
     follower: Follower,
     profile: Profile,
-    supposed: Supposed,
-    replayed: Known | None,
+    mark: Known,
+    stable: Known,
     findings: list[Finding],
 ) -> PlannedBootstrap:
-    mark = view.high_watermark_of(supposed.high_watermark)
-    stable = replayed if replayed is not None and replayed.value < mark.value else mark
-    if supposed.last_stable is not None:
-        stable = Known(min(supposed.last_stable, mark.value), "--last-stable")
     highest = UNKNOWN if view.highest_remote is None else view.highest_remote.value
     pending = UNKNOWN if highest == UNKNOWN else highest + 1
     leader = Leader(view.log_start.value, view.local_start.value, pending, view.log_end.value)

@@ -119,6 +119,13 @@ def test_offsets_that_contradict_one_another() -> None:
     assert "the log would end at 100, below its start 456" in impossible.stderr
 
 
+def test_the_last_stable_offset_is_that_of_the_high_watermark() -> None:
+    """The transaction from 1360 on has its marker above 1450."""
+    arguments = (FIXTURES / "kafka4-mixed" / "logs", FOLLOWER / "remote", "--topic", "deleted", "--high-watermark", "1450")
+    (partition,) = in_json("bootstrap plan", *arguments).document["partitions"]
+    assert partition["last_stable"]["offset"] == 1360
+
+
 # ---------------------------------------------------------------------------------------------------------------- the example
 
 TOPIC_ID, SEG_0_2, SEG_3_5 = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAEA", "AAAAAAAAAAAAAAAAAAAAEQ"
