@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from formats.checkpoint_file import LeaderEpochEntry
+    from snaprebuild.cluster.follower_bootstrap import Decision
     from snaprebuild.operations.bootstrap_plan import BootstrapPlan, PlannedBootstrap
     from snaprebuild.operations.remote_partition import Tier
 
@@ -172,7 +173,8 @@ def _partition(planned: PlannedBootstrap) -> dict[str, object]:
         "pending_upload": planned.leader.pending_upload,
         "order_faults": planned.faults,
         "follower": asdict(planned.follower),
-        "decision": {**asdict(decision), "action": decision.action.value},
+        "decision": _decision(decision),
+        "then": None if planned.then is None else _decision(planned.then),
         "calls": [asdict(each) for each in planned.calls],
         "state": None if state is None else _state(planned),
         "steps": [
@@ -188,6 +190,12 @@ def _partition(planned: PlannedBootstrap) -> dict[str, object]:
         "share": {"replicated_bytes": share.replicated, "local_bytes": share.local, "all_bytes": share.everything},
         "drawback": planned.drawback,
     }
+
+
+def _decision(decision: Decision) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {**asdict(decision), "action": decision.action.value}
 
 
 def _state(planned: PlannedBootstrap) -> dict[str, object]:
@@ -216,7 +224,10 @@ def _print(plan: BootstrapPlan) -> None:
     labels = labels_of(each.view.source for each in plan.partitions)
     rows, calls, steps = [], [], []
     for each in plan.partitions:
-        label, decision, share = labels[each.view.directory.path], each.decision, each.share
+        label, decision, share = labels[each.view.directory.path], each.last, each.share
+        if each.then is not None:
+            first = each.decision
+            rows.append((label, first.row, first.action, "-" if first.offset is None else first.offset, "-", first.why))
         start = "-" if decision.offset is None else each.state.next_offset if each.state is not None else decision.offset
         told = "-" if share.replicated is None else f"{size_text(share.replicated)} of {size_text(share.everything)}"
         if share.replicated is not None and share.everything:

@@ -30,6 +30,7 @@ from snaprebuild.operations.findings import counted
 if TYPE_CHECKING:
     from snaprebuild.cluster.copy_attempt import CopyOutcome
     from snaprebuild.operations.scan_result import Counts, PartitionScan, ScanResult
+    from snaprebuild.operations.upload_preflight import NextAttempt
 
 __all__ = ["scan"]
 
@@ -45,11 +46,12 @@ EFFECT = (
     "does not see it."
 )
 
-AGAIN = "So it goes every 30 s."
+AGAIN = "So it goes with every run of the copy task, by default every 30 s."
 
 STOP = (
-    "Until the broker can be started again: remote.log.copy.disable=true of the topic stops the attempts (3.9 and later, KRaft); "
-    "before, do not set remote.storage.enable yet (--output json tells more)."
+    "Until the broker can be started again: remote.log.copy.disable=true of the topic stops the attempts (3.9 and later, KRaft; wants "
+    "local.retention.* of -2 or as retention.*, which then deletes segments that were not uploaded); before, "
+    "do not set remote.storage.enable yet (--output json tells more)."
 )
 
 ORDER = "Segments go up in order: the first blocked one holds back every later one, and local retention with it."
@@ -161,12 +163,19 @@ def _print_next_attempts(result: ScanResult) -> None:
     attempt = first.preflight.next_attempt
     assert attempt is not None
     of = first.source.topic_partition
+    before = _before_text(attempt)
     throws = "; ".join(_outcome_text(outcome) for outcome in attempt.outcomes)
     others = f", and of {counted(len(failing) - 1, 'more partition')}" if len(failing) > 1 else ""
     print_text(
-        f"Next attempt of a leader with remote storage on: segment {attempt.base_offset} of {of}, in vain{others}: {throws}. {AGAIN}"
+        f"Next attempt of a leader with remote storage on: segment {attempt.base_offset} of {of}, {before}in vain{others}: {throws}. "
+        f"{AGAIN}"
     )
     print_text(STOP)
+
+
+def _before_text(attempt: NextAttempt) -> str:
+    count = attempt.uploads_before
+    return f"once {counted(count, 'segment has', 'segments have')} gone up before it, " if count else ""
 
 
 def _outcome_text(outcome: CopyOutcome) -> str:
@@ -280,6 +289,6 @@ def _attempt_lines(partition: PartitionScan) -> list[str]:
         )
         lines.append(f"  last stable offset: {known}")
     if attempt is not None:
-        lines.append(f"  next attempt: segment {attempt.base_offset}, if {' and '.join(attempt.assumes)}")
+        lines.append(f"  next attempt: segment {attempt.base_offset}, {_before_text(attempt)}if {' and '.join(attempt.assumes)}")
         lines += [f"    {_outcome_text(outcome)}" for outcome in attempt.outcomes]
     return lines

@@ -23,7 +23,8 @@ class CopyOutcome:
     Attributes:
         versions: of brokers of which that is so.
         exception: class, or None where the segment is handed to the plugin.
-        message: of the exception, as the log of the broker has it; None where it has none.
+        message: of the exception, as the log of the broker has it; None where it has none. That of a
+            NullPointerException only Java 14 and later writes.
         thrown_in: method that throws, or None.
         announces: the segment is announced in ``__remote_log_metadata`` before, under a new id with each attempt: what fails behind that is
             left there as a phantom until retention or the log start passes it.

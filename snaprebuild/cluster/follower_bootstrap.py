@@ -1,7 +1,7 @@
 """How an empty follower starts where remote storage ends, instead of replicating what is there already (KIP-1023).
 
 Two profiles answer. ``seed`` is what the proposal says. ``kafka-4.3`` is what 4.3 and 4.4 do, which differs where nothing usable is in
-remote storage: there a follower retries for ever. ``tests/examples/test_follower_bootstrap.py`` shows every row.
+remote storage: there a follower looks for it in vain, for ever. ``tests/examples/test_follower_bootstrap.py`` shows every row.
 
 Offsets by KIP-405's names: a log is local from Lx to Lz, decided up to Ly, and in remote storage from Rx to Ry.
 
@@ -12,7 +12,7 @@ Source: ``AbstractFetcherThread.handleOutOfRangeError`` and ``handleOffsetsMoved
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from formats.checkpoint_file import LeaderEpochEntry
@@ -29,12 +29,14 @@ __all__ = [
     "Leader",
     "NotInRemoteStorageError",
     "Profile",
+    "after_reset",
     "auxiliary_state",
     "decide",
     "order_faults",
 ]
 
 UNKNOWN = -1
+NOT_KNOWN_YET = "the leader does not know yet what is in remote storage"
 
 
 class Action(StrEnum):
@@ -93,7 +95,7 @@ class Decision:
 
     Attributes:
         row: of the table.
-        action: what.
+        action: what; to build the state turns out to be in vain where ``auxiliary_state`` finds nothing.
         offset: of the action: where it starts, or the end of what remote storage must hold; None where it has none.
         log_start: of the follower's log afterwards; None where it does not change.
         why: in words.
@@ -104,6 +106,20 @@ class Decision:
     offset: int | None
     log_start: int | None
     why: str
+
+
+def after_reset(leader: Leader, follower: Follower, decision: Decision, profile: Profile) -> Decision | None:
+    """What follows row 2 where the offset that it lands on is only in remote storage; else None.
+
+    Args:
+        leader: its offsets.
+        follower: before the decision.
+        decision: the first one.
+        profile: whose answer.
+    """
+    if decision.row != 2 or decision.offset is None or not leader.log_start <= decision.offset < leader.local_start:
+        return None
+    return decide(leader, replace(follower, fetch_offset=decision.offset, log_end=decision.offset), profile)
 
 
 def order_faults(*, lx: int, ly: int, lz: int, rx: int, ry: int) -> list[str]:
@@ -155,27 +171,37 @@ def decide(leader: Leader, follower: Follower, profile: Profile = Profile.SEED) 
 
 
 def _from_last_tiered(leader: Leader, follower: Follower, profile: Profile) -> Decision:
-    start, local, pending = leader.log_start, leader.local_start, leader.pending_upload
+    if profile is Profile.KAFKA:
+        return _as_kafka_does(leader, follower)
+    start, pending = leader.log_start, leader.pending_upload
     nothing = f"nothing that can be used is in remote storage: all of the log, from {start} on, is replicated"
-    never = "the follower looks for the segment that ends right below, finds none, and begins anew each time"
-    if pending >= leader.log_end and profile is Profile.KAFKA:
-        why = "everything is uploaded, and the active segment is empty: the leader answers -1 until somebody writes a record"
-        return Decision(9, Action.RETRY, None, None, why)
-    if pending == UNKNOWN and local != start:
-        why = "the leader does not know yet what is in remote storage"
-        return Decision(7, Action.RETRY, None, None, why)
-    if pending == UNKNOWN or (pending == start == local):
-        if profile is Profile.SEED:
-            return Decision(6, Action.START_EMPTY_AT, start, start, f"nothing was uploaded: {nothing}")
-        why = f"nothing was uploaded: the leader's {start} is taken for the end of remote storage; {never}"
-        return Decision(6, Action.RETRY_FOREVER, local, start, why)
+    if pending == UNKNOWN:
+        if leader.local_start != start:
+            return Decision(7, Action.RETRY, None, None, NOT_KNOWN_YET)
+        return Decision(6, Action.START_EMPTY_AT, start, start, f"nothing was uploaded: {nothing}")
     if pending <= start:
-        if profile is Profile.SEED:
-            return Decision(8, Action.START_EMPTY_AT, start, start, nothing)
-        why = f"what is in remote storage lies below the log start: the leader answers {start}; {never}"
-        return Decision(8, Action.RETRY_FOREVER, start, start, why)
+        return Decision(8, Action.START_EMPTY_AT, start, start, nothing)
     row = 9 if pending >= leader.log_end else 5
-    return _built(row, pending, leader, follower, f"remote storage holds everything below {pending}")
+    return _built(row, pending, leader, follower, f"remote storage ends at {pending}")
+
+
+def _as_kafka_does(leader: Leader, follower: Follower) -> Decision:
+    """What it is told is a target always, also where nothing below can be in remote storage (``fetchEarliestPendingUploadOffset``)."""
+    start, pending = leader.log_start, leader.pending_upload
+    told = UNKNOWN if pending == UNKNOWN else max(pending, start)
+    if told == UNKNOWN or told >= leader.log_end:
+        row = 6 if told == UNKNOWN else 9
+        if leader.local_start == start:
+            why = f"the leader answers -1, and its local start, {start}, is taken for the end of remote storage"
+            return _built(row, start, leader, follower, why)
+        if row == 9:
+            why = "everything is uploaded, and the active segment is empty: the leader answers -1 until somebody writes a record"
+            return Decision(9, Action.RETRY, None, None, why)
+        return Decision(7, Action.RETRY, None, None, NOT_KNOWN_YET)
+    if pending <= start:
+        why = f"nothing above the log start is in remote storage: the leader answers {start}, which is taken for its end"
+        return _built(8, start, leader, follower, why)
+    return _built(5, pending, leader, follower, f"remote storage ends at {pending}")
 
 
 def _built(row: int, target: int, leader: Leader, follower: Follower, why: str) -> Decision:

@@ -19,6 +19,7 @@ from snaprebuild.cluster.follower_bootstrap import (
     Follower,
     Leader,
     NotInRemoteStorageError,
+    after_reset,
     auxiliary_state,
     decide,
     order_faults,
@@ -37,7 +38,8 @@ from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.operations.bootstrap_share import Share, drawback, share_of
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
-from snaprebuild.operations.offsets import last_stable_offsets, log_offsets_of
+from snaprebuild.operations.last_stable import last_stable_offsets
+from snaprebuild.operations.offsets import log_offsets_of
 from snaprebuild.operations.partition_view import Known, PartitionView, view_partition
 from snaprebuild.operations.remote_partition import Tier
 from snaprebuild.operations.source import Source, live_broker_notes
@@ -91,6 +93,7 @@ class PlannedBootstrap:
         faults: what contradicts KIP-405's order of offsets.
         follower: as it is taken to be.
         decision: the row.
+        then: the row that follows at once, where that one leads to what is only in remote storage; else None.
         calls: of the follower, in their order.
         state: what it takes from remote storage, with the leader epochs of the copy; None where it takes nothing.
         steps: its log in between.
@@ -105,12 +108,18 @@ class PlannedBootstrap:
     faults: list[str]
     follower: Follower
     decision: Decision
+    then: Decision | None
     share: Share
     calls: list[Call] = field(default_factory=list)
     state: AuxiliaryState | None = None
     state_epochs: tuple[LeaderEpochEntry, ...] = ()
     steps: list[Step] = field(default_factory=list)
     drawback: str | None = None
+
+    @property
+    def last(self) -> Decision:
+        """The decision that it ends with."""
+        return self.decision if self.then is None else self.then
 
 
 @dataclass(slots=True)
@@ -148,24 +157,33 @@ def plan_bootstrap(
         UsageError: what is supposed contradicts itself.
     """
     plan = BootstrapPlan(profile, follower, findings=[*source.findings, *tier.findings, *live_broker_notes(source)])
-    stable = {} if supposed.last_stable is not None else last_stable_offsets(source, clock, plan.findings, jobs)
+    views = []
     for partition in source.partitions:
-        path = partition.directory.path
         try:
             view = _supposed(view_partition(partition, tier, supposed.remote_storage), supposed)
-            plan.findings += view.findings
-            if supposed.last_stable is None and path not in stable:
-                continue  # damaged, and told
-            own = replace(
-                follower,
-                has_remote=follower.has_remote and view.has_remote,
-                is_compacted=follower.is_compacted or partition.is_compacted,
-            )
-            if view.has_remote and view.remote is None:
-                continue  # which of the copies are its own nobody can tell, and that is told
-            plan.partitions.append(_planned(view, own, profile, supposed, stable.get(path), plan.findings))
         except UsageError:
             raise
+        except (FormatError, SnaprebuildError) as error:
+            plan.findings.append(finding_of_error(error, partition.directory.path))
+            continue
+        plan.findings += view.findings
+        if not view.has_remote or view.remote is not None:  # else which of the copies are its own nobody can tell, and that is told
+            views.append((view, view.high_watermark_of(supposed.high_watermark)))
+    if supposed.last_stable is None:
+        stable = last_stable_offsets(views, clock, plan.findings, jobs)
+    else:
+        stable = {view.directory.path: Known(min(supposed.last_stable, mark.value), "--last-stable") for view, mark in views}
+    for view, mark in views:
+        path = view.directory.path
+        if path not in stable:
+            continue  # damaged, and told
+        own = replace(
+            follower,
+            has_remote=follower.has_remote and view.has_remote,
+            is_compacted=follower.is_compacted or view.source.is_compacted,
+        )
+        try:
+            plan.partitions.append(_planned(view, own, profile, mark, stable[path], plan.findings))
         except (FormatError, SnaprebuildError) as error:
             plan.findings.append(finding_of_error(error, path))
     return plan
@@ -192,32 +210,34 @@ def _planned(
     view: PartitionView,
     follower: Follower,
     profile: Profile,
-    supposed: Supposed,
-    replayed: Known | None,
+    mark: Known,
+    stable: Known,
     findings: list[Finding],
 ) -> PlannedBootstrap:
-    mark = view.high_watermark_of(supposed.high_watermark)
-    stable = replayed if replayed is not None and replayed.value < mark.value else mark
-    if supposed.last_stable is not None:
-        stable = Known(min(supposed.last_stable, mark.value), "--last-stable")
     highest = UNKNOWN if view.highest_remote is None else view.highest_remote.value
     pending = UNKNOWN if highest == UNKNOWN else highest + 1
     leader = Leader(view.log_start.value, view.local_start.value, pending, view.log_end.value)
     decision = decide(leader, follower, profile)
     faults = _order_faults(view, stable.value, highest)
-    planned = PlannedBootstrap(view, mark, stable, leader, faults, follower, decision, Share(None, 0, 0))
+    then = after_reset(leader, follower, decision, profile) if view.has_remote else None
+    planned = PlannedBootstrap(view, mark, stable, leader, faults, follower, decision, then, Share(None, 0, 0))
     log, _ = log_offsets_of(view, mark.value, stable.value, None)
-    if decision.action is Action.BUILD_STATE:
+    if planned.last.action is Action.BUILD_STATE:
         _build(planned, log, findings)
-    planned.calls = list(_calls(planned, profile, log))
+    planned.calls = list(_calls(planned, planned.decision, follower, profile, log))
+    if planned.then is not None:
+        assert decision.offset is not None, "row 2 leads to an offset"
+        landed = replace(follower, fetch_offset=decision.offset, log_end=decision.offset)
+        planned.calls += _calls(planned, planned.then, landed, profile, log)
     planned.steps = list(_steps(planned))
     planned.share = share_of(view, _start_of(planned))
     if planned.state is not None:
         planned.drawback = drawback(view, planned.share, planned.state.log_start, planned.state.next_offset)
     findings += (Finding("offsets-out-of-order", Severity.FINDING, view.directory.path, fault) for fault in planned.faults)
-    if decision.action is Action.RETRY_FOREVER:
-        message = f"row {decision.row}: a follower of Kafka 4.3 or 4.4 never starts: {decision.why}"
-        findings.append(Finding("bootstrap-never-ends", Severity.FINDING, view.directory.path, message, decision.offset))
+    last = planned.last
+    if last.action is Action.RETRY_FOREVER:
+        message = f"row {last.row}: the follower never starts: {last.why}"
+        findings.append(Finding("bootstrap-never-ends", Severity.FINDING, view.directory.path, message, last.offset))
     return planned
 
 
@@ -232,7 +252,7 @@ def _order_faults(view: PartitionView, last_stable: int, highest: int) -> list[s
 
 def _build(planned: PlannedBootstrap, log: LogOffsets, findings: list[Finding]) -> None:
     """What is in remote storage for the target of the decision."""
-    view, decision = planned.view, planned.decision
+    view, decision = planned.view, planned.last
     assert decision.offset is not None
     assert view.remote is not None
     epoch = epoch_of(log.epochs, decision.offset)
@@ -241,12 +261,12 @@ def _build(planned: PlannedBootstrap, log: LogOffsets, findings: list[Finding]) 
             decision.offset, log.log_start, log.epochs, log.log_end, UNKNOWN if epoch is None else epoch, view.remote.log
         )
     except NotInRemoteStorageError as error:
-        message = f"row {decision.row}: the follower fails and tries again each time: {error}"
-        findings.append(Finding("bootstrap-never-ends", Severity.FINDING, view.directory.path, message, decision.offset))
+        why = f"{decision.why}; {error}: it begins anew each time"
+        _decide_at_last(planned, replace(decision, action=Action.RETRY_FOREVER, why=why))
         return
-    if state.next_offset > decision.offset and decision.row != 3:
+    if state.next_offset > decision.offset and decision.row in (5, 9):
         why = f"{decision.why}; {decision.offset} lies inside of a copy, so that the follower starts behind it"
-        planned.decision = replace(decision, row=12, why=why)
+        _decide_at_last(planned, replace(decision, row=12, why=why))
     place = view.remote.place
     try:
         data = view.remote.file(state.segment, LocalTierFile.LEADER_EPOCHS)
@@ -259,9 +279,16 @@ def _build(planned: PlannedBootstrap, log: LogOffsets, findings: list[Finding]) 
     planned.state = state
 
 
-def _calls(planned: PlannedBootstrap, profile: Profile, log: LogOffsets) -> Iterator[Call]:
-    """The requests of the follower up to its first fetch that is served, and the leader's answers."""
-    decision, leader, follower = planned.decision, planned.leader, planned.follower
+def _decide_at_last(planned: PlannedBootstrap, decision: Decision) -> None:
+    if planned.then is None:
+        planned.decision = decision
+    else:
+        planned.then = decision
+
+
+def _calls(planned: PlannedBootstrap, decision: Decision, follower: Follower, profile: Profile, log: LogOffsets) -> Iterator[Call]:
+    """The requests of a follower up to its next fetch, and the leader's answers."""
+    leader = planned.leader
     if decision.row == 1:
         return
     is_below = leader.log_start <= follower.fetch_offset < leader.local_start and planned.view.has_remote
@@ -272,7 +299,9 @@ def _calls(planned: PlannedBootstrap, profile: Profile, log: LogOffsets) -> Iter
         and follower.log_end == 0
         and leader.log_end
     )
-    if not is_below:
+    # Brokers ask for the end before they choose (shouldFetchFromLastTieredOffset) and for the lag (TierStateMachine.start).
+    is_kafka = profile is Profile.KAFKA
+    if not is_below or is_kafka:
         yield _asked(log, SpecialTimestamp.LATEST, profile)
         if decision.row == 4:
             return
@@ -284,13 +313,13 @@ def _calls(planned: PlannedBootstrap, profile: Profile, log: LogOffsets) -> Iter
             yield _asked(log, SpecialTimestamp.EARLIEST_LOCAL, profile)
     elif is_below:
         yield _asked(log, SpecialTimestamp.EARLIEST_LOCAL, profile)
-    if decision.action is Action.BUILD_STATE and decision.offset is not None:
+    if decision.action in (Action.BUILD_STATE, Action.RETRY_FOREVER) and decision.offset is not None:
         epoch = epoch_of(log.epochs, decision.offset)
         if epoch:
             end = end_of_epoch(log.epochs, epoch - 1, log.log_end)
             found = (UNKNOWN, UNKNOWN) if end is None else (end.end_offset, end.epoch)
             yield Call("OffsetsForLeaderEpoch", f"leader epoch {epoch - 1}", *found)
-        if planned.state is not None and is_below:
+        if planned.state is not None and (is_below or is_kafka):
             yield _asked(log, SpecialTimestamp.LATEST, profile)
 
 
@@ -318,7 +347,7 @@ class _NoSearch:
 
 def _start_of(planned: PlannedBootstrap) -> int | None:
     """Where the follower begins to replicate; None where it does not."""
-    decision = planned.decision
+    decision = planned.last
     if decision.action is Action.BUILD_STATE:
         return None if planned.state is None else planned.state.next_offset
     return decision.offset if decision.action in (Action.START_EMPTY_AT, Action.FETCH) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from formats.errors import FormatError
 from snaprebuild.cluster.list_offsets import (
@@ -16,24 +16,21 @@ from snaprebuild.cluster.list_offsets import (
 from snaprebuild.cluster.profile import Profile
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.operations.evidence import Clock
-from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.findings import Finding, finding_of_error
+from snaprebuild.operations.last_stable import last_stable_offsets
 from snaprebuild.operations.partition_view import Known, PartitionView, view_partition
 from snaprebuild.operations.remote_partition import Tier
 from snaprebuild.operations.source import Source, live_broker_notes
 from snaprebuild.operations.time_search import LogSearch
-from snaprebuild.operations.transactions import DEFAULT_MAX_TIMEOUT_MS, transactions
 
 __all__ = [
     "Answer",
     "OffsetsQuestion",
     "OffsetsResult",
     "PartitionOffsets",
-    "last_stable_offsets",
     "list_offsets",
     "log_offsets_of",
 ]
-
-INT64_MAX = 2**63 - 1
 
 UNSETTLED = (SpecialTimestamp.LATEST_TIERED, SpecialTimestamp.EARLIEST_PENDING_UPLOAD)
 """Of special timestamps those that ask what is in remote storage."""
@@ -125,22 +122,29 @@ def list_offsets(
     """
     result = OffsetsResult(question, findings=[*source.findings, *(() if tier is None else tier.findings)])
     result.findings += live_broker_notes(source)
-    stable = last_stable_offsets(source, clock, result.findings, jobs) if question.isolation is Isolation.READ_COMMITTED else {}
+    views = []
     for partition in source.partitions:
-        path = partition.directory.path
         try:
             view = view_partition(partition, tier, question.remote_storage)
-            result.findings += view.findings
-            result.partitions.append(_answered(view, question, stable.get(path), result.findings))
+        except (FormatError, SnaprebuildError) as error:
+            result.findings.append(finding_of_error(error, partition.directory.path))
+            continue
+        result.findings += view.findings
+        views.append((view, view.high_watermark_of(question.high_watermark)))
+    is_committed = question.isolation is Isolation.READ_COMMITTED
+    stable = last_stable_offsets(views, clock, result.findings, jobs) if is_committed else {}
+    for view, mark in views:
+        path = view.directory.path
+        try:
+            result.partitions.append(_answered(view, mark, question, stable.get(path), result.findings))
         except (FormatError, SnaprebuildError) as error:
             result.findings.append(finding_of_error(error, path))
     return result
 
 
-def _answered(view: PartitionView, question: OffsetsQuestion, stable: Known | None, findings: list[Finding]) -> PartitionOffsets:
-    mark = view.high_watermark_of(question.high_watermark)
-    if stable is not None and stable.value >= mark.value:
-        stable = Known(mark.value, "the high watermark: no open transaction begins below it", stable.is_assumed or mark.is_assumed)
+def _answered(
+    view: PartitionView, mark: Known, question: OffsetsQuestion, stable: Known | None, findings: list[Finding]
+) -> PartitionOffsets:
     log, epoch = log_offsets_of(view, mark.value, mark.value if stable is None else stable.value, question.leader_epoch)
     offsets = PartitionOffsets(view, mark, stable, epoch)
     search = LogSearch(view)
@@ -201,29 +205,3 @@ def _answer(
             timestamp, None, search.found_in, f"the search ended: {error.message if isinstance(error, FormatError) else error}"
         )
     return Answer(timestamp, listed, search.found_in if listed.offset >= 0 else None, listed.why)
-
-
-def last_stable_offsets(source: Source, clock: Clock, findings: list[Finding], jobs: int | None) -> dict[str, Known]:
-    """The last stable offset of each partition, by path, before it is compared with the high watermark.
-
-    Args:
-        source: whose segments on disk are replayed.
-        clock: for which snapshot at the first offset is trusted.
-        findings: gets what is damaged; such partitions are left out.
-        jobs: worker processes, None for as many as processors.
-    """
-    told = transactions(replace(source, findings=()), clock, DEFAULT_MAX_TIMEOUT_MS, jobs=jobs)
-    known = {}
-    for each in told.partitions:
-        bad = [finding for finding in each.findings if finding.severity >= Severity.REFUSED]
-        findings += bad
-        if bad:
-            continue
-        end = INT64_MAX if each.last_stable_offset is None else each.last_stable_offset
-        origin = "a replay of the transactions on disk"
-        if each.open:
-            origin = f"the first offset of the open transaction of producer {each.open[0].producer_id}"
-        # A note: the log on disk does not begin at 0, and no snapshot there tells of transactions that are open since before.
-        is_assumed = any(finding.code == "transactions-before-log-start" for finding in each.findings)
-        known[each.source.directory.path] = Known(end, origin, is_assumed)
-    return known

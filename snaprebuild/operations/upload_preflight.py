@@ -81,10 +81,11 @@ class SegmentRun:
 
 @dataclass(frozen=True, slots=True)
 class NextAttempt:
-    """The segment that a leader tries first, once it was started with the files that are there now.
+    """The first segment that a leader tries in vain, once it was started with the files that are there now, or else tries first.
 
     Attributes:
         base_offset, next_base_offset, size_bytes: of the segment.
+        uploads_before: segments that it uploads before it comes to this one.
         assumes: what these files do not tell.
         outcomes: what happens, by version.
     """
@@ -92,6 +93,7 @@ class NextAttempt:
     base_offset: int
     next_base_offset: int
     size_bytes: int
+    uploads_before: int
     assumes: tuple[str, ...]
     outcomes: tuple[CopyOutcome, ...]
 
@@ -212,13 +214,12 @@ _WITHOUT_SNAPSHOT = frozenset((Blocker.MISSING_SNAPSHOT, Blocker.SNAPSHOT_REMOVE
 
 
 def _next_attempt(fates: Sequence[_Fate], bound: StableBound, *, is_tiered: bool) -> NextAttempt | None:
-    """How far a log was uploaded stands in remote storage: where it is on, the first segment is told that cannot be."""
-    candidates = [fate for fate in fates if fate[2] is UploadState.BLOCKED] if is_tiered else fates
-    if not candidates:
+    """How far a log was uploaded stands in remote storage: where it is on, all below the first blocked segment is taken for there."""
+    candidates = [fate for fate in fates if bound.ceiling is None or fate[1] <= bound.ceiling]
+    blocked = next((index for index, fate in enumerate(candidates) if fate[2] is UploadState.BLOCKED), None)
+    if not candidates or (is_tiered and blocked is None):
         return None
-    segment, next_base, _, blockers = candidates[0]
-    if bound.ceiling is not None and next_base > bound.ceiling:
-        return None
+    segment, next_base, _, blockers = candidates[blocked or 0]
     assumes = [ALL_BELOW_UPLOADED if is_tiered else NOTHING_UPLOADED]
     if bound.exact is None and next_base > bound.at_least:
         assumes.append(BELOW_STABLE)
@@ -227,4 +228,5 @@ def _next_attempt(fates: Sequence[_Fate], bound: StableBound, *, is_tiered: bool
         has_leader_epochs=Blocker.NO_LEADER_EPOCHS not in blockers,
         is_too_large=Blocker.SEGMENT_TOO_LARGE in blockers,
     )
-    return NextAttempt(segment.base_offset, next_base, segment.size_bytes, tuple(assumes), outcomes)
+    before = 0 if is_tiered else blocked or 0
+    return NextAttempt(segment.base_offset, next_base, segment.size_bytes, before, tuple(assumes), outcomes)

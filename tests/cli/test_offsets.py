@@ -72,6 +72,34 @@ def test_committed_records_alone() -> None:
     assert run.document["partitions"][0]["last_stable"]["offset"] == 6913
 
 
+def open_at(partition: Path, mark: int) -> int:
+    """Where the oldest transaction begins that has no marker below ``mark``; else ``mark``. Of headers, one after another."""
+    opened: dict[int, int] = {}
+    for path in sorted(partition.glob("*.log")):
+        data, at = path.read_bytes(), 0
+        while at + 61 <= len(data):
+            offset, size = int.from_bytes(data[at : at + 8], "big"), int.from_bytes(data[at + 8 : at + 12], "big")
+            attributes, producer = int.from_bytes(data[at + 21 : at + 23], "big"), int.from_bytes(data[at + 43 : at + 51], "big")
+            if offset < mark and attributes & 0x20:
+                opened.pop(producer, None)
+            elif offset < mark and attributes & 0x10:
+                opened.setdefault(producer, offset)
+            at += 12 + size
+    return min([mark, *opened.values()])
+
+
+@pytest.mark.parametrize("mark", [1450, 1662, 5000, 40, 0])
+def test_a_marker_that_is_not_replicated_holds_the_last_stable_offset(mark: int) -> None:
+    """Kafka keeps a transaction as unreplicated until its marker lies below the high watermark."""
+    logs = FIXTURES / "kafka4-mixed" / "logs"
+    topic, expected = ("deleted", 1360) if mark == 1450 else ("mixed", open_at(logs / "mixed-0", mark))
+    arguments = (logs, "--topic", topic, "--isolation", "read_committed", "--high-watermark", mark, "--timestamp", "-1")
+    run = in_json("offsets", *arguments)
+    assert offsets_of(run.document) == {-1: expected}
+    (partition,) = run.document["partitions"]
+    assert partition["last_stable"]["offset"] == expected
+
+
 # ---------------------------------------------------------------------------------------------------------------- by time
 
 

@@ -14,6 +14,7 @@ from snaprebuild.cluster.follower_bootstrap import (
     Leader,
     NotInRemoteStorageError,
     Profile,
+    after_reset,
     auxiliary_state,
     decide,
     order_faults,
@@ -42,12 +43,13 @@ ROWS = [
     (4, LEADER, replace(EMPTY, fetch_offset=120, log_end=120), (Action.TRUNCATE_TO_END, 100), None),
     (5, LEADER, EMPTY, (Action.BUILD_STATE, 60), None),
     (5, replace(LEADER, log_start=0), EMPTY, (Action.BUILD_STATE, 60), None),
-    (6, replace(LEADER, local_start=10, pending_upload=-1), EMPTY, (Action.START_EMPTY_AT, 10), (Action.RETRY_FOREVER, 10)),
-    (6, replace(LEADER, local_start=10, pending_upload=10), EMPTY, (Action.START_EMPTY_AT, 10), (Action.RETRY_FOREVER, 10)),
+    (6, replace(LEADER, local_start=10, pending_upload=-1), EMPTY, (Action.START_EMPTY_AT, 10), (Action.BUILD_STATE, 10)),
+    (8, replace(LEADER, local_start=10, pending_upload=10), EMPTY, (Action.START_EMPTY_AT, 10), (Action.BUILD_STATE, 10)),
     (7, replace(LEADER, pending_upload=-1), EMPTY, (Action.RETRY, None), None),
-    (8, replace(LEADER, pending_upload=5), EMPTY, (Action.START_EMPTY_AT, 10), (Action.RETRY_FOREVER, 10)),
-    (8, replace(LEADER, pending_upload=10), EMPTY, (Action.START_EMPTY_AT, 10), (Action.RETRY_FOREVER, 10)),
+    (8, replace(LEADER, pending_upload=5), EMPTY, (Action.START_EMPTY_AT, 10), (Action.BUILD_STATE, 10)),
+    (8, replace(LEADER, pending_upload=10), EMPTY, (Action.START_EMPTY_AT, 10), (Action.BUILD_STATE, 10)),
     (9, replace(LEADER, pending_upload=100), EMPTY, (Action.BUILD_STATE, 100), (Action.RETRY, None)),
+    (9, replace(LEADER, local_start=10, pending_upload=100), EMPTY, (Action.BUILD_STATE, 100), (Action.BUILD_STATE, 10)),
     (10, replace(LEADER, log_start=0), replace(OFF, has_remote=False), (Action.RETRY, None), None),
     (11, LEADER, replace(EMPTY, metadata_is_ready=False), (Action.RETRY, None), None),
     (11, replace(LEADER, log_start=0), replace(OFF, metadata_is_ready=False), (Action.RETRY, None), None),
@@ -62,6 +64,23 @@ def test_rows(
         found = decide(leader, follower, profile)
         assert (found.row, (found.action, found.offset)) == (row, expected)
         assert found.why
+
+
+@pytest.mark.parametrize(
+    ("leader", "follower", "then"),
+    [
+        (LEADER, OFF, (3, Action.BUILD_STATE, 40)),
+        (LEADER, replace(EMPTY, fetch_offset=5, log_end=12), (3, Action.BUILD_STATE, 40)),
+        (LEADER, replace(OFF, metadata_is_ready=False), (11, Action.RETRY, None)),
+        (replace(LEADER, local_start=10), OFF, None),
+        (replace(LEADER, log_end=45), replace(OFF, fetch_offset=50, log_end=42), None),
+        (replace(LEADER, log_start=0), OFF, None),
+    ],
+)
+def test_what_follows_row_2(leader: Leader, follower: Follower, then: tuple[int, Action, int | None] | None) -> None:
+    """The next fetch is told OFFSET_MOVED_TO_TIERED_STORAGE where it lies below the local start."""
+    found = after_reset(leader, follower, decide(leader, follower), SEED)
+    assert (None if found is None else (found.row, found.action, found.offset)) == then
 
 
 def test_an_empty_follower_of_an_empty_leader_fetches() -> None:

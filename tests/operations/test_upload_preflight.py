@@ -96,13 +96,16 @@ def test_one_that_is_missing_in_the_middle(whole: Path) -> None:
         (2596, 6390, "behind-blocked"),
         (6390, 7637, "waits"),
     ]
-    # A leader that uploaded nothing yet begins at the first one, which goes up.
-    assert (attempt(partition).base_offset, attempt(partition).fails) == (0, False)
+    # A leader that uploaded nothing yet begins at the first one, and comes to this one behind those of 0, 583, 1151 and 1662.
+    assert (attempt(partition).base_offset, attempt(partition).fails, attempt(partition).uploads_before) == (2181, True, 4)
     assert attempt(partition).assumes == ("nothing of the partition was uploaded before",)
+    assert "segment 2181 of mixed-0, once 4 segments have gone up before it, in vain: " in snaprebuild("scan", whole).stdout
+    (document,) = in_json("scan", whole).document["partitions"]
+    assert document["upload"]["next_attempt"]["uploads_before"] == 4
     (whole.parent / "log-start-offset-checkpoint").write_text("0\n1\nmixed 0 0\n")  # as where remote storage is on
     partition = scanned(whole)
     assert partition.source.is_tiered
-    assert (attempt(partition).base_offset, attempt(partition).fails) == (2181, True)
+    assert (attempt(partition).base_offset, attempt(partition).fails, attempt(partition).uploads_before) == (2181, True, 0)
     assert attempt(partition).assumes == ("remote storage is on: everything below was uploaded before, and this was not",)
 
 
@@ -156,6 +159,14 @@ def test_after_a_crash_the_last_stable_offset_is_known_from_below(whole: Path) -
     for offset in (7637, 7045, 6390):
         (whole / snapshot_name(offset)).write_bytes(b"")
     assert scanned(whole).preflight.bound.at_least == stable_at(5821)
+
+
+def test_a_blocked_one_above_the_last_stable_offset_is_not_tried(whole: Path) -> None:
+    """It waits first; the ones below go up."""
+    (whole / snapshot_name(7637)).unlink()
+    partition = scanned(whole)
+    assert runs(partition)[0] == (0, 6390, "uploadable")
+    assert (attempt(partition).base_offset, attempt(partition).fails, attempt(partition).uploads_before) == (0, False, 0)
 
 
 def test_segments_without_leader_epochs(whole: Path) -> None:
@@ -223,7 +234,7 @@ def test_the_table_tells_it_in_words(mixed: Path) -> None:
         "Next attempt of a leader with remote storage on: segment 0 of mixed-0, in vain, and of 1 more partition: 3.6.0 to 3.7.0: "
         in told
     )
-    assert "remote.log.copy.disable=true of the topic stops the attempts (3.9 and later, KRaft)" in told
+    assert "remote.log.copy.disable=true of the topic stops the attempts (3.9 and later, KRaft; wants local.retention.*" in told
     assert (
         "  2 closed segments, 6390 to 7637: waits\n  last stable offset: 6913, by the snapshot at the log end, of a clean stop\n"
         in told
