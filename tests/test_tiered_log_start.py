@@ -47,6 +47,12 @@ def leader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path(shutil.copytree(SOURCE / "node1", tmp_path / "node1"))
 
 
+def planned(leader: Path, *options: object) -> set[str]:
+    """The classes that a plan holds out."""
+    run = in_json("plan", leader, "--topic", "payments", *options)
+    return {each["expected_class"] for each in run.partition("payments-0")["boundaries"]}
+
+
 def put(path: Path, offset: int, data: bytes) -> None:
     (path / snapshot_name(offset)).write_bytes(data)
 
@@ -54,6 +60,11 @@ def put(path: Path, offset: int, data: bytes) -> None:
 def test_without_a_proven_first_snapshot_nothing_goes_in_place(leader: Path, tmp_path: Path) -> None:
     payments = leader / "payments-0"
     remove_snapshots(payments, *LATER)
+    assert planned(leader) == {"EXACT"}, "the best that there can be, if another one confirms the first"
+    (payments / snapshot_name(456)).rename(tmp_path / "first")
+    assert planned(leader) == {"UNPROVEN"}
+    assert planned(leader, "--replay-from", "log-start", "--out", tmp_path / "out") == {"EXACT_FROM_LOG_START"}
+    (tmp_path / "first").rename(payments / snapshot_name(456))
     before = tree(leader)
     for verb in ("hook run", "rebuild"):
         run = in_json(verb, leader, "--topic", "payments")

@@ -48,6 +48,7 @@ __all__ = [
     "check_output",
     "make_plan",
     "not_due_in_place",
+    "remote_below",
     "stop_index",
 ]
 
@@ -402,7 +403,8 @@ def _plan_partition(asked: _Wanted, findings: list[Finding]) -> PartitionPlan:
     replay = PartitionReplay(directory, mode, clock, window, stop, boundaries[0][0], log_end or 0)
     start_index, start_reason = replay.start()
     size_from = [segment.size_bytes for segment in directory.segments[:stop]]
-    best = _best_class(start_index, bases[0])
+    has_first = mode is ReplayFrom.AUTO and directory.snapshot_at(bases[0]) is not None
+    best = _best_class(start_index, bases[0], is_remote_below=remote_below(partition, request) is not None, has_first=has_first)
     wanted = tuple(BoundaryPlan(offset, is_end, exists, best) for offset, is_end, exists in boundaries)
     if request.out is None and log_end is not None:
         _check_next_start(partition, log_end, [boundary.offset for boundary in wanted], findings)
@@ -446,9 +448,17 @@ def _check_next_start(partition: PartitionSource, log_end: int, offsets: list[in
         findings.append(Finding("snapshot-removed-at-start", Severity.FINDING, directory.path, message, removed[0]))
 
 
-def _best_class(start_index: int, first_base: int) -> str:
+def remote_below(partition: PartitionSource, request: Request) -> int | None:
+    """``PartitionSource.remote_from``, where it matters: elsewhere "log-start" means the state that begins empty at the first segment."""
+    is_elsewhere = request.out is not None
+    return None if is_elsewhere and request.replay_from == ReplayFrom.LOG_START.value else partition.remote_from
+
+
+def _best_class(start_index: int, first_base: int, *, is_remote_below: bool, has_first: bool) -> str:
     if start_index:
         return SnapshotClass.LOAD_EQUIVALENT.value
+    if is_remote_below:
+        return SnapshotClass.EXACT.value if has_first else SnapshotClass.UNPROVEN.value
     best = SnapshotClass.EXACT_FROM_LOG_START if first_base else SnapshotClass.EXACT
     return best.value
 

@@ -29,7 +29,7 @@ from snaprebuild.operations.crosscheck import ListedDifferences, segment_finding
 from snaprebuild.operations.feed import Arrivals, feed
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.from_effects import FromEffects
-from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, Request
+from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, Request, remote_below
 from snaprebuild.operations.rebuild_result import EQUAL, LEFT_OUT, WRITTEN, BoundaryResult, PartitionResult, RebuildResult
 from snaprebuild.operations.receipt import Receipt, ReceiptSink, RemoteReceipt
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom
@@ -242,9 +242,7 @@ def _writer_of(result: PartitionResult, context: _Context, lock: HeldLock | None
 
 def _replay_of(plan: PartitionPlan, request: Request, clock: Clock) -> PartitionReplay:
     mode, first, log_end = ReplayFrom(request.replay_from), plan.boundaries[0].offset, plan.log_end_offset or 0
-    # Elsewhere "log-start" is taken at its word: the state that begins empty at the first segment on disk.
-    remote_from = None if mode is ReplayFrom.LOG_START and request.out is not None else plan.source.remote_from
-    window, stop = plan.window_index, plan.stop_index
+    remote_from, window, stop = remote_below(plan.source, request), plan.window_index, plan.stop_index
     return PartitionReplay(plan.source.directory, mode, clock, window, stop, first, log_end, None, plan.given, remote_from)
 
 
