@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
-from formats.aiven_manifest import VERSION, SegmentIndex, write_aiven_manifest
+from formats.aiven_manifest import VERSION, SegmentIndex, read_aiven_manifest, write_aiven_manifest
+from formats.checkpoint_file import LeaderEpochEntry
+from formats.errors import BadValueError
 from formats.partition_metadata import uuid_to_text
-from formats.remote_log_metadata import RemoteSegment
+from formats.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentState, TopicIdPartition
 
-__all__ = ["plain_indexes", "plain_manifest"]
+__all__ = ["plain_indexes", "plain_manifest", "plain_segment"]
 
 
 def plain_indexes(indexes: Mapping[SegmentIndex, bytes | None]) -> bytes:
@@ -61,6 +63,37 @@ def plain_manifest(segment: RemoteSegment, chunk_size: int, indexes: Mapping[Seg
             "remoteLogSegmentMetadata": _metadata(segment),
         }
     )
+
+
+def plain_segment(data: bytes, partition: TopicIdPartition, segment_id: bytes, *, file: str) -> RemoteSegment:
+    """The copy that a manifest of ``plain_manifest`` tells of, as its first metadata record does.
+
+    Raises:
+        FormatError: it is none, or one of another copy.
+    """
+    manifest = read_aiven_manifest(data, file=file)
+    told = manifest.segment
+    try:
+        segment = RemoteSegment(
+            id=RemoteSegmentId(partition, segment_id),
+            segment_id=segment_id,
+            start_offset=told["startOffset"],
+            end_offset=told["endOffset"],
+            broker_id=told["brokerId"],
+            max_timestamp_ms=told["maxTimestampMs"],
+            event_timestamp_ms=told["eventTimestampMs"],
+            leader_epochs=tuple(LeaderEpochEntry(int(epoch), start) for epoch, start in told["segmentLeaderEpochs"].items()),
+            size_bytes=manifest.chunks.file_size,
+            custom_metadata=None,
+            state=SegmentState.COPY_SEGMENT_STARTED,
+            txn_index_empty=told["txnIdxEmpty"],
+        )
+        is_ours = _metadata(segment) == told
+    except (KeyError, TypeError, ValueError, AttributeError):
+        is_ours = False
+    if not is_ours:
+        raise BadValueError("manifest", file=file, expected=f"one of the copy {uuid_to_text(segment_id)}", found="another one")
+    return segment
 
 
 def _metadata(segment: RemoteSegment) -> dict[str, Any]:

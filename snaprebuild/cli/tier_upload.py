@@ -39,6 +39,8 @@ CHUNK_SIZE = 4 << 20
 CHUNK_SIZE_MAX = 1_073_741_823
 METADATA_PARTITIONS = 50
 INT32_MAX = 2**31 - 1
+UPLOADER_MAX = 1000
+"""So that a claim is far below what is read of one."""
 
 KeyPrefix = Annotated[
     str,
@@ -156,12 +158,17 @@ def tier_upload(
     from snaprebuild.operations.tier_upload import tier_upload as upload
     from snaprebuild.operations.upload_copy import Uploader
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
+    from snaprebuild.storage.journal_file import check_journal_place
     from snaprebuild.storage.large_objects import large_objects_of
     from snaprebuild.storage.log_dir import store_of
     from snaprebuild.storage.store import absolute
 
     begin(verbose, {"--report": report, "--records": None if dry_run else records})
     check_paths([path, store, *(metadata_log or [])])
+    if records is not None and not dry_run:
+        check_journal_place(records)  # before the work, which would be told nowhere
+    if uploader is not None and len(uploader) > UPLOADER_MAX:
+        raise UsageError(f"--uploader: expected at most {UPLOADER_MAX} characters, found {len(uploader)}")
     settings, root, topic_ids = s3.settings(), absolute(store), _topic_ids(topic_id)
     clock = as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS
     source = open_source([path], settings=settings)

@@ -26,7 +26,7 @@ from snaprebuild.operations.findings import Finding, Severity, counted, finding_
 from snaprebuild.operations.prepare_upload import candidates, topic_id_of
 from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.source import PartitionSource
-from snaprebuild.operations.upload_copy import Uploader, claimed, write_copy
+from snaprebuild.operations.upload_copy import Uploader, claimed, finished_copy, write_copy
 from snaprebuild.operations.upload_records import WrittenCopy
 from snaprebuild.operations.upload_target import CompleteCopy, UploadTarget
 from snaprebuild.storage.large_objects import LargeObjects
@@ -264,10 +264,13 @@ class _Partition:
         if claim is not None and not is_ours:
             self._claimed_by(segment, claim, target)
             return
+        if copy is not None and claim is not None:
+            self._finished_before(segment, claim, target, path)
+            return
         upload = self._prepare(path, self._after, self._topic_id)
         segment.upload, self._after = upload, upload.snapshot
         if self._request.is_dry_run:
-            segment.action = Action.WOULD_UPLOAD if copy is None else Action.FINISHED_BEFORE
+            segment.action = Action.WOULD_UPLOAD
             segment.segment_id = None if claim is None else claim.segment_id
             return
         if claim is None:
@@ -280,7 +283,15 @@ class _Partition:
         self._prepare_writes()
         written = write_copy(target, self._request.large, upload, claim, self._uploader)
         self._result.copies.append(WrittenCopy(written, self._now_ms()))
-        segment.action = Action.UPLOADED if copy is None else Action.FINISHED_BEFORE
+        segment.action = Action.UPLOADED
+
+    def _finished_before(self, segment: UploadedSegment, claim: UploadClaim, target: UploadTarget, path: str) -> None:
+        segment.segment_id = claim.segment_id
+        with self._source.directory.store.open_bytes(path) as log:
+            written = finished_copy(target, self._request.large, log, claim, segment.start_offset)
+        if not self._request.is_dry_run:
+            self._result.copies.append(WrittenCopy(written, self._now_ms()))
+        segment.action = Action.FINISHED_BEFORE
 
     def _other(self, segment: UploadedSegment, target: UploadTarget) -> CompleteCopy | None:
         """A copy of somebody else that holds all of a segment; where the metadata log tells, one that brokers read."""

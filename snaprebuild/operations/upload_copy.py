@@ -12,18 +12,19 @@ from dataclasses import dataclass
 
 from formats.aiven_key import AivenObject
 from formats.aiven_manifest import SegmentIndex
-from formats.aiven_upload import plain_indexes, plain_manifest
+from formats.aiven_upload import plain_indexes, plain_manifest, plain_segment
+from formats.limits import MANIFEST_BYTES_MAX
 from formats.partition_metadata import ZERO_UUID, uuid_to_text
 from formats.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentState, TopicIdPartition
 from formats.upload_claim import UploadClaim, write_claim
-from snaprebuild.errors import AlreadyExistsError, RefusedError, WriteFailedError
+from snaprebuild.errors import RefusedError, WriteFailedError
 from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.upload_target import UploadTarget
 from snaprebuild.operations.write_out import create_in_turn
 from snaprebuild.storage.large_objects import LargeObjects, temporary_name_of
-from snaprebuild.storage.store import Store
+from snaprebuild.storage.store import OpenBytes, Store
 
-__all__ = ["Uploader", "claimed", "new_segment_id", "remote_segment", "write_copy"]
+__all__ = ["Uploader", "claimed", "finished_copy", "new_segment_id", "remote_segment", "write_copy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +101,43 @@ def write_copy(
     manifest = plain_manifest(segment, uploader.chunk_size, indexes)
     location = target.location(upload.start_offset, claim.segment_id, AivenObject.LOG)
     with upload.open_log() as source:
-        try:
-            large.create(location, source)
-        except AlreadyExistsError:
-            if not large.holds(location, source):
-                raise _other_bytes(location) from None
+        is_created = create_in_turn(lambda: large.create(location, source))
+        if not is_created and not large.holds(location, source):
+            raise _other_bytes(location)
     _create_or_compare(
         target.store, target.location(upload.start_offset, claim.segment_id, AivenObject.INDEXES), plain_indexes(indexes)
     )
     upload.check_unchanged()
     _create_or_compare(target.store, target.location(upload.start_offset, claim.segment_id, AivenObject.MANIFEST), manifest)
     return segment
+
+
+def finished_copy(
+    target: UploadTarget, large: LargeObjects, log: OpenBytes, claim: UploadClaim, start_offset: int
+) -> RemoteSegment:
+    """A copy of ours that an earlier run completed, as its manifest tells of it.
+
+    What belonged to the segment then need not be what would go with it today: once the log start has moved, indexes, leader epochs and
+    snapshot may be others, and the copy is as good as it was. The segment itself never changes.
+
+    Args:
+        target: the partition in the store.
+        large: the large files of that.
+        log: the segment on disk.
+        claim: ours.
+        start_offset: of the segment.
+
+    Raises:
+        RefusedError: its ``.log`` holds other bytes than the segment.
+        ReadFailedError: an object cannot be read.
+        FormatError: its manifest is not one of ours.
+    """
+    location = target.location(start_offset, claim.segment_id, AivenObject.LOG)
+    if not large.holds(location, log):
+        raise _other_bytes(location)
+    path = target.location(start_offset, claim.segment_id, AivenObject.MANIFEST)
+    partition = TopicIdPartition(target.topic, target.topic_id, target.partition)
+    return plain_segment(target.store.read_small(path, MANIFEST_BYTES_MAX) or b"", partition, claim.segment_id, file=path)
 
 
 def remote_segment(upload: PreparedUpload, claim: UploadClaim, broker_id: int) -> RemoteSegment:

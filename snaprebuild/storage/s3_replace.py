@@ -11,6 +11,7 @@ import os
 import secrets
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from snaprebuild.errors import BusyError, OutcomeUnknownError, ReadFailedError, RefusedError, WriteFailedError
@@ -23,10 +24,11 @@ from snaprebuild.storage.store import FileIdentity, S3Settings
 __all__ = ["S3Replacing"]
 
 KEPT = (
-    *("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Metadata", "StorageClass"),
-    *("WebsiteRedirectLocation", "ServerSideEncryption", "SSEKMSKeyId", "BucketKeyEnabled"),
+    *("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Expires", "Metadata"),
+    *("StorageClass", "WebsiteRedirectLocation", "ServerSideEncryption", "SSEKMSKeyId", "BucketKeyEnabled"),
 )
-"""Fields that an answer to GetObject and a PutObject share. Tags and access control lists are in no answer."""
+"""Fields that an answer to GetObject and a PutObject share. Access control lists are in no answer; tags and locks only in one to
+somebody who may read them."""
 
 _probed: set[tuple[S3Settings, str]] = set()
 _probed_lock = threading.Lock()
@@ -52,7 +54,7 @@ class S3Replacing:
             raise ReadFailedError("the store gives no ETag, which would tell whether it changes", path=location)
         mtime_ns = int(told["LastModified"].timestamp() * 1000) * 1_000_000
         kept: dict[str, object] = {name: told[name] for name in KEPT if told.get(name)}
-        return WholeObject(data, FileIdentity(len(data), mtime_ns, 0, told["ETag"]), kept, "tags" if told.get("TagCount") else None)
+        return WholeObject(data, FileIdentity(len(data), mtime_ns, 0, told["ETag"]), kept, _not_kept(told))
 
     def prepare(self, directory: str) -> None:
         """See ``ReplacingStore.prepare``: some stores ignore If-Match without a word, which an object of our own tells."""
@@ -129,6 +131,15 @@ class S3Replacing:
         if found.data == data:
             return True
         raise object_changed(location)
+
+
+def _not_kept(told: Mapping[str, object]) -> str | None:
+    """What a replacement would lose, by an answer to GetObject."""
+    if told.get("TagCount"):
+        return "tags"
+    if any(name.startswith("ObjectLock") and value for name, value in told.items()):
+        return "an object lock"
+    return "a field Expires that is no time" if told.get("ExpiresString") and not told.get("Expires") else None
 
 
 def _raise_if_settled(outcome: PutOutcome, location: str, reason: str) -> None:

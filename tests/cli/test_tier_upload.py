@@ -168,6 +168,10 @@ def test_records(logs: Path, tmp_path: Path) -> None:
         assert [each["record"]["state"] for each in (first, second)] == ["COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED"]
     again = snaprebuild("tier", "upload", logs, tmp_path / "store", "--records", path, *LONG_AGO)
     assert (again.exit_code, "is there and is no plan or report of ours" in again.stderr) == (3, True)
+    path.write_text(json.dumps(run.document))  # a report of ours is not replaced either, and that is told before the work
+    again = snaprebuild("tier", "upload", logs, tmp_path / "more", "--records", path, *LONG_AGO)
+    assert (again.exit_code, "is there and is not replaced" in again.stderr) == (3, True)
+    assert not (tmp_path / "more").exists()
 
 
 # ---------------------------------------------------------------------------------------------------------------- runs and others
@@ -193,6 +197,24 @@ def test_a_second_run_finds_everything(logs: Path, tmp_path: Path) -> None:
     other = upload(logs, tmp_path / "store", "--topic-partition", "mixed-0", "--uploader", "another", "--allow-unverified")
     assert actions(other, "mixed-0") == [each.replace("uploaded", "present") for each in actions(first, "mixed-0")]
     assert tree(tmp_path / "store") == before
+
+
+def test_own_copies_are_known_when_the_log_start_has_moved(logs: Path, tmp_path: Path) -> None:
+    """Its leader epochs and what is known of its producers are others then; the records are those of before."""
+    store, files = tmp_path / "store", [tmp_path / "before", tmp_path / "after"]
+    first = upload(logs, store, "--topic-partition", "mixed-0", "--records", files[0])
+    before = tree(store)
+    start = segments(first, "mixed-0")[0]["end_offset"] + 1
+    for path in (logs / "mixed-0").glob(f"{0:020d}.*"):
+        path.unlink()
+    (logs / "mixed-0" / "leader-epoch-checkpoint").write_text(f"0\n1\n0 {start}\n")
+    (logs / "log-start-offset-checkpoint").write_text(f"0\n1\nmixed 0 {start}\n")
+    run = upload(logs, store, "--topic-partition", "mixed-0", "--records", files[1], "--chunk-size", 1000)
+    done = actions(first, "mixed-0").count("uploaded")
+    assert (run.exit_code, actions(run, "mixed-0")[: done - 1]) == (0, ["finished-before"] * (done - 1))
+    assert tree(store) == before
+    started = [path.read_text().splitlines()[::2] for path in files]
+    assert started[1] == started[0][1:]
 
 
 def test_a_run_goes_on_in_the_middle(logs: Path, tmp_path: Path) -> None:
@@ -317,6 +339,8 @@ def test_an_object_with_other_bytes_stays(logs: Path, tmp_path: Path) -> None:
     upload(logs, store, "--topic-partition", "deleted-0")
     for suffix in ("log", "indexes"):
         (path,) = store.rglob(f"{0:020d}-*.{suffix}")
+        if suffix == "indexes":  # of a copy that is not complete: of one that is, the segment alone is the same for ever
+            next(store.rglob(f"{0:020d}-*.rsm-manifest")).unlink()
         kept = path.read_bytes()
         path.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
         before = tree(store)
@@ -346,6 +370,7 @@ def test_what_never_goes_up(tmp_path: Path) -> None:
         (("--topic-partition", "nobody-0"), 2, "no partition 'nobody-0' was found"),
         (("--topic-id", "mixed"), 2, "expected TOPIC=ID"),
         (("--topic-id", "mixed=x"), 2, "expected 22 characters"),
+        (("--uploader", "x" * 1001), 2, "--uploader: expected at most 1000 characters, found 1001"),
         (("--key-prefix", "../"), 2, "--key-prefix: a part of it is empty"),
         (("--key-prefix", "/a"), 2, "--key-prefix: a part of it is empty"),
         (("--chunk-size", "0"), 2, "expected a number from 1 to 1073741823"),

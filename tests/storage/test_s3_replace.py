@@ -18,6 +18,7 @@ from snaprebuild.storage.store import S3Settings
 LOCATION, KEY = "s3://bucket/t-0/x.indexes", "bucket/t-0/x.indexes"
 
 HEADERS = {
+    "Expires": "Sat, 28 Nov 2026 00:00:00 GMT",
     "Content_Type": "application/x",
     "x_amz_storage_class": "STANDARD_IA",
     "x_amz_server_side_encryption": "aws:kms",
@@ -144,6 +145,23 @@ def test_what_stays_with_an_object(faulty: FaultyStore) -> None:
     assert was.not_kept == "tags"
     with pytest.raises(RefusedError, match="has tags, which a replacement would lose"):
         replacing(faulty).replace(LOCATION, b"newer", was)
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "told"),
+    [
+        ("x_amz_object_lock_mode", "GOVERNANCE", "an object lock"),
+        ("x_amz_object_lock_retain_until_date", "2027-01-01T00:00:00Z", "an object lock"),
+        ("x_amz_object_lock_legal_hold", "ON", "an object lock"),
+        ("Expires", "never", "a field Expires that is no time"),
+    ],
+)
+def test_what_a_replacement_would_lose(faulty: FaultyStore, header: str, value: str, told: str) -> None:
+    faulty.metadata[KEY] = {header: value}
+    was = read(replacing(faulty))
+    with pytest.raises(RefusedError, match=f"has {told}, which a replacement would lose"):
+        replacing(faulty).replace(LOCATION, b"newer", was)
+    assert faulty.objects[KEY] == b"old"
 
 
 @pytest.mark.s3
