@@ -204,6 +204,18 @@ def test_in_the_objects_of_the_plugin(name: str, log_dir: str, tmp_path: Path) -
 # ---------------------------------------------------------------------------------------------------------------- the question
 
 
+def test_a_high_watermark_below_the_disk() -> None:
+    """Kafka raises it to the log start, and no further."""
+    run = in_json("offsets", *LEADER, "--high-watermark", "100", "--timestamp", "-1")
+    assert offsets_of(run.document) == {-1: 100}
+
+
+def test_what_is_never_tiered() -> None:
+    run = in_json("offsets", FIXTURES / "kafka4-compacted" / "logs", "--topic", "compacted", "--remote-storage", "on")
+    assert (run.exit_code, run.codes) == (1, {"never-tiered": 1})
+    assert [each["remote_storage"]["on"] for each in run.document["partitions"]] == [False]
+
+
 def test_versions_and_unknown_timestamps() -> None:
     run = in_json("offsets", *LEADER, "--api-version", "8")
     errors = {each["timestamp"]: each["error"] for each in run.document["partitions"][0]["answers"]}
