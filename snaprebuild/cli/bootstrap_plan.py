@@ -19,6 +19,8 @@ from snaprebuild.cli.offsets import (
     known_text,
     opened_log_and_tier,
     part_json,
+    print_assumed,
+    view_offsets,
 )
 from snaprebuild.cli.options import (
     INT64_MAX,
@@ -257,4 +259,8 @@ def _print(plan: BootstrapPlan) -> None:
         print_text(f"{name}: {order}: {'; '.join(each.faults) or 'in order'}")
         if each.drawback is not None:
             print_text(f"{name}: {each.drawback}")
+    print_assumed(
+        (each.view, {**view_offsets(each.view), "last stable": each.last_stable, "high watermark": each.high_watermark})
+        for each in plan.partitions
+    )
     print_text(counted(len(plan.partitions), "partition"))

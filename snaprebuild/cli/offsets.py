@@ -29,6 +29,8 @@ from snaprebuild.cluster.list_offsets import OFFSETS_VERSION_MAX, Isolation, Spe
 from snaprebuild.cluster.profile import Profile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from snaprebuild.operations.offsets import Answer, OffsetsResult, PartitionOffsets
     from snaprebuild.operations.partition_view import Known, PartitionView
     from snaprebuild.operations.remote_partition import Tier
@@ -47,6 +49,8 @@ __all__ = [
     "offsets",
     "opened_log_and_tier",
     "part_json",
+    "print_assumed",
+    "view_offsets",
 ]
 
 
@@ -245,9 +249,32 @@ def part_json(view: PartitionView) -> dict[str, object]:
     }
 
 
+def view_offsets(view: PartitionView) -> dict[str, Known | None]:
+    """The offsets that tables of these verbs are made from, by name."""
+    return {
+        "log start": view.log_start,
+        "local start": view.local_start,
+        "highest remote": view.highest_remote,
+        "log end": view.log_end,
+    }
+
+
 def known_text(known: Known | None) -> str:
     """An offset for a person, with a star where it is assumed."""
     return "-" if known is None else f"{known.value}{'*' if known.is_assumed else ''}"
+
+
+def print_assumed(taken: Iterable[tuple[PartitionView, Mapping[str, Known | None]]]) -> None:
+    """One line with what no file tells of the partitions: of the offsets that are named, and whether remote storage is on."""
+    from snaprebuild.cli.result import print_text
+
+    assumed = dict[str, None]()
+    for view, named in taken:
+        assumed |= {f"{what} ({known.origin})": None for what, known in named.items() if known is not None and known.is_assumed}
+        if view.has_remote_assumed:
+            assumed[f"remote storage is {'on' if view.has_remote else 'off'} ({view.has_remote_origin})"] = None
+    if assumed:
+        print_text(f"* assumed: {'; '.join(assumed)}")
 
 
 def _body(result: OffsetsResult, tier: Tier | None) -> dict[str, object]:
@@ -306,7 +333,8 @@ def _print(result: OffsetsResult) -> None:
     from snaprebuild.operations.findings import counted
 
     labels = labels_of(each.view.source for each in result.partitions)
-    rows, inputs, assumed = [], [], dict[str, None]()
+    rows, inputs = [], []
+    taken: list[tuple[PartitionView, dict[str, Known | None]]] = []
     for each in result.partitions:
         label, view = labels[each.view.directory.path], each.view
         for answer in each.answers:
@@ -324,14 +352,10 @@ def _print(result: OffsetsResult) -> None:
             "log end": view.log_end,
         }
         inputs.append((label, *map(known_text, named.values())))
-        told = {**named, "leader epoch": each.leader_epoch}
-        assumed |= {f"{what} ({known.origin})": None for what, known in told.items() if known is not None and known.is_assumed}
+        taken.append((view, {**named, "leader epoch": each.leader_epoch}))
     if rows:
         print_table("ListOffsets", ("partition", "asked", "offset", "epoch", "rule"), rows, right=("offset", "epoch"))
         columns = ("log start", "local start", "highest remote", "last stable", "high watermark", "log end")
         print_table("Taken from", ("partition", *columns), inputs, right=columns)
-        if view.has_remote_assumed:
-            assumed[f"remote storage is {'on' if view.has_remote else 'off'} ({view.has_remote_origin})"] = None
-    if assumed:
-        print_text(f"* assumed: {'; '.join(assumed)}")
+    print_assumed(taken)
     print_text(f"{counted(len(result.partitions), 'partition')}, {counted(len(rows), 'answer')}")

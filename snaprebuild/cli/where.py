@@ -16,6 +16,8 @@ from snaprebuild.cli.offsets import (
     known_json,
     opened_log_and_tier,
     part_json,
+    print_assumed,
+    view_offsets,
 )
 from snaprebuild.cli.options import (
     INT64_MAX,
@@ -157,4 +159,5 @@ def _print(result: WhereResult) -> None:
         print_table(f"A fetch at {result.offset}", ("partition", "asks", "served", "from", "why"), rows)
         columns = ("partition", "log start", "from disk", "from remote storage")
         print_table(f"DeleteRecords to {result.offset} would remove", columns, deleted)
+    print_assumed((each.view, {**view_offsets(each.view), "high watermark": each.high_watermark}) for each in result.partitions)
     print_text(f"{counted(len(result.partitions), 'partition')}: {'; '.join(told) or 'none'}")

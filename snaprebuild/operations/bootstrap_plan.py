@@ -197,6 +197,7 @@ def _supposed(view: PartitionView, supposed: Supposed) -> PartitionView:
         view.log_start = Known(supposed.log_start, "--log-start")
         if view.local_start.value < supposed.log_start:
             view.local_start = view.log_start
+        view.high_watermark = replace(view.high_watermark, value=max(view.high_watermark.value, supposed.log_start))
     if supposed.highest_remote is not None and view.has_remote:
         view.highest_remote = Known(supposed.highest_remote, "--highest-remote")
     if view.log_end.value < view.local_start.value:

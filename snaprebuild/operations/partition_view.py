@@ -26,6 +26,7 @@ __all__ = ["Known", "PartitionView", "topic_id_of", "view_partition"]
 
 FIRST_COPY = "the first copy in remote storage, as a broker that becomes leader takes it"
 FIRST_SEGMENT = "the first segment on disk"
+NEVER_TIERED = "internal and compacted topics have none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class PartitionView:
         """The high watermark, or the one that somebody gave, as a broker takes it (``UnifiedLog.updateHighWatermark``)."""
         if wanted is None:
             return self.high_watermark
-        return Known(min(max(wanted, self.local_start.value), self.log_end.value), "--high-watermark")
+        return Known(_clamped(wanted, self.log_start.value, self.log_end.value), "--high-watermark")
 
 
 def topic_id_of(directory: PartitionDir) -> bytes | None:
@@ -120,6 +121,9 @@ def view_partition(source: PartitionSource, tier: Tier | None = None, remote_sto
     remote = None
     if tier is not None and source.can_be_tiered and remote_storage is not False:
         remote = _remote_of(source, topic_id, tier, findings)
+    if remote_storage and not source.can_be_tiered:
+        message = f"remote storage is not on, as --remote-storage has it: {NEVER_TIERED}"
+        findings.append(Finding("never-tiered", Severity.FINDING, directory.path, message))
     has_remote, told, is_assumed = _has_remote(source, tier, remote, remote_storage)
     log_start, local_start = _starts(source, epochs, remote, has_remote=has_remote)
     if has_remote:
@@ -136,7 +140,7 @@ def view_partition(source: PartitionSource, tier: Tier | None = None, remote_sto
         log_start=log_start,
         local_start=local_start,
         log_end=log_end,
-        high_watermark=_high_watermark(source, local_start.value, log_end.value),
+        high_watermark=_high_watermark(source, log_start.value, log_end.value),
         highest_remote=_highest_remote(remote, epochs, log_end.value) if has_remote else Known(-1, "remote storage is off"),
         has_remote_origin=told,
         has_remote_assumed=is_assumed,
@@ -148,10 +152,10 @@ def _has_remote(
     source: PartitionSource, tier: Tier | None, remote: RemotePartition | None, wanted: bool | None
 ) -> tuple[bool, str, bool]:
     """Whether remote storage is on, what tells it, and whether that is an assumption."""
+    if not source.can_be_tiered:
+        return False, NEVER_TIERED, False
     if wanted is not None:
         return wanted, "--remote-storage", False
-    if not source.can_be_tiered:
-        return False, "internal and compacted topics have none", False
     if remote is not None and (remote.copies or remote.log.segments):
         return True, "copies of its segments are in the store", False
     if source.is_tiered:
@@ -221,13 +225,17 @@ def _cut(epochs: tuple[LeaderEpochEntry, ...], log_start: int, log_end: int | No
     )
 
 
-def _high_watermark(source: PartitionSource, local_start: int, log_end: int) -> Known:
+def _high_watermark(source: PartitionSource, log_start: int, log_end: int) -> Known:
     marks = source.log_dir.high_watermarks
     mark = None if marks is None else marks.get(source.topic_partition)
     if mark is None:
         return Known(log_end, f"not in {REPLICATION_OFFSET_CHECKPOINT}: everything is taken for replicated", True)
-    # UnifiedLog.updateHighWatermark
-    return Known(min(max(mark, local_start), log_end), REPLICATION_OFFSET_CHECKPOINT)
+    return Known(_clamped(mark, log_start, log_end), REPLICATION_OFFSET_CHECKPOINT)
+
+
+def _clamped(mark: int, log_start: int, log_end: int) -> int:
+    """A high watermark as a broker takes it (``UnifiedLog.updateHighWatermark``)."""
+    return min(max(mark, log_start), log_end)
 
 
 def _highest_remote(remote: RemotePartition | None, epochs: tuple[LeaderEpochEntry, ...], log_end: int) -> Known | None:

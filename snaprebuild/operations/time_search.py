@@ -1,7 +1,7 @@
 """Which record a broker finds by its timestamp: the search through time indexes, offset indexes and batches, on disk and in remote storage.
 
 An index only shortens the walk: where it does not parse, or leads to no batch, the segment is read from its start, as a broker does
-that made the index anew.
+that made the index anew. After a clean stop it does not make a time index anew that is missing: that segment has no timestamp then.
 
 Source: ``LogSegment.findOffsetByTimestamp``, ``UnifiedLog.searchOffsetInLocalLog``, ``FileRecords.searchForTimestamp``,
 ``RemoteLogManager.findOffsetByTimestamp`` and ``lookupTimestamp``; 4.3.1.
@@ -150,17 +150,26 @@ class LogSearch:
         )
 
     def _largest(self) -> list[int]:
-        """The greatest timestamp of each segment: of a closed one as its time index tells, else of its batches."""
+        """The greatest timestamp of each segment as a broker has it: of a closed one as its time index tells, else of its batches."""
         if self._greatest is None:
             view = self._view
             each = here_for([view.directory.store])
             last = len(view.directory.segments) - 1  # its index lags behind its data, unless the broker stopped cleanly
             hints = [*each(partial(largest_timestamp_hint, view.source), range(last)), None]
             self._greatest = [
-                _greatest_of(view.directory, segment) if hint is None else hint
+                hint
+                if hint is not None
+                else NO_TIMESTAMP
+                if self._stays_without(segment)
+                else _greatest_of(view.directory, segment)
                 for segment, hint in zip(view.directory.segments, hints, strict=False)
             ]
         return self._greatest
+
+    def _stays_without(self, segment: SegmentFiles) -> bool:
+        """Its time index is missing, and stays empty (``LogSegment.sanityCheck``); with the offset index gone, too, both are made anew."""
+        is_clean = self._view.source.log_dir.was_shut_down_cleanly
+        return is_clean and segment.time_index is None and segment.offset_index is not None
 
 
 def _greatest_of(directory: PartitionDir, segment: SegmentFiles) -> int:

@@ -21,7 +21,7 @@ from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.partition_view import Known, PartitionView, view_partition
 from snaprebuild.operations.remote_partition import Tier
-from snaprebuild.operations.source import Source, live_broker_notes
+from snaprebuild.operations.source import Source, TopicKind, live_broker_notes
 from snaprebuild.storage.partition_dir import SegmentFiles
 
 __all__ = ["Deletion", "Fetch", "PartitionPlace", "Served", "WhereResult", "where"]
@@ -197,6 +197,11 @@ def _told(place: PartitionPlace, offset: int) -> list[Finding]:
 
 def _deletion(view: PartitionView, offset: int, high_watermark: int) -> Deletion:
     start = view.log_start.value
+    if view.source.topic_kind is TopicKind.INTERNAL:
+        return Deletion("INVALID_TOPIC_EXCEPTION", start, "brokers delete no records of internal topics on request")
+    if view.source.is_compacted:
+        why = "the topic is compacted: brokers refuse, unless its cleanup.policy has delete, too, which these files do not tell"
+        return Deletion("POLICY_VIOLATION", start, why)
     if offset > high_watermark:
         return Deletion("OFFSET_OUT_OF_RANGE", start, f"only what is below the high watermark {high_watermark} can be deleted")
     if offset <= start:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -151,6 +152,7 @@ def test_remote_storage_first_then_the_disk() -> None:
 def test_indexes_only_shorten_the_way(gone: str, tmp_path: Path) -> None:
     """Without them, or with bad ones, a broker makes them anew, and finds the same."""
     shutil.copytree(FOLLOWER / "node1", tmp_path / "node1")
+    (tmp_path / "node1" / ".kafka_cleanshutdown").unlink()  # after a clean stop a missing time index stays so
     for pattern in ("*.timeindex", "*.index"):
         for path in (tmp_path / "node1" / "payments-0").glob(pattern):
             if gone == "torn":
@@ -202,6 +204,35 @@ def test_in_the_objects_of_the_plugin(name: str, log_dir: str, tmp_path: Path) -
 
 
 # ---------------------------------------------------------------------------------------------------------------- the question
+
+
+def test_a_time_index_that_is_missing_after_a_clean_stop(tmp_path: Path) -> None:
+    """The broker has no timestamp of that segment: the file's own counts for searches, and -3 passes it over."""
+    shutil.copytree(FOLLOWER / "node1", tmp_path / "node1")
+    log = tmp_path / "node1" / "payments-0"
+    last = max(log.glob("*.log"))
+    records = [each for path in sorted(log.glob("*.log")) if path != last for each in dumped(path)]
+    greatest = max(time for _, time in records)
+    last.with_suffix(".timeindex").unlink()
+    late = max(time for _, time in dumped(last))
+    os.utime(last, (1_000_000, 1_000_000))
+    options = ("--topic", "payments", "--remote-storage", "off", *options_of([-3, late]))
+    assert answers(in_json("offsets", tmp_path / "node1", *options).document) == {
+        -3: (next(offset for offset, time in records if time == greatest), greatest, 0),
+        late: (-1, -1, -1),
+    }
+
+
+def test_a_high_watermark_below_the_disk() -> None:
+    """Kafka raises it to the log start, and no further."""
+    run = in_json("offsets", *LEADER, "--high-watermark", "100", "--timestamp", "-1")
+    assert offsets_of(run.document) == {-1: 100}
+
+
+def test_what_is_never_tiered() -> None:
+    run = in_json("offsets", FIXTURES / "kafka4-compacted" / "logs", "--topic", "compacted", "--remote-storage", "on")
+    assert (run.exit_code, run.codes) == (1, {"never-tiered": 1})
+    assert [each["remote_storage"]["on"] for each in run.document["partitions"]] == [False]
 
 
 def test_versions_and_unknown_timestamps() -> None:

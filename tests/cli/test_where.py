@@ -85,6 +85,28 @@ def test_nothing_above_the_high_watermark_is_deleted() -> None:
     assert (deletion["error"], deletion["segments"], deletion["copies"]) == ("OFFSET_OUT_OF_RANGE", [], [])
 
 
+@pytest.mark.parametrize(
+    ("logs", "topic", "error"),
+    [
+        ("txn-state4", "__consumer_offsets", "INVALID_TOPIC_EXCEPTION"),
+        ("txn-state4", "__transaction_state", "INVALID_TOPIC_EXCEPTION"),
+        ("kafka4-compacted", "compacted", "POLICY_VIOLATION"),
+    ],
+)
+def test_topics_whose_records_are_not_deleted_on_request(logs: str, topic: str, error: str) -> None:
+    run = in_json("where", FIXTURES / logs / "logs", "--topic", topic, "--offset", 1)
+    for partition in run.document["partitions"]:
+        deletion = partition["delete_records"]
+        assert (deletion["error"], deletion["segments"], deletion["copies"]) == (error, [], [])
+    assert run.document["partitions"]
+
+
+def test_what_is_assumed_is_told() -> None:
+    shown = snaprebuild("where", *LEADER[:4], "--offset", 600).stdout
+    assert "* assumed: highest remote (the copies in the store, all taken for live)" in " ".join(shown.split())
+    assert "* assumed" not in snaprebuild("where", *LEADER, "--offset", 600).stdout
+
+
 def test_a_copy_that_lost_its_objects(tmp_path: Path) -> None:
     shutil.copytree(FOLLOWER / "remote", tmp_path / "remote")
     for path in (tmp_path / "remote").rglob("00000000000000000056-*"):

@@ -145,6 +145,18 @@ def test_the_share_is_that_of_real_segments() -> None:
     assert (partition["share"]["replicated_bytes"], partition["drawback"]) == (sum(sizes.values()), None)
 
 
+def test_what_is_assumed_is_told() -> None:
+    shown = snaprebuild("bootstrap", "plan", *LEADER[:4], "--last-stable", "833").stdout
+    assert "* assumed: highest remote (the copies in the store, all taken for live)" in " ".join(shown.split())
+
+
+def test_topics_that_are_never_tiered_are_told() -> None:
+    arguments = (FIXTURES / "kafka4-compacted" / "logs", FOLLOWER / "remote", "--topic", "compacted", "--remote-storage", "on")
+    run = in_json("bootstrap plan", *arguments)
+    assert (run.exit_code, run.codes["never-tiered"]) == (1, 1)
+    assert [each["remote_storage"]["on"] for each in run.document["partitions"]] == [False]
+
+
 def test_offsets_that_contradict_one_another() -> None:
     run = in_json("bootstrap plan", *LEADER, "--last-stable", "700")
     assert (run.exit_code, run.codes) == (1, {"offsets-out-of-order": 1})
