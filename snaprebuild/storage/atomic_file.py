@@ -276,8 +276,8 @@ def _first_difference(calls: FileCalls, fd: int, blocks: Blocks) -> int | None:
             found = calls.read(fd, min(len(rest), _READ_BLOCK_BYTES))
             wanted = rest[: len(found)]
             if not found or found != wanted:
-                common = zip(found, wanted, strict=True)
-                return position + next((i for i, (one, other) in enumerate(common) if one != other), 0)
+                common = zip(found, wanted, strict=False)  # a device may answer anything
+                return position + next((i for i, (one, other) in enumerate(common) if one != other), len(wanted))
             position += len(found)
             rest = rest[len(found) :]
     return position if calls.read(fd, 1) else None

@@ -149,7 +149,7 @@ def test_narrow_terminals(verb: str, columns: int) -> None:
 
 
 def test_the_width_that_the_shell_names() -> None:
-    wide, narrow = (in_terminal("scan", MIXED, columns=columns) for columns in (250, 60))
+    wide, narrow = (in_terminal("scan", MIXED, columns=columns) for columns in (1000, 60))
     named = subprocess.run(
         arguments_of("scan"), cwd=REPOSITORY, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "60"}
     )

@@ -61,7 +61,7 @@ def finish_again(directory: Path, inner: FileCalls) -> None:
 def test_every_method_of_the_seam_is_recorded():
     assert set(METHODS) == {
         *("open", "lock", "fstat", "stat", "fchown", "fchmod", "write", "fsync", "forget_cached"),
-        *("read", "link", "rename_noreplace", "unlink", "close"),
+        *("read", "link", "rename", "rename_noreplace", "unlink", "close"),
     }
 
 
