@@ -135,7 +135,7 @@ def theirs(case: Case, timestamps: list[int], offsets: list[int], deleted: int) 
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(8))
 def test_kafka_answers_the_same(seed: int, tmp_path: Path) -> None:
     """Seed 0 is the leader as it is."""
     chosen = random.Random(seed)

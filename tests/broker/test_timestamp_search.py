@@ -68,8 +68,8 @@ def timestamps_of(directory: Path, chosen: random.Random) -> list[int]:
                 found.add(int.from_bytes(data[at + 18 : at + 26], "big"))
             at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
     times = sorted(each for each in found if 0 < each < 2**62) or [1_700_000_000_000]
-    picked = {times[0], times[-1], *chosen.sample(times, min(len(times), 60))}
-    between = {chosen.randint(times[0], times[-1]) for _ in range(10)}
+    picked = {times[0], times[-1], *chosen.sample(times, min(len(times), 12))}
+    between = {chosen.randint(times[0], times[-1]) for _ in range(4)}
     return [*SPECIAL, 0, *sorted(picked | {each + 1 for each in picked} | between)]
 
 
@@ -103,7 +103,7 @@ def test_kafka_finds_the_same(indexes: str, tmp_path: Path) -> None:
         if different:
             wrong[str(source.relative_to(FIXTURES))] = different
     assert not wrong, {name: list(each.items())[:5] for name, each in wrong.items()}
-    assert sum(len(each) for each in ours) > 1_000
+    assert sum(len(each) for each in ours) > 500
 
 
 def spoil(directory: Path, indexes: str) -> None:
