@@ -27,8 +27,8 @@ from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation, opened_tie
 from snaprebuild.operations.tier_levels import AuditLevel
 
 if TYPE_CHECKING:
+    from snaprebuild.operations.audit.audited import AuditedPartition, TierAudit
     from snaprebuild.operations.audit_cost import AuditCost
-    from snaprebuild.operations.tier_audit import AuditedPartition, TierAudit
 
 __all__ = ["PrivateKeyFile", "announced", "cost_json", "tier_audit"]
 
@@ -152,7 +152,7 @@ def _body(audit: TierAudit, as_of: int, expiration_ms: int, seconds: float) -> d
 
 
 def _totals(partitions: list[AuditedPartition]) -> dict[str, int]:
-    from snaprebuild.operations.tier_audit import Verdict
+    from snaprebuild.operations.audit.audited import Verdict
 
     counts = Counter(copy.verdict for partition in partitions for copy in partition.copies)
     return {verdict.value: counts[verdict] for verdict in Verdict}
@@ -167,6 +167,8 @@ def _partition(partition: AuditedPartition) -> dict[str, object]:
         "partition": partition.partition,
         "layout": partition.layout.value,
         "bytes_read": partition.bytes_read,
+        "replayed_from": partition.replayed_from,
+        "local_log_start": partition.local_log_start,
         "totals": _totals([partition]),
         "copies": [
             {
@@ -192,8 +194,8 @@ def _partition(partition: AuditedPartition) -> dict[str, object]:
 def _print(audit: TierAudit) -> None:
     from formats.partition_metadata import uuid_to_text
     from snaprebuild.cli.result import print_table, print_text, size_text
+    from snaprebuild.operations.audit.audited import WRONG
     from snaprebuild.operations.findings import counted
-    from snaprebuild.operations.tier_audit import WRONG
 
     rows = []
     wrong = []
