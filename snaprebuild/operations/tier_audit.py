@@ -12,15 +12,18 @@ from formats.partition_metadata import uuid_to_text
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.audit.audited import TierAudit
 from snaprebuild.operations.audit.chain import AuditChain
+from snaprebuild.operations.audit.local_starts import LocalStarts
+from snaprebuild.operations.audit.window import Window, WindowWork
 from snaprebuild.operations.audit_cost import AuditCost, audit_cost, refuse_cold, refuse_cold_objects
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding, Severity, counted
+from snaprebuild.operations.partition_work import run_partitions
 from snaprebuild.operations.proven_snapshots import ProvenSnapshots
 from snaprebuild.operations.schedule import Engine
 from snaprebuild.operations.source import PartitionSource, Selection, Source
 from snaprebuild.operations.tier_inventory import read_remote_logs, unknown_objects
 from snaprebuild.operations.tier_levels import AuditLevel
-from snaprebuild.operations.verify import verify
+from snaprebuild.operations.verify import PartitionVerdict, verify
 from snaprebuild.storage.store import S3Settings, Store
 from snaprebuild.storage.tier_listing import UnknownObjects, list_tier
 
@@ -41,6 +44,7 @@ def tier_audit(
     engine: Callable[[int], Engine | None] = lambda _: None,
     keep: ProvenSnapshots | None = None,
     announce: Callable[[AuditCost], None] | None = None,
+    local_starts: LocalStarts | None = None,
 ) -> TierAudit:
     """Looks at every snapshot below a location.
 
@@ -57,27 +61,33 @@ def tier_audit(
         engine: told the bytes of the segments, gives what reads and replays in place of worker processes of this machine, or None.
         keep: gets the right snapshot of each copy whose own is wrong, where the log proves it; not with an engine.
         announce: told what is going to be read, before anything but manifests is.
+        local_starts: where logs begin on the disks of their leaders, for the level ``REACHABLE``; None where nobody tells.
 
     Raises:
         UsageError: nothing of a known layout is there, or the private key is none.
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up, or objects are in a cold storage class and no limit was set.
     """
-    audit = TierAudit(root, level, bool(metadata_logs))
+    audit, starts = TierAudit(root, level, bool(metadata_logs)), local_starts or LocalStarts()
     chains = _chains(audit, store, selection or Selection(), metadata_logs, private_key_file, settings, keep)
     refuse_cold_objects((copy for chain in chains for copy in chain.copies), settings, root)
     for chain in chains:
         chain.look()
     audit.partitions = [chain.audited for chain in chains]
-    audit.cost = audit_cost(each for chain in chains for each in chain.reads())
+    windows = dict[int, Window | None]()
+    if level is AuditLevel.REACHABLE:
+        windows = {id(chain): _window(chain, clock, starts) for chain in chains if chain.ends_are_known}
+    audit.cost = audit_cost(each for chain in chains for each in chain.reads(windows.get(id(chain))))
     if announce is not None:
         announce(audit.cost)
     refuse_cold(audit.cost, settings, root)
     if level is AuditLevel.STRUCTURE:
         for chain in chains:
             chain.read_snapshots(clock)
-    else:
+    elif level is AuditLevel.FULL:
         _replay(chains, clock, jobs, engine, has_keeper=keep is not None)
+    else:
+        _replay_windows(chains, clock, jobs, engine, starts)
     for chain in chains:
         chain.tell()
     return audit
@@ -140,3 +150,29 @@ def _replay(
     result = verify(Source(tuple(source for _, source in due), ()), clock, jobs=jobs, engine=reader, tell=tell)
     for (chain, _), verdict in zip(due, result.partitions, strict=True):
         chain.take(verdict)
+
+
+def _replay_windows(
+    chains: Sequence[AuditChain],
+    clock: Clock,
+    jobs: int | None,
+    engine: Callable[[int], Engine | None],
+    local_starts: LocalStarts,
+) -> None:
+    """Holds the snapshots that a follower may start from against a replay of one window."""
+    due: list[tuple[AuditChain, Window, PartitionVerdict]] = []
+    for chain in chains:
+        if not chain.ends_are_known:
+            chain.find_ends()
+        window = _window(chain, clock, local_starts)
+        if window is not None:
+            due.append((chain, window, PartitionVerdict(window.source)))
+    works = [WindowWork(window, verdict, clock) for _, window, verdict in due]
+    run_partitions(works, jobs, engine(sum(window.read_bytes for _, window, _ in due)))
+    for chain, _, verdict in due:
+        chain.take(verdict)
+
+
+def _window(chain: AuditChain, clock: Clock, local_starts: LocalStarts) -> Window | None:
+    audited = chain.audited
+    return chain.window(clock, local_starts.of(audited.topic, audited.partition, audited.topic_id))

@@ -208,7 +208,7 @@ def test_a_bad_manifest(plain: Path, level: str) -> None:
     assert (run.exit_code, run.codes["tier-bad-copy"]) == (4, 1)
 
 
-@pytest.mark.parametrize("told", ['"9":5', '"' + "9" * 5000 + '":1', '"x":1', '"0":-1', '"0":true', '"0":99999999999999999999'])
+@pytest.mark.parametrize("told", ['"' + "9" * 5000 + '":1', '"x":1', '"0":-1', '"0":true', '"0":99999999999999999999'])
 def test_leader_epochs_that_are_none(plain: Path, told: str) -> None:
     (path,) = plain.rglob("mixed-*/0/00000000000000000000-*.rsm-manifest")
     text = path.read_text()
@@ -242,7 +242,7 @@ def test_two_copies_of_one_segment(tmp_path: Path, name: str) -> None:
         copied(tmp_path / "store", start, "Z")
     run = in_json("tier audit", tmp_path / "store", *LONG_AGO)
     before = in_json("tier audit", FIXTURES / name, *LONG_AGO).document["totals"]
-    assert run.document["totals"] == {**before, "right": before["right"] + 2 + (name != "tiered-local/remote")}
+    assert run.document["totals"] == {**before, "right": before["right"] + 2}
     assert (run.exit_code, run.codes) == (0, {})
 
 
@@ -251,7 +251,7 @@ def test_a_copy_that_lies_about_its_offsets(plain: Path) -> None:
     for path in sorted(plain.rglob("mixed-*/0/00000000000000000583-*")):
         path.rename(path.with_name(f"{300:020d}{path.name[20:]}"))
     run = in_json("tier audit", plain, *LONG_AGO)
-    assert (run.exit_code, sorted(run.codes)) == (4, ["tier-not-audited", "unsound-boundary"])
+    assert (run.exit_code, sorted(run.codes)) == (1, ["tier-not-audited", "unsound-boundary"])
     mixed = [each for partition in run.document["partitions"] if partition["topic"] == "mixed" for each in partition["copies"]]
     assert [each["verdict"] for each in mixed] == ["right", "not-read", "unproven"]
     assert "nobody tells of which leader epoch its records from 300 on are" in run.messages("tier-not-audited")

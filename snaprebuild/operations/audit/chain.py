@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import deque
 from dataclasses import replace
 from functools import partial
 
@@ -23,6 +25,7 @@ from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.audit.audited import WRONG, AuditedCopy, AuditedPartition, TierAudit, Verdict
 from snaprebuild.operations.audit.copies import ReadableCopy
 from snaprebuild.operations.audit.suspicion import Neighbour, suspicion
+from snaprebuild.operations.audit.window import Window
 from snaprebuild.operations.audit_cost import CopyRead
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding, Severity, counted
@@ -37,7 +40,9 @@ from snaprebuild.operations.tier_levels import AuditLevel
 from snaprebuild.operations.verify import PartitionVerdict
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, impossible_entries
+from snaprebuild.replay.window import window_start
 from snaprebuild.storage.at_once import at_once
+from snaprebuild.storage.index_hints import read_last_timestamp_hint
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 from snaprebuild.storage.store import ReadStore, Store
@@ -146,7 +151,7 @@ class AuditChain:
         return all(each.end_offset is not None for each in self._readable)
 
     def find_ends(self) -> None:
-        """Asks the batches where segments end of which nothing else tells, and puts the copies together."""
+        """Asks the batches where segments end of which nothing else tells, other files for the rest, and puts the copies together."""
         for each in self._readable:
             if each.end_offset is None:
                 try:
@@ -158,6 +163,9 @@ class AuditChain:
         self._readable = [each for each in self._readable if each.end_offset is not None]
         for each in self._readable:
             self._find_epochs(each)
+            if each.max_timestamp_ms is None and self._audit.level is AuditLevel.REACHABLE:
+                path = f"{self._audit.root}/{each.file_name(LocalTierFile.TIME_INDEX)}"
+                each.max_timestamp_ms = read_last_timestamp_hint(path, self._store)
         self.put_together()
 
     def put_together(self) -> None:
@@ -218,12 +226,59 @@ class AuditChain:
         directory = self._directory(segments, snapshots)
         return PartitionSource(directory, LogDirState(self._audit.root, store=self._base), self.audited.name)
 
+    def window(self, clock: Clock, local_log_start: int | None) -> Window | None:
+        """What is replayed for the snapshots that a follower may still start from; None where there are none.
+
+        A follower takes the snapshot of the copy that holds the offset below the one where it starts: the first on the leader's disk
+        (KIP-405), or the first that is in no copy (KIP-1023). The former only goes up, to the latter at most.
+
+        Args:
+            clock: for expiry: what is older matters to nobody who loads the state at that moment, but open transactions.
+            local_log_start: first offset on the leader's disk; None where nobody tells.
+        """
+        self.audited.local_log_start = local_log_start
+        source = self.source()
+        if source is None:
+            return None
+        ends = [each.end_offset + 1 for each in self.members if each.end_offset is not None]
+        reachable = [end for end in ends if end >= (max(ends) if local_log_start is None else local_log_start)]
+        if local_log_start is None:
+            why = "followers start from the last copy (KIP-1023); --local-log-start or --log-dir tells from which others"
+        else:
+            why = f"the leader's disk begins at {local_log_start}, and no follower starts below"
+        for each in self.members:
+            if each.end_offset is not None and each.end_offset + 1 not in reachable:
+                each.audited.not_read(why, Verdict.UNREACHABLE)
+        if not reachable:
+            self.audited.replayed_from = None
+            return None
+        segments = source.directory.segments
+        times = [self._readable[part.number].max_timestamp_ms for part in self._line.parts]
+        ending = bisect_left(segments, min(reachable), key=lambda segment: segment.base_offset) - 1
+        first = max(min(window_start(times, clock.as_of_ms, clock.expiration_ms), ending), 0)
+        start = segments[first].base_offset
+        evidence = tuple(each for each in source.directory.snapshots if each[0] >= start)
+        self.audited.replayed_from = start
+        return Window(
+            replace(source, directory=replace(source.directory, snapshots=evidence)), first, min(reachable), self._proof(start)
+        )
+
+    def _proof(self, start: int) -> str:
+        """What would prove what a window from an offset on does not."""
+        first = self._readable[self._line.parts[0].number].copy.base_offset
+        if first == 0:
+            return "--level full replays what lies below, too, and proves it"
+        below = f"--level full replays from {first} on, which may prove more; " if first < start else ""
+        return f"{below}what was deleted below {first} no copy tells of: the snapshot of a replica at that offset would"
+
     # ------------------------------------------------------------------------------------------------------------ what is read
 
-    def reads(self) -> list[CopyRead]:
+    def reads(self, window: Window | None = None) -> list[CopyRead]:
         """What the level is going to read, beside the manifests."""
         if self._audit.level is AuditLevel.STRUCTURE:
             return [each.read(snapshot=True) for each in self._readable]
+        if window is not None:
+            return self._reads_of(window)
         if not self.ends_are_known:
             return [each.read(segment=True, snapshot=True, index=True, end=each.end_offset is None) for each in self._readable]
         whole, members = {part.number for part in self._line.parts}, set(self._line.members)
@@ -235,13 +290,24 @@ class AuditChain:
             if number in whole | members
         ]
 
+    def _reads_of(self, window: Window) -> list[CopyRead]:
+        directory = window.source.directory
+        segments = {segment.log.name for segment in directory.segments[window.first_index :]}
+        snapshots = {listed.name for _, listed in directory.snapshots}
+        found = []
+        for each in self._readable:
+            snapshot = each.snapshot()
+            has_snapshot = snapshot is not None and snapshot.name in snapshots
+            found.append(each.read(segment=each.log_name in segments, snapshot=has_snapshot))
+        return [each for each in found if each.parts]
+
     # ------------------------------------------------------------------------------------------------------------ structure
 
     def read_snapshots(self, clock: Clock) -> None:
-        """Looks at the snapshots by themselves, and at each beside the last one that is not suspect."""
+        """Looks at the snapshots by themselves, and at each beside the last ones that are not suspect."""
         left = {id(self._readable[number]) for number in self._line.left}
         due = sorted((each for each in self._readable if each.facts.snapshot_bytes), key=_in_order)
-        before: tuple[Neighbour, AuditedCopy] | None = None
+        trusted: deque[tuple[Neighbour, AuditedCopy]] = deque(maxlen=2)
         for each, entries in zip(due, at_once(self._entries, due, _snapshot_bytes), strict=True):
             if isinstance(entries, str):
                 each.audited.verdict, each.audited.why = Verdict.CORRUPT, entries
@@ -250,13 +316,14 @@ class AuditChain:
             each.audited.why = "it parses; no segment was replayed"
             if id(each) in left or each.end_offset is None:
                 continue
-            now = Neighbour(each.end_offset + 1, entries, each.max_timestamp_ms), each.audited
-            found = None if before is None else suspicion(before[0], now[0], clock)
-            if before is not None and found is not None:
-                suspect = before[1] if found.is_earlier else each.audited
+            now = Neighbour(each.end_offset + 1, entries, each.max_timestamp_ms)
+            while trusted and (found := suspicion(trusted[-1][0], now, clock)) is not None:
+                suspect = trusted.pop()[1] if found.is_earlier else each.audited
                 suspect.verdict, suspect.why = Verdict.SUSPECT, found.why
-            if found is None or found.is_earlier:
-                before = now
+                if suspect is each.audited:
+                    break
+            if each.audited.verdict is not Verdict.SUSPECT:
+                trusted.append((now, each.audited))
 
     def _entries(self, copy: ReadableCopy) -> np.ndarray | str:
         """Entries of a snapshot, or why it is none."""

@@ -107,6 +107,7 @@ class ReadableCopy:
         if index:
             found.add(AivenObject.INDEXES if is_aiven else LocalTierFile.TRANSACTION_INDEX, self.facts.index_bytes or 0)
         if end:
-            kinds = (AivenObject.INDEXES,) * 2 if is_aiven else (LocalTierFile.OFFSET_INDEX, LocalTierFile.LEADER_EPOCHS)
+            beside = (LocalTierFile.OFFSET_INDEX, LocalTierFile.LEADER_EPOCHS, LocalTierFile.TIME_INDEX)
+            kinds = (AivenObject.INDEXES,) * len(beside) if is_aiven else beside
             found.parts += [(kind, 0, 1) for kind in (LOG_OF[self.layout], *kinds)]
         return found
