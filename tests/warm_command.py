@@ -27,6 +27,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, NoReturn
 
+import typer
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 PRELOADED = (
     "formats",
@@ -141,6 +143,10 @@ def _preload() -> None:
     for package in PRELOADED:
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             importlib.import_module(module.name)
+    from snaprebuild.cli.main import app
+
+    group = typer.main.get_command(app)  # of all verbs and options, which every run would build first
+    typer.main.get_command = lambda of, build=typer.main.get_command: group if of is app else build(of)
     gc.collect()
     gc.freeze()
 
@@ -169,9 +175,7 @@ def _watch(files: list[int]) -> None:
 
 
 def _end(code: int) -> NoReturn:
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
