@@ -13,6 +13,7 @@ __all__ = [
     "INDEX_BYTES_MAX",
     "KRAFT_VOTERS_MAX",
     "MANIFEST_BYTES_MAX",
+    "METADATA_TRANSACTION_RECORDS_MAX",
     "RANGES_MAX",
     "RECORD_HEADERS_MAX",
     "SNAPSHOT_BYTES_MAX",
@@ -79,3 +80,7 @@ CHUNKS_MAX = 1 << 21
 
 CHUNK_BYTES_MAX = 256 << 20
 """A chunk of a segment in remote storage, which is held whole. The plugin's `chunk.size` is some MiB; it allows 1 GiB."""
+
+METADATA_TRANSACTION_RECORDS_MAX = 2_000_000
+"""Records of one transaction of the metadata log, which are held until it ends. A controller writes the records of its
+bootstrap so, and up to 3.9 those of a whole ZooKeeper cluster: one for each topic, partition and configuration."""
