@@ -15,6 +15,7 @@ __all__ = [
     "MANIFEST_BYTES_MAX",
     "RANGES_MAX",
     "RECORD_HEADERS_MAX",
+    "REPLICATION_MESSAGE_BYTES_MAX",
     "SNAPSHOT_BYTES_MAX",
     "TAGGED_FIELDS_MAX",
     "TEXT_FILE_BYTES_MAX",
@@ -79,3 +80,6 @@ CHUNKS_MAX = 1 << 21
 
 CHUNK_BYTES_MAX = 256 << 20
 """A chunk of a segment in remote storage, which is held whole. The plugin's `chunk.size` is some MiB; it allows 1 GiB."""
+
+REPLICATION_MESSAGE_BYTES_MAX = 100 << 20
+"""The body of an AlterPartition or Fetch: `socket.request.max.bytes`, beyond which brokers and controllers do not read a request."""
