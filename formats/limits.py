@@ -16,6 +16,7 @@ __all__ = [
     "METADATA_TRANSACTION_RECORDS_MAX",
     "RANGES_MAX",
     "RECORD_HEADERS_MAX",
+    "REPLICATION_MESSAGE_BYTES_MAX",
     "SNAPSHOT_BYTES_MAX",
     "TAGGED_FIELDS_MAX",
     "TEXT_FILE_BYTES_MAX",
@@ -84,3 +85,6 @@ CHUNK_BYTES_MAX = 256 << 20
 METADATA_TRANSACTION_RECORDS_MAX = 2_000_000
 """Records of one transaction of the metadata log, which are held until it ends. A controller writes the records of its
 bootstrap so, and up to 3.9 those of a whole ZooKeeper cluster: one for each topic, partition and configuration."""
+
+REPLICATION_MESSAGE_BYTES_MAX = 100 << 20
+"""The body of an AlterPartition or Fetch: `socket.request.max.bytes`, beyond which brokers and controllers do not read a request."""
