@@ -21,6 +21,7 @@ VERBS = (
     "offsets",
     "plan",
     "rebuild",
+    "source-check",
     "stats",
     "tier-audit",
     "tier-inventory",

@@ -113,7 +113,7 @@ def source_check(
 ) -> None:
     """Reads only: whether replicas may be the source of snapshots, of uploads, or of another replica, and which rule decides.
 
-    PATH is a log directory, a partition directory, or any directory above them; several may be named, also as s3://BUCKET/PREFIX.
+    PATH is a partition directory, a log directory, or any directory above them; several may be named, also as s3://BUCKET/PREFIX.
     The verdict is TRUSTED, TRUSTED_BELOW an offset, or REJECTED by the first rule that fails. A rule without its input does not
     know, and rejects nothing: clusters of before KRaft have no metadata log and no topic ids. Exit code 3 where a replica is
     rejected, 1 where only directories are that no broker serves.

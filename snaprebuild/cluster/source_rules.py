@@ -151,8 +151,8 @@ def assignment(evidence: SourceEvidence) -> Ruling:
         return not_known(cluster)
     if evidence.log.topic_id not in (None, cluster.topic_id) or cluster.topic_id is None:
         return not_known("the cluster has no topic of this id")
-    if node is None:
-        return not_known(NO_NODE_ID)
+    if node is None or cluster.broker is None:
+        return not_known(NO_NODE_ID if node is None else "the broker is not registered")
     if cluster.partition is None:
         return fails("the topic has no such partition in the cluster")
     replicas = list(cluster.partition.replicas)
@@ -162,7 +162,7 @@ def assignment(evidence: SourceEvidence) -> Ruling:
     own = evidence.log_dir.directory_id
     if assigned == LOST_DIRECTORY:
         return fails("the cluster has its directory for lost")
-    if own is None or assigned == MIGRATING_DIRECTORY:
+    if own is None or assigned == MIGRATING_DIRECTORY or own not in cluster.broker.directories:
         return passes(f"node {node} is one of the replicas {replicas}; in which directory is not known")
     if assigned == UNASSIGNED_DIRECTORY:
         return warns(f"node {node} is one of the replicas {replicas}, and has not told the cluster in which directory")

@@ -11,14 +11,14 @@ from formats.broker_files import MetaProperties, read_meta_properties
 from formats.errors import FormatError
 from formats.file_names import META_PROPERTIES
 from formats.limits import TEXT_FILE_BYTES_MAX
-from snaprebuild.cluster.metadata_image import MetadataImage, TopicImage
+from snaprebuild.cluster.metadata_image import MetadataImage
 from snaprebuild.cluster.source_evidence import ClusterEvidence, LogEvidence
 from snaprebuild.errors import SnaprebuildError, UsageError
-from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.metadata.image import ImageAt, read_image
-from snaprebuild.operations.metadata.log import METADATA_DIRECTORY
+from snaprebuild.operations.metadata.log import METADATA_DIRECTORY, open_metadata_log
 from snaprebuild.operations.verdict.replaced_disk import replaced_at
-from snaprebuild.storage.log_dir import LogDirState, store_of
+from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store
 
 __all__ = ["ClusterTruth", "MetadataRead"]
@@ -38,7 +38,6 @@ class MetadataRead:
         proven_below: offsets below are known to be committed.
         proof: what proves it.
         read: how it was folded.
-        topics: by name.
     """
 
     path: str
@@ -48,7 +47,6 @@ class MetadataRead:
     proven_below: int
     proof: str
     read: ImageAt
-    topics: dict[str, TopicImage]
 
     @property
     def told(self) -> str:
@@ -56,13 +54,28 @@ class MetadataRead:
         whose = "the broker's own metadata log" if self.is_own else "the metadata log of --metadata"
         return f"{whose}, folded to offset {self.image.offset}; {self.proof}"
 
+    def broker_epoch_now(self, node_id: int, settings: S3Settings) -> int | None:
+        """The epoch under which a broker is registered now: what the log has grown by is read, and nothing again.
+
+        Raises:
+            SnaprebuildError, FormatError: it cannot be read.
+        """
+        fold, log = self.read.fold, open_metadata_log(self.path, settings)
+        if log.first_base_offset is not None and log.first_base_offset > fold.offset + 1:
+            fold = read_image(self.path, None, settings).fold  # it was cut behind a newer checkpoint
+        else:
+            for batch in log.walk(fold.offset + 1):
+                fold.apply_batch(batch)
+        broker = fold.brokers.get(node_id)
+        return None if broker is None else broker.epoch
+
     def evidence(self, log: LogEvidence, node_id: int | None, directory_id: bytes | None) -> ClusterEvidence:
         """What it says of one partition of one broker.
 
         Raises:
             SnaprebuildError, FormatError: the log cannot be read again, where an empty partition asks for its history.
         """
-        topic = self.topics.get(log.topic)
+        topic = self.image.topic_named(log.topic)
         partition = None if topic is None else topic.partitions.get(log.partition)
         replaced = None
         if topic is not None and partition is not None and log.is_empty and partition.leader_epoch > 0 and node_id is not None:
@@ -157,10 +170,14 @@ class ClusterTruth:
         read = read_image(location, self.at, self.settings)
         image = read.fold.image()
         proven, proof = _proven(read, image)
-        topics = {topic.name: topic for topic in image.topics.values()}
+        if read.fold.fault_count:
+            message = f"{counted(read.fold.fault_count, 'record')} of the metadata log left out, as brokers do: {read.fold.faults[0].error}"
+            self.findings.append(
+                Finding("source-metadata-faults", Severity.NOTE, read.log.path, message, read.fold.faults[0].offset)
+            )
         meta = _meta_around(read.log.path, read.log.store)
         cluster_id = None if meta is None else meta.cluster_id
-        return MetadataRead(read.log.path, is_own, image, cluster_id, proven, proof, read, topics)
+        return MetadataRead(read.log.path, is_own, image, cluster_id, proven, proof, read)
 
 
 def _proven(read: ImageAt, image: MetadataImage) -> tuple[int, str]:

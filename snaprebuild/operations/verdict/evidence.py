@@ -125,8 +125,9 @@ def brokers_of(states: Sequence[LogDirState], log_dirs: Collection[str] = ()) ->
 
     Args:
         states: log directories, of whatever brokers.
-        log_dirs: paths of those that are the ``log.dirs`` of one broker, as somebody says. Of others equal ids tell, with directory ids that
-            differ: copies of one disk, which share its id, are of different moments of a broker, and not beside each other.
+        log_dirs: paths of those that are the ``log.dirs`` of one broker, as somebody says. Of others equal ids tell.
+
+    Copies of one disk, which share its directory id, are of different moments of a broker, and not beside each other.
     """
     return {
         state.path: tuple(

@@ -204,7 +204,7 @@ def _findings_of(checked: CheckedSource, is_named: bool) -> list[Finding]:
     found += [
         Finding("source-warning", Severity.NOTE, path, f"{each.ruling.evidence} (rule {each.rule.name}, {each.rule.value})")
         for each in verdict.results
-        if each.state is State.WARN
+        if each.state is State.WARN and each.rule is not verdict.rule
     ]
     found += [Finding("source-on-operators-word", Severity.NOTE, path, each) for each in verdict.on_word]
     return found
