@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import errno
 import functools
 import hashlib
+import http.client
 import logging
 import os
 import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -37,6 +39,7 @@ from botocore.exceptions import (
     ProfileNotFound,
 )
 from botocore.loaders import Loader
+from botocore.response import StreamingBody
 
 from snaprebuild import __version__
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
@@ -60,6 +63,7 @@ __all__ = [
     "payer_of",
     "put_outcome",
     "read_failed",
+    "reading",
     "status_of",
     "told",
 ]
@@ -268,6 +272,36 @@ def attempted(get: Callable[[], _Answer], location: str, what: str) -> _Answer:
                 raise read_failed(error, location, what) from None
             time.sleep(PAUSE_SECONDS * 2**attempt)
     raise AssertionError
+
+
+@contextlib.contextmanager
+def reading(body: StreamingBody) -> Iterator[Callable[[memoryview], int]]:
+    """The body of an answer, closed afterwards; a connection whose body was read to its end serves again.
+
+    What is yielded fills memory as a socket does, and returns the count of bytes, 0 where the body has no more. The SDK makes objects of
+    all bytes, and copies these; so where it can be reached, the standard library's answer inside is asked.
+
+    Raises:
+        ShortBodyError: the connection breaks.
+    """
+    inside: Any = getattr(body, "_raw_stream", None)
+    answer = getattr(inside, "_fp", None)
+    if not hasattr(inside, "release_conn") or not isinstance(answer, http.client.HTTPResponse) or answer.chunked:
+        with contextlib.closing(body):
+            yield lambda buffer: int(body.readinto(buffer))
+        return
+
+    def read_into(buffer: memoryview) -> int:
+        try:
+            count = answer.readinto(buffer)
+        except (OSError, http.client.HTTPException):
+            raise ShortBodyError from None
+        if answer.isclosed():  # by itself, behind the last byte
+            inside.release_conn()
+        return count
+
+    with contextlib.closing(inside):
+        yield read_into
 
 
 def object_changed(location: str) -> RefusedError:
