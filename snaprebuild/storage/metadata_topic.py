@@ -247,7 +247,7 @@ class MetadataTopic:
         deadline = time.monotonic() + 2 * self._patience  # the library gives a record up after one, and tells
         while not outcomes and self._hopeless is None and time.monotonic() < deadline:
             self._producer.poll(POLL_SECONDS)
-        if outcomes == [None]:
+        if outcomes and outcomes[0] is None:
             return
         self._producer.purge()  # so that nothing is sent that nobody waits for
         self._producer.flush(0)
