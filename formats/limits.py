@@ -79,3 +79,6 @@ CHUNKS_MAX = 1 << 21
 
 CHUNK_BYTES_MAX = 256 << 20
 """A chunk of a segment in remote storage, which is held whole. The plugin's `chunk.size` is some MiB; it allows 1 GiB."""
+
+SCENARIO_BYTES_MAX = 1 << 20
+"""A scenario of `kraft simulate`: a thousand replicas and listeners take 100 KiB."""
