@@ -148,12 +148,12 @@ class _Table:
 
     def wrong(self, name: str, expected: str, found: object) -> UsageError:
         where = f"{self._place}.{name}" if self._place else name
-        text = repr(found)
+        text = "none" if found is None else repr(found)
         return UsageError(f"{where}: expected {expected}, found {text if len(text) <= 60 else text[:57] + '...'}", path=self._file)
 
     def _take(self, name: str, default: object) -> object:
         if name not in self._left and default is None:
-            raise self.wrong(name, "a value", "nothing")
+            raise self.wrong(name, "a value", None)
         return self._left.pop(name, default)
 
     def number(self, name: str, default: int | None, least: int, most: int) -> int:

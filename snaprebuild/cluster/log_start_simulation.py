@@ -22,8 +22,8 @@ from snaprebuild.errors import UsageError
 
 __all__ = ["EVENTS_MAX", "STEPS_KEPT_MAX", "PolicyRun", "Sample", "Step", "simulate"]
 
-EVENTS_MAX = 20_000_000
-"""Some minutes. A year of Kafka's cleaner, which looks every minute, is half a million."""
+EVENTS_MAX = 5_000_000
+"""Half a minute or so for each policy. A year of Kafka's cleaner, which looks every minute, is half a million."""
 
 STEPS_KEPT_MAX = 10_000
 """Moves of the start that are told one by one; further ones are counted."""
