@@ -160,9 +160,10 @@ def _print(scenario: Scenario, runs: Sequence[PolicyRun], *, everything: bool) -
         print_line(f" {run.policy.value:<12}{chart_line([each.size_bytes for each in run.samples], most)}")
     print_line("")
     told = list(_told(runs, everything))
-    columns = ("after", "policy", "node", "start", "invalidated", "reloaded", "because")
+    names = ("after", "policy", "node", "start", "invalidated", "reloaded", "because")
     if told:
-        print_table("Moves of the start" if everything else "First moves of the start, and those that cost somebody a reload", columns, told)
+        what = "Moves of the start" if everything else "First moves of the start, and some that cost somebody a reload"
+        print_table(what, names, told)
 
 
 def _told(runs: Sequence[PolicyRun], everything: bool) -> Iterator[tuple[object, ...]]:

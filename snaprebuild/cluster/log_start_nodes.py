@@ -87,7 +87,9 @@ class Node:
         self.checkpoint_ms = now_ms
         self.bytes_at_checkpoint = self.written_bytes
         if len(self.log.checkpoints) >= CHECKPOINTS_MAX:
-            raise UsageError(f"the scenario keeps more than {CHECKPOINTS_MAX} checkpoints: take them less often, or let retention delete them")
+            raise UsageError(
+                f"the scenario keeps more than {CHECKPOINTS_MAX} checkpoints: take them less often, or let retention delete them"
+            )
         size = self.settings.checkpoint_bytes + self.taken * self.settings.checkpoint_growth_bytes
         if not self.log.end_offset:
             return False

@@ -3,8 +3,9 @@
 * ``immediate``: as soon as there is a newer checkpoint, to it (the first version of KIP-630 in Kafka, pull request 9816).
 * ``retention``: what Kafka does since 3.3, every minute: from the oldest checkpoint on, while everything together is larger than
   ``metadata.max.retention.bytes``, then while the oldest is older than ``metadata.max.retention.ms``. Nobody who reads the log is asked.
-* ``seed``: the heuristic of KAFKA-14932: a leader waits until all live followers have fetched past a checkpoint and all of its listeners have
-  read past it, or the checkpoint is older than ``metadata.start.offset.lag.time.max.ms``; a follower never goes ahead of its leader.
+* ``seed``: the heuristic of KAFKA-14932: a leader waits until all live followers have fetched past a checkpoint and all of its
+  listeners have read past it, or the checkpoint is older than ``metadata.start.offset.lag.time.max.ms``; a follower never goes ahead of
+  its leader.
 
 Source: ``KafkaRaftLog.maybeClean`` of 4.3.1; KAFKA-14932; KIP-630 ("When to Increase the LogStartOffset").
 """
@@ -49,8 +50,8 @@ class Policy(StrEnum):
 class FollowerMode(StrEnum):
     """Where a follower goes when its leader has moved, under ``seed``.
 
-    The heuristic leaves this open. ``strict``: to the newest checkpoint of its own that is not beyond the leader's start, so that its start,
-    too, is the end of a checkpoint. ``literal``: to the leader's start itself, whose epoch it must then be told.
+    The heuristic leaves this open. ``strict``: to the newest checkpoint of its own that is not beyond the leader's start, so that its
+    start, too, is the end of a checkpoint. ``literal``: to the leader's start itself, whose epoch it must then be told.
     """
 
     STRICT = "strict"
@@ -137,7 +138,9 @@ def retention(log: MetadataLogModel, now_ms: int, settings: StartSettings) -> It
         age_ms = now_ms - log.checkpoints[0].timestamp_ms
         if age_ms <= settings.retention_ms:
             break
-        advance = _next(log, Cause.AGE, f"the checkpoint at {log.checkpoints[0].id} is {age_ms} ms old, more than {settings.retention_ms}")
+        advance = _next(
+            log, Cause.AGE, f"the checkpoint at {log.checkpoints[0].id} is {age_ms} ms old, more than {settings.retention_ms}"
+        )
         if advance is None:
             break
         yield advance

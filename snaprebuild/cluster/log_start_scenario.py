@@ -111,8 +111,8 @@ class Scenario:
 
     title: str
     duration_ms: int
-    settings: StartSettings = StartSettings()
-    nodes: NodeSettings = NodeSettings()
+    settings: StartSettings
+    nodes: NodeSettings
     appends: tuple[Append, ...] = ()
     elections: tuple[int, ...] = ()
     replicas: tuple[Reader, ...] = ()

@@ -127,9 +127,7 @@ class _Simulation:
         self._mode = mode
         self._run = PolicyRun(policy)
         self._leader = Leader(scenario.nodes, _listeners(scenario, LEADER))
-        self._followers = {
-            each.name: Follower(each, scenario.nodes, _listeners(scenario, each.name)) for each in scenario.replicas
-        }
+        self._followers = {each.name: Follower(each, scenario.nodes, _listeners(scenario, each.name)) for each in scenario.replicas}
         self._run.reloaded = {f"{each.node}/{each.name}": 0 for each in scenario.listeners}
         self._events: list[tuple[int, _Kind, int, object]] = []
         self._pushed = 0
@@ -172,7 +170,9 @@ class _Simulation:
             time_ms, kind, _, what = heapq.heappop(self._events)
             run.events += 1
             if run.events > EVENTS_MAX:
-                raise UsageError(f"the scenario has more than {EVENTS_MAX} events: make it shorter, or let things happen less often")
+                raise UsageError(
+                    f"the scenario has more than {EVENTS_MAX} events: make it shorter, or let things happen less often"
+                )
             match kind:
                 case _Kind.ELECTION:
                     self._leader.elect()

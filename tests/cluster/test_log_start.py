@@ -47,7 +47,9 @@ def test_ids_are_ordered_by_epoch_first() -> None:
     ("to", "segments", "checkpoints", "left"),
     [(50, (), (), [50, 100, 150, 250]), (100, (0,), (50,), [100, 150, 250]), (250, (0, 100), (50, 100, 150), [250])],
 )
-def test_what_lies_below_the_new_start_goes(to: int, segments: tuple[int, ...], checkpoints: tuple[int, ...], left: list[int]) -> None:
+def test_what_lies_below_the_new_start_goes(
+    to: int, segments: tuple[int, ...], checkpoints: tuple[int, ...], left: list[int]
+) -> None:
     """A segment goes when the next one begins at the start or below it; the last one stays."""
     model = log()
     deleted = model.delete_before(next(each.id for each in model.checkpoints if each.id.offset == to))
@@ -95,7 +97,15 @@ def test_immediate_goes_to_the_latest_checkpoint() -> None:
 @pytest.mark.parametrize(
     ("limit", "starts"),
     # 3040 bytes. Moves: 50 -> 100 frees 1010, 100 -> 150 frees 10, 150 -> 250 frees 1010 of what is left.
-    [(3040, []), (3039, [100]), (2030, [100]), (2029, [100, 150]), (2020, [100, 150]), (2019, [100, 150, 250]), (0, [100, 150, 250])],
+    [
+        (3040, []),
+        (3039, [100]),
+        (2030, [100]),
+        (2029, [100, 150]),
+        (2020, [100, 150]),
+        (2019, [100, 150, 250]),
+        (0, [100, 150, 250]),
+    ],
 )
 def test_retention_by_size(limit: int, starts: list[int]) -> None:
     assert [each.after.offset for each in retention(log(), 0, StartSettings(limit, -1))] == starts

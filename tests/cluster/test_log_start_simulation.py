@@ -174,7 +174,10 @@ def test_a_long_scenario_of_one_writer_is_few_events() -> None:
         ("duration = '1h'\n[[replica]]\nid = 2\ndown = [['3m', '2m']]", "replica[0].down[0]: expected a time that ends after"),
         ("duration = '1h'\n[[replica]]\nid = 'a b'", "replica[0].id: expected a name"),
         ("duration = '1h'\n[[listener]]\nname = 'x'\nnode = 7", "listener[0].node: expected one of leader, found '7'"),
-        ("duration = '1h'\n[[listener]]\nname = 'x'\n[[listener]]\nname = 'x'", "listener: expected names that differ on each node"),
+        (
+            "duration = '1h'\n[[listener]]\nname = 'x'\n[[listener]]\nname = 'x'",
+            "listener: expected names that differ on each node",
+        ),
     ],
 )
 def test_a_wrong_file_is_told_by_place(text: str, said: str) -> None:
