@@ -22,6 +22,7 @@ from formats.remote_log_metadata import RemoteSegment, TopicIdPartition, metadat
 from formats.upload_claim import UploadClaim
 from snaprebuild.cluster.remote_log import RemoteLogs
 from snaprebuild.errors import SnaprebuildError, UploadRefusedError
+from snaprebuild.operations.announce_copies import Announced, Announcer
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.prepare_upload import candidates, topic_id_of
@@ -52,7 +53,7 @@ class Action(StrEnum):
     WOULD_UPLOAD = "would-upload"
     """With ``--dry-run``."""
     FINISHED_BEFORE = "finished-before"
-    """By an earlier run of this uploader; its records are told again."""
+    """By an earlier run of this uploader; its records are told again, to a topic only what it lacks."""
     PRESENT = "present"
     """A complete copy of somebody else holds all of its offsets: brokers read it, or it is to be taken for such."""
     UNVERIFIED = "unverified"
@@ -99,6 +100,7 @@ class UploadRequest:
         knows_all: they were given, and all of them could be read: what they do not call live no broker reads.
         allow_unverified: take every complete copy for one that brokers read.
         fence: who uploads a partition, by its broker's registration, and how that is read again; None for nobody in particular.
+        announcer: tells brokers of copies; None where that is left to others.
     """
 
     store: Store
@@ -114,6 +116,7 @@ class UploadRequest:
     knows_all: bool = False
     allow_unverified: bool = False
     fence: Callable[[PartitionSource], UploadFence] | None = None
+    announcer: Announcer | None = None
 
 
 @dataclass(slots=True)
@@ -129,6 +132,7 @@ class UploadedSegment:
         segment_id: of the copy, where it is known.
         upload: what was sent; None where it was not looked at, or refused.
         took_over: the claim of an earlier registration of the same broker that this run took over, or would.
+        announced: how brokers know of the copy; None where this run told nobody.
     """
 
     start_offset: int
@@ -139,6 +143,7 @@ class UploadedSegment:
     segment_id: bytes | None = None
     upload: PreparedUpload | None = None
     took_over: UploadClaim | None = None
+    announced: Announced | None = None
 
 
 @dataclass(slots=True)
@@ -283,6 +288,8 @@ class _Partition:
             raise self._stale(claim, target.claim_location(segment.start_offset, segment.end_offset))
         is_older = claim is not None and self._fence.identity.supersedes(claim)
         is_ours = claim is not None and (self._is_ours(claim) or is_older)
+        if claim is not None and is_ours and self._request.announcer is not None:
+            self._request.announcer.check_not_deleted(claim.segment_id)
         is_named_so = claim is not None and claim.uploader == self._uploader.name
         copy = target.copies.get(claim.segment_id) if claim is not None and is_named_so else None
         if copy is None and (other := self._other(segment, target)) is not None:
@@ -316,8 +323,7 @@ class _Partition:
         segment.segment_id = claim.segment_id
         self._prepare_writes()
         written = write_copy(target, self._request.large, upload, claim, self._uploader, self._fence)
-        self._tell(written, segment, claim, target)
-        segment.action = Action.UPLOADED
+        self._complete(segment, written, Action.UPLOADED, claim, target)
 
     def _finished_before(
         self, segment: UploadedSegment, claim: UploadClaim, target: UploadTarget, path: str, *, is_older: bool
@@ -325,15 +331,28 @@ class _Partition:
         segment.segment_id = claim.segment_id
         with self._source.directory.store.open_bytes(path) as log:
             written = finished_copy(target, self._request.large, log, claim, segment.start_offset)
-        if not self._request.is_dry_run:
+        if self._request.is_dry_run:
+            segment.action = Action.FINISHED_BEFORE
+        else:
             if is_older:
                 claim = self._take_over(segment, claim, claim.segment_id, target)
-            self._tell(written, segment, claim, target)
-        segment.action = Action.FINISHED_BEFORE
+            self._complete(segment, written, Action.FINISHED_BEFORE, claim, target)
 
-    def _tell(self, written: RemoteSegment, segment: UploadedSegment, claim: UploadClaim, target: UploadTarget) -> None:
+    def _complete(
+        self, segment: UploadedSegment, written: RemoteSegment, action: Action, claim: UploadClaim, target: UploadTarget
+    ) -> None:
+        """A copy is whole: brokers are told, before the next one is begun, so that at most one is unknown to them."""
         check = partial(self._fence.check, target, claim, segment.start_offset, segment.end_offset)
-        self._result.copies.append(WrittenCopy(written, self._now_ms(), check))
+        check()  # an uploader that became stale tells nobody of what it did
+        copy = WrittenCopy(written, self._now_ms(), check)
+        self._result.copies.append(copy)
+        if self._request.announcer is not None:
+            segment.announced = self._request.announcer.announce(copy)
+        segment.action = action
+        if segment.announced is Announced.NEEDLESS:
+            segment.action = Action.PRESENT
+            segment.why = f"brokers read another copy by now; {uuid_to_text(written.segment_id)} is whole, and was not announced"
+            self._say("tier-upload-needless", Severity.NOTE, f"{segment.why}: its objects may be deleted", segment.start_offset)
 
     def _take_over(self, segment: UploadedSegment, old: UploadClaim, segment_id: bytes, target: UploadTarget) -> UploadClaim:
         uploader, claimed_ms = self._uploader, old.claimed_ms if segment_id == old.segment_id else self._now_ms()
@@ -430,8 +449,10 @@ class _Partition:
             request, name = self._request, self._source.directory.name
             topic_id = topic_id_of(self._source, self._topic_id)
             target = UploadTarget(request.store, request.root, request.prefix, name.topic, topic_id, name.partition)
+            partition = TopicIdPartition(name.topic, topic_id, name.partition)
+            if request.announcer is not None:
+                request.announcer.check(partition)
             target.look()
             self._target, self.told.topic_id = target, topic_id
-            partition = TopicIdPartition(name.topic, topic_id, name.partition)
             self.told.metadata_partition = metadata_partition(partition, request.metadata_partitions)
         return self._target
