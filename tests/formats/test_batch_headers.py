@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fixture_files import fixture_files
+from fixture_files import each_broker_file
 from header_engines import MarkerRow, Reading, hints, read_fast, read_reference, read_with, segment
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -108,7 +108,7 @@ def test_nothing_is_clean(read_headers: ReadHeaders) -> None:
     assert (reading.headers, reading.end) == ([], (CLEAN, 0, None))
 
 
-@pytest.mark.parametrize("path", fixture_files("*.log", "*.checkpoint"))
+@each_broker_file("*.log", "*.checkpoint")
 def test_what_brokers_wrote(path: Path) -> None:
     source = segment(path.read_bytes())
     reference = read_reference(source)

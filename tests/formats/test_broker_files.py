@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fixture_files import FIXTURES, fixture_files
+from fixture_files import broker_files, each_broker_file
 from hypothesis import given
 from hypothesis import strategies as st
+from manifests import FIXTURES
 
 from formats.broker_files import (
     CleanShutdown,
@@ -25,11 +26,8 @@ from formats.broker_files import (
 )
 from formats.errors import BadValueError, BadVersionError, FormatError
 
-META_PROPERTIES = fixture_files("meta.properties")
-CLEAN_SHUTDOWNS = fixture_files(".kafka_cleanshutdown")
 
-
-@pytest.mark.parametrize("path", META_PROPERTIES)
+@each_broker_file("meta.properties")
 def test_meta_properties_of_brokers_round_trip(path: Path) -> None:
     data = path.read_bytes()
     meta = read_meta_properties(data, file=path.name)
@@ -38,7 +36,7 @@ def test_meta_properties_of_brokers_round_trip(path: Path) -> None:
 
 
 def test_the_fixtures_hold_both_versions() -> None:
-    assert {read_meta_properties(path.read_bytes()).version for path in FIXTURES.rglob("meta.properties")} == {0, 1}
+    assert {read_meta_properties(path.read_bytes()).version for path in broker_files("meta.properties")} == {0, 1}
 
 
 def test_meta_properties_by_hand() -> None:
@@ -56,7 +54,7 @@ def test_meta_properties_by_hand() -> None:
     )
 
 
-@pytest.mark.parametrize("path", CLEAN_SHUTDOWNS)
+@each_broker_file(".kafka_cleanshutdown")
 def test_clean_shutdown_files_of_brokers_round_trip(path: Path) -> None:
     data = path.read_bytes()
     clean_shutdown = read_clean_shutdown(data)
@@ -286,7 +284,7 @@ def test_any_bytes_are_a_clean_shutdown(data: bytes) -> None:
 
 
 class TestQuorumState:
-    @pytest.mark.parametrize("path", sorted(FIXTURES.rglob("quorum-state")), ids=str)
+    @each_broker_file("quorum-state")
     def test_bundled(self, path: Path) -> None:
         state = read_quorum_state(path.read_bytes())
         text = path.read_text()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fixture_files import FIXTURES, broker_files, fixture_files
+from fixture_files import broker_files, each_broker_file
 from hypothesis import given
 from hypothesis import strategies as st
+from manifests import FIXTURES
 
 from formats import limits
 from formats.checkpoint_file import (
@@ -20,11 +21,8 @@ from formats.checkpoint_file import (
 )
 from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError
 
-OFFSET_CHECKPOINTS = fixture_files("*-offset-checkpoint")
-LEADER_EPOCH_CHECKPOINTS = fixture_files("leader-epoch-checkpoint", "*.leader_epoch_checkpoint")
 
-
-@pytest.mark.parametrize("path", OFFSET_CHECKPOINTS)
+@each_broker_file("*-offset-checkpoint")
 def test_offset_checkpoints_of_brokers_round_trip(path: Path) -> None:
     data = path.read_bytes()
     entries = read_offset_checkpoint(data, file=path.name)
@@ -32,7 +30,7 @@ def test_offset_checkpoints_of_brokers_round_trip(path: Path) -> None:
     assert write_offset_checkpoint(entries, created_only=not data) == data
 
 
-@pytest.mark.parametrize("path", LEADER_EPOCH_CHECKPOINTS)
+@each_broker_file("leader-epoch-checkpoint", "*.leader_epoch_checkpoint")
 def test_leader_epoch_checkpoints_of_brokers_round_trip(path: Path) -> None:
     data = path.read_bytes()
     entries = read_leader_epoch_checkpoint(data, file=path.name)

@@ -15,7 +15,7 @@ from typing import Any
 
 import cramjam
 import pytest
-from fixture_files import broker_files
+from fixture_files import broker_files, dumped_files
 from header_engines import HEADER_ENGINES, MarkerRow, Reading, read_fast, segment
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -433,12 +433,7 @@ DUMPED = re.compile(
 
 def test_control_records_are_those_that_kafka_dumps() -> None:
     compared = set()
-    for dump in broker_files("*.dump.txt"):
-        stem = dump.name.removesuffix(".dump.txt")
-        partition, _, name = stem.rpartition("-") if not stem[0].isdigit() else ("__cluster_metadata-0", "", stem)
-        path = dump.parent.parent / "logs" / partition / name
-        if not path.is_file():
-            continue
+    for dump, path in dumped_files():
         lines = {
             int(line["offset"]): (line["marker"], line["text"]) if line["marker"] else (line["name"], json.loads(line["json"]))
             for line in DUMPED.finditer(dump.read_text())

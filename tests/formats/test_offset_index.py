@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fixture_files import FIXTURES, broker_files, fixture_files
+from fixture_files import broker_files, each_broker_file
 from hypothesis import given
 from hypothesis import strategies as st
+from manifests import FIXTURES
 
 from formats import limits
 from formats.errors import BadLengthError, BadValueError, FormatError, LimitExceededError, TruncatedError
@@ -27,11 +28,11 @@ from formats.offset_index import (
 
 Read = Callable[..., Index[OffsetIndexEntry]]
 ENGINES = pytest.mark.parametrize("read", [read_offset_index, read_offset_index_reference], ids=["fast", "reference"])
-FILES = fixture_files("*.index", "*.index.deleted")
+each_file = each_broker_file("*.index", "*.index.deleted")
 
 
 @ENGINES
-@pytest.mark.parametrize("path", FILES)
+@each_file
 def test_files_of_brokers_round_trip(path: Path, read: Read) -> None:
     data = path.read_bytes()
     index = read(data, file=path.name)
@@ -51,7 +52,7 @@ def _batches(log: bytes) -> dict[int, int]:
     return batches
 
 
-@pytest.mark.parametrize("path", FILES)
+@each_file
 def test_entries_point_at_batches_of_the_log(path: Path) -> None:
     base_offset = int(path.name[:20])
     batches = _batches(path.with_name(path.name.replace(".index", ".log")).read_bytes())
@@ -235,7 +236,7 @@ def test_positions_hint_never_raises(data: bytes, segment_bytes: int) -> None:
     assert all(before < after for before, after in itertools.pairwise(positions))
 
 
-@pytest.mark.parametrize("path", FILES)
+@each_file
 def test_the_hint_of_a_sound_index_is_all_its_positions(path: Path) -> None:
     data = path.read_bytes()
     assert positions_hint(data, 2**31).tolist() == [entry.position for entry in read_offset_index(data)]

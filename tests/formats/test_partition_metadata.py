@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from fixture_files import fixture_files
+from fixture_files import each_broker_file
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +21,7 @@ from formats.partition_metadata import (
 )
 
 
-@pytest.mark.parametrize("path", fixture_files("partition.metadata"))
+@each_broker_file("partition.metadata")
 def test_files_of_brokers_round_trip(path: Path) -> None:
     data = path.read_bytes()
     metadata = read_partition_metadata(data, file=path.name)

@@ -8,14 +8,14 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from construct import Struct
-from fixture_files import FIXTURES, broker_files, fixture_files
+from fixture_files import dumped_files, each_broker_file
 from header_engines import HEADER_ENGINES, Reading, read_with, segment
 from hypothesis import example, given
 from hypothesis import strategies as st
+from manifests import FIXTURES
 from strategies import (
     CONTROL,
     DELETE_HORIZON,
@@ -47,7 +47,7 @@ from formats.record_batch import (
 )
 
 ReadHeaders = Callable[..., Reading]
-LOGS = fixture_files("*.log", "*.checkpoint")
+each_log = each_broker_file("*.log", "*.checkpoint")
 
 # One byte pattern for each field, so that a field in a wrong place cannot go unseen.
 DISTINCT = BatchHeader(
@@ -195,7 +195,7 @@ class TestOneDefinition:
 # ---------------------------------------------------------------------------------------------------------------- what brokers wrote
 
 
-@pytest.mark.parametrize("path", LOGS)
+@each_log
 def test_headers_of_brokers_are_written_back_byte_by_byte(path: Path, read_headers: ReadHeaders) -> None:
     data = path.read_bytes()
     reading = read_headers(segment(data))
@@ -219,7 +219,7 @@ def _records(payload: bytes) -> Iterator[Record]:
         yield record
 
 
-@pytest.mark.parametrize("path", LOGS)
+@each_log
 def test_uncompressed_batches_of_brokers_are_written_back_byte_by_byte(path: Path) -> None:
     data = path.read_bytes()
     reading = HEADER_ENGINES["fast"](segment(data))
@@ -257,22 +257,10 @@ DUMPED = re.compile(
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
-def _dumps() -> list[Any]:
-    """Kafka's own dumps (``kafka-dump-log``) beside the segments that they tell of."""
-    found = []
-    for dump in broker_files("*.dump.txt"):
-        name = dump.name.removesuffix(".dump.txt")
-        partition, _, segment_name = (
-            name.rpartition("-") if name.endswith(".log") and "-" in name else ("__cluster_metadata-0", "", name)
-        )
-        path = dump.parent.parent / "logs" / partition / segment_name
-        if path.is_file():
-            found.append(pytest.param(dump, path, id=str(dump.relative_to(FIXTURES))))
-    assert len(found) > 20
-    return found
+DUMPS = dumped_files()
 
 
-@pytest.mark.parametrize(("dump", "path"), _dumps())
+@pytest.mark.parametrize(("dump", "path"), DUMPS, ids=[str(dump.relative_to(FIXTURES)) for dump, _ in DUMPS])
 def test_headers_are_those_that_kafka_dumps(dump: Path, path: Path, read_headers: ReadHeaders) -> None:
     reading = read_headers(segment(path.read_bytes()))
     lines = list(DUMPED.finditer(dump.read_text()))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import cramjam
 import pytest
-from fixture_files import FIXTURES, fixture_files
+from fixture_files import each_broker_file
 from header_engines import segment
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +22,6 @@ from formats.errors import BadLengthError, BadValueError, FormatError, LimitExce
 from formats.record_batch import BatchHeader, Record, build_record_batch, parse_batch_header, parse_record
 from formats.records import LogRecord, incremented_sequence, read_records
 
-LOGS = fixture_files("*.log", "*.checkpoint")
 LOG_APPEND_TIME = 0x08
 
 
@@ -42,7 +41,7 @@ def by_grammar(header: BatchHeader, batch: bytes) -> list[LogRecord]:
     return found
 
 
-@pytest.mark.parametrize("path", LOGS, ids=lambda path: str(path.relative_to(FIXTURES)))
+@each_broker_file("*.log", "*.checkpoint")
 def test_every_bundled_batch(path: Path) -> None:
     data = path.read_bytes()
     headers, positions, _ = reference_headers(segment(data))

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fixture_files import FIXTURES, fixture_files
+from fixture_files import each_broker_file
 from hypothesis import given
 from hypothesis import strategies as st
+from manifests import FIXTURES
 
 from formats.errors import BadLengthError, BadValueError, FormatError, TruncatedError
 from formats.index_entries import Index
@@ -23,11 +24,11 @@ from formats.time_index import (
 
 Read = Callable[..., Index[TimeIndexEntry]]
 ENGINES = pytest.mark.parametrize("read", [read_time_index, read_time_index_reference], ids=["fast", "reference"])
-FILES = fixture_files("*.timeindex", "*.timeindex.deleted")
+each_file = each_broker_file("*.timeindex", "*.timeindex.deleted")
 
 
 @ENGINES
-@pytest.mark.parametrize("path", FILES)
+@each_file
 def test_files_of_brokers_round_trip(path: Path, read: Read) -> None:
     data = path.read_bytes()
     index = read(data, file=path.name)
@@ -51,7 +52,7 @@ def _batches(log: bytes) -> list[tuple[int, int, int]]:
     return batches
 
 
-@pytest.mark.parametrize("path", FILES)
+@each_file
 def test_entries_agree_with_the_batches_of_the_log(path: Path) -> None:
     base_offset = int(path.name[:20])
     batches = _batches(path.with_name(path.name.replace(".timeindex", ".log")).read_bytes())
@@ -186,7 +187,7 @@ def test_last_timestamp_hint_never_raises(data: bytes) -> None:
     assert hint is None or 0 <= hint < 2**63
 
 
-@pytest.mark.parametrize("path", FILES)
+@each_file
 def test_the_hint_of_a_sound_index_is_its_last_timestamp(path: Path) -> None:
     data = path.read_bytes()
     entries = list(read_time_index_reference(data))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fixture_files import broker_files, fixture_files
+from fixture_files import broker_files, each_broker_file
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,11 +22,11 @@ from formats.transaction_index import (
 
 Read = Callable[..., Index[AbortedTransaction]]
 ENGINES = pytest.mark.parametrize("read", [read_transaction_index, read_transaction_index_reference], ids=["fast", "reference"])
-FILES = fixture_files("*.txnindex")
+each_file = each_broker_file("*.txnindex")
 
 
 @ENGINES
-@pytest.mark.parametrize("path", FILES)
+@each_file
 def test_files_of_brokers_round_trip(path: Path, read: Read) -> None:
     data = path.read_bytes()
     index = read(data, file=path.name)
@@ -38,7 +38,7 @@ def test_the_fixtures_hold_aborted_transactions() -> None:
     assert any(path.stat().st_size > 34 for path in broker_files("*.txnindex"))
 
 
-@pytest.mark.parametrize("path", FILES)
+@each_file
 def test_entries_name_abort_markers_of_the_log(path: Path) -> None:
     log = path.with_name(path.name.replace(".txnindex", ".log")).read_bytes()
     markers, position = {}, 0

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fixture_files import each_broker_file
 from header_engines import read_reference, segment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
-from manifests import FIXTURES, PartitionFixture
+from manifests import PartitionFixture
 from simulated_broker import Client, SimulatedBroker
 from strategies import GeneratedLog, block_sizes, logs
 
@@ -26,8 +27,6 @@ from formats.offset_index import positions_hint, split_positions
 from snaprebuild.replay.segment_facts import BAD_CRC_LISTED_MAX
 from snaprebuild.replay.segment_ranges import RangeSummary, WhyWhole, join_ranges, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
-
-LOGS = sorted(path for path in FIXTURES.rglob("*.log") if "aiven-layout" not in path.parts)
 
 
 def plain(value: object) -> object:
@@ -188,7 +187,7 @@ def test_every_wrong_position_is_found() -> None:
     assert seen == {"joined": len(log.positions) - 1, "crossed": len(log.data) - len(log.positions)}
 
 
-@pytest.mark.parametrize("path", LOGS, ids=[str(path.relative_to(FIXTURES)) for path in LOGS])
+@each_broker_file("*.log")
 def test_bundled_segments_split_by_their_indexes(path: Path) -> None:
     """Damaged ones too; and with the index of any other segment."""
     data, base = path.read_bytes(), int(path.name[:20])

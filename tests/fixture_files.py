@@ -1,0 +1,80 @@
+"""The bundled files that real brokers wrote, by kind: which of them are read one by one, and the loop over them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+from manifests import FIXTURES
+
+AIVEN = FIXTURES / "aiven-layout"
+"""Objects of remote storage: what is called ``.log`` there is in chunks, compressed or encrypted, and no broker's file."""
+
+CLUSTER = FIXTURES / "kraft-cluster3"
+CLUSTER_DISKS_READ = (CLUSTER / "node1", CLUSTER / "old" / "node2-killed")
+"""The replicas of one partition hold the same batches, so file by file one healthy disk is read, and the one of the broker that was
+killed (indexes as it had allocated them, no mark of a clean stop)."""
+REPLICATED = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+"""What the other disks have alike. Their checkpoints, markers, ids, elections and files to be deleted are their own, and are read."""
+
+
+def _is_read(path: Path) -> bool:
+    if path.is_relative_to(CLUSTER) and path.suffix in REPLICATED:
+        return any(path.is_relative_to(disk) for disk in CLUSTER_DISKS_READ)
+    return not path.is_relative_to(AIVEN) and path.is_file()
+
+
+def broker_files(*patterns: str) -> list[Path]:
+    """Files that match a pattern, sorted. Fails where there is none."""
+    found = {path for pattern in patterns for path in FIXTURES.rglob(pattern) if _is_read(path)}
+    assert found, f"no fixture matches {patterns}"
+    return sorted(found)
+
+
+def each_broker_file(*patterns: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A test with an argument ``path`` is run for each of ``broker_files``, as one test for each bundled directory.
+
+    A failure names the file. The other arguments of the test may be fixtures and parameters.
+    """
+    directories = [
+        pytest.param(list(paths), id=name)
+        for name, paths in groupby(broker_files(*patterns), key=lambda path: path.relative_to(FIXTURES).parts[0])
+    ]
+
+    def decorated(test: Callable[..., None]) -> Callable[..., None]:
+        def over_a_directory(*args: object, paths: list[Path], **kwargs: object) -> None:
+            __tracebackhide__ = True
+            for path in paths:
+                try:
+                    test(*args, path=path, **kwargs)
+                except BaseException as error:  # pytest.raises fails with one that is no Exception
+                    error.add_note(f"the file is fixtures/{path.relative_to(FIXTURES)}")
+                    raise
+
+        signature = inspect.signature(test)
+        arguments = [each.replace(name="paths" if name == "path" else name) for name, each in signature.parameters.items()]
+        for name in ("__name__", "__qualname__", "__module__", "__doc__", "pytestmark"):
+            if hasattr(test, name):
+                setattr(over_a_directory, name, getattr(test, name))
+        over_a_directory.__signature__ = signature.replace(parameters=arguments)  # type: ignore[attr-defined]
+        return pytest.mark.parametrize("paths", directories)(over_a_directory)
+
+    return decorated
+
+
+def dumped_files() -> list[tuple[Path, Path]]:
+    """Kafka's own dumps (``kafka-dump-log``), each with the segment or checkpoint that it tells of."""
+    found = []
+    for dump in broker_files("*.dump.txt"):
+        match = re.fullmatch(r"(?:(?P<where>.+?)[-.])?(?P<name>\d{20}[-.].+)\.dump\.txt", dump.name)
+        assert match is not None, dump
+        where = match["where"] or "__cluster_metadata-0"
+        directories = (f"{where}/__cluster_metadata-0", f"logs/{where}", f"node1/{where}")
+        paths = [dump.parent.parent / directory / match["name"] for directory in directories]
+        (path,) = (path for path in paths if path.is_file())
+        found.append((dump, path))
+    return found
