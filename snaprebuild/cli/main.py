@@ -26,6 +26,7 @@ from snaprebuild.cli.explain import explain
 from snaprebuild.cli.follower_check import follower_check
 from snaprebuild.cli.follower_repair import follower_repair
 from snaprebuild.cli.hook_run import hook_run
+from snaprebuild.cli.metadata_image import metadata_image
 from snaprebuild.cli.offsets import offsets
 from snaprebuild.cli.rebuild import plan, rebuild
 from snaprebuild.cli.scan import scan
@@ -108,6 +109,10 @@ EXAMPLES = {
         "tier upload /kafka/orders-0 s3://tiered/kafka --records r.jsonl",
     ),
     "bootstrap build": ("bootstrap build s3://tiered /kafka --topic-partition orders-0",),
+    "metadata image": (
+        "metadata image /var/lib/kafka --topic 'orders*'",
+        "metadata image node1/__cluster_metadata-0 --voter node2 --voter node3",
+    ),
     "follower check": ("follower check /var/lib/kafka s3://tiered",),
     "follower repair": ("follower repair /var/lib/kafka s3://tiered --set-aside",),
 }
@@ -145,6 +150,7 @@ GROUPS = {
     "tier": _group("Looks after remote storage (tiered storage, KIP-405)."),
     "bootstrap": _group("Starts followers from remote storage (KIP-1023)."),
     "follower": _group("Looks after replicas that started from remote storage."),
+    "metadata": _group("Reads what the controllers of a KRaft cluster decided (__cluster_metadata)."),
     "hook": _group("Stands beside a broker: what runs before it starts."),
 }
 
@@ -199,6 +205,8 @@ _add("bootstrap build", bootstrap_build, "WRITES the directory of an empty follo
 app.add_typer(GROUPS["follower"], name="follower", short_help="Replicas that started from it: check, repair.")
 _add("follower check", follower_check, "Reads only: replicas that lost their producer state.")
 _add("follower repair", follower_repair, "WRITES the right snapshots into such replicas.")
+app.add_typer(GROUPS["metadata"], name="metadata", short_help="What the controllers decided: image.")
+_add("metadata image", metadata_image, "Reads only: brokers, topics, partitions, as the metadata log has them.")
 app.add_typer(GROUPS["hook"], name="hook", short_help="Beside a broker: run, before it starts.")
 _add("hook run", hook_run, "WRITES missing snapshots, then starts a broker.", WithCommand)
 _add("undo", undo, "REMOVES what a rebuild wrote, by its receipt.")
