@@ -26,6 +26,7 @@ from snaprebuild.cli.explain import explain
 from snaprebuild.cli.follower_check import follower_check
 from snaprebuild.cli.follower_repair import follower_repair
 from snaprebuild.cli.hook_run import hook_run
+from snaprebuild.cli.kraft_simulate import kraft_simulate
 from snaprebuild.cli.metadata_image import metadata_image
 from snaprebuild.cli.offsets import offsets
 from snaprebuild.cli.rebuild import plan, rebuild
@@ -104,6 +105,7 @@ EXAMPLES = {
         "hook run /var/lib/kafka --deadline 300",
         "hook run /data -- kafka-server-start.sh server.properties",
     ),
+    "kraft simulate": ("kraft simulate scenario.toml", "kraft simulate scenario.toml --policy seed --followers literal"),
     "tier upload": (
         "tier upload /var/lib/kafka s3://tiered/kafka --dry-run",
         "tier upload /kafka/orders-0 s3://tiered/kafka --records r.jsonl",
@@ -111,7 +113,7 @@ EXAMPLES = {
     "bootstrap build": ("bootstrap build s3://tiered /kafka --topic-partition orders-0",),
     "metadata image": (
         "metadata image /var/lib/kafka --topic 'orders*'",
-        "metadata image node1/__cluster_metadata-0 --voter node2 --voter node3",
+        "metadata image node1 --voter node2 --voter node3",
     ),
     "follower check": ("follower check /var/lib/kafka s3://tiered",),
     "follower repair": ("follower repair /var/lib/kafka s3://tiered --set-aside",),
@@ -151,6 +153,7 @@ GROUPS = {
     "bootstrap": _group("Starts followers from remote storage (KIP-1023)."),
     "follower": _group("Looks after replicas that started from remote storage."),
     "metadata": _group("Reads what the controllers of a KRaft cluster decided (__cluster_metadata)."),
+    "kraft": _group("Looks after metadata logs (KRaft, KAFKA-14932)."),
     "hook": _group("Stands beside a broker: what runs before it starts."),
 }
 
@@ -207,6 +210,8 @@ _add("follower check", follower_check, "Reads only: replicas that lost their pro
 _add("follower repair", follower_repair, "WRITES the right snapshots into such replicas.")
 app.add_typer(GROUPS["metadata"], name="metadata", short_help="What the controllers decided: image.")
 _add("metadata image", metadata_image, "Reads only: brokers, topics, partitions, as the metadata log has them.")
+app.add_typer(GROUPS["kraft"], name="kraft", short_help="Metadata logs of KRaft: check, advise, simulate.")
+_add("kraft simulate", kraft_simulate, "Reads only: how the start of a metadata log would move.")
 app.add_typer(GROUPS["hook"], name="hook", short_help="Beside a broker: run, before it starts.")
 _add("hook run", hook_run, "WRITES missing snapshots, then starts a broker.", WithCommand)
 _add("undo", undo, "REMOVES what a rebuild wrote, by its receipt.")

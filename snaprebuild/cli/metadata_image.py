@@ -47,10 +47,7 @@ class At(click.ParamType):  # type: ignore[type-arg]  # generic in recent releas
 
 MetadataPath = Annotated[
     str,
-    typer.Argument(
-        metavar="DIR",
-        help="__cluster_metadata-0, a copy of it under any name, or a directory above that holds one; also s3://BUCKET/PREFIX.",
-    ),
+    typer.Argument(metavar="DIR", hidden=True),
 ]
 
 
@@ -92,7 +89,8 @@ def metadata_image(
 ) -> None:
     """Reads only: what a metadata log says of the cluster, and how much of that is proven to be committed.
 
-    The image is the newest whole checkpoint and the log behind it: brokers, controllers, topics with their partitions, features and
+    DIR is __cluster_metadata-0, a copy of it under any name, or a directory above that holds one, also as s3://BUCKET/PREFIX. The
+    image is the newest whole checkpoint and the log behind it: brokers, controllers, topics with their partitions, features and
     configurations. Values of configurations that are secrets are masked. The end of one log need not be committed: a checkpoint
     proves what it holds, and logs of a majority of the voters (--voter) what they share.
     """
@@ -286,7 +284,7 @@ def ids_text(ids: Iterable[int]) -> str:
 
 def _print(result: ImageResult, topics: list[TopicImage]) -> None:
     from snaprebuild.cli.result import print_table, print_text, shown, time_text
-    from snaprebuild.cluster.metadata_image import directory_text
+    from snaprebuild.cluster.metadata_image import ResourceType, directory_text
     from snaprebuild.cluster.metadata_secrets import is_secret
     from snaprebuild.operations.findings import counted
     from snaprebuild.operations.metadata.image_result import unproven_reason
@@ -310,6 +308,7 @@ def _print(result: ImageResult, topics: list[TopicImage]) -> None:
     rows = [
         (str(resource), name, "(secret)" if is_secret(name) else value)
         for resource, values in sorted(image.configs.items())
+        if resource.type != ResourceType.TOPIC or resource.name in {each.name for each in topics}
         for name, value in sorted(values.items())
     ]
     if rows:

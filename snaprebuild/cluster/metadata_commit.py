@@ -34,8 +34,8 @@ class EpochLineage:
 
     def ranges(self) -> list[tuple[int, int, int]]:
         """Epoch, first offset, and the one behind its last."""
-        ends = [*(start for _, start in self.starts[1:]), self.end_offset]
-        return [(epoch, start, end) for (epoch, start), end in zip(self.starts, ends, strict=True)]
+        following = [start for _, start in self.starts[1:]]
+        return [(epoch, start, end) for (epoch, start), end in zip(self.starts, [*following, self.end_offset], strict=False)]
 
     def epoch_of(self, offset: int) -> int | None:
         """Epoch of an offset, None where the log does not hold it."""
