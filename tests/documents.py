@@ -19,6 +19,7 @@ VERBS = (
     "follower-repair",
     "hook-run",
     "metadata-image",
+    "kraft-check",
     "kraft-simulate",
     "offsets",
     "plan",

@@ -26,6 +26,7 @@ from snaprebuild.cli.explain import explain
 from snaprebuild.cli.follower_check import follower_check
 from snaprebuild.cli.follower_repair import follower_repair
 from snaprebuild.cli.hook_run import hook_run
+from snaprebuild.cli.kraft_check import kraft_check
 from snaprebuild.cli.kraft_simulate import kraft_simulate
 from snaprebuild.cli.metadata_image import metadata_image
 from snaprebuild.cli.offsets import offsets
@@ -105,6 +106,7 @@ EXAMPLES = {
         "hook run /var/lib/kafka --deadline 300",
         "hook run /data -- kafka-server-start.sh server.properties",
     ),
+    "kraft check": ("kraft check /var/lib/kafka", "kraft check n1 n2 n3 --followers strict --output json"),
     "kraft simulate": ("kraft simulate scenario.toml", "kraft simulate scenario.toml --policy seed --followers literal"),
     "tier upload": (
         "tier upload /var/lib/kafka s3://tiered/kafka --dry-run",
@@ -211,6 +213,7 @@ _add("follower repair", follower_repair, "WRITES the right snapshots into such r
 app.add_typer(GROUPS["metadata"], name="metadata", short_help="What the controllers decided: image.")
 _add("metadata image", metadata_image, "Reads only: brokers, topics, partitions, as the metadata log has them.")
 app.add_typer(GROUPS["kraft"], name="kraft", short_help="Metadata logs of KRaft: check, advise, simulate.")
+_add("kraft check", kraft_check, "Reads only: whether a metadata log is sound.")
 _add("kraft simulate", kraft_simulate, "Reads only: how the start of a metadata log would move.")
 app.add_typer(GROUPS["hook"], name="hook", short_help="Beside a broker: run, before it starts.")
 _add("hook run", hook_run, "WRITES missing snapshots, then starts a broker.", WithCommand)
