@@ -24,6 +24,7 @@ VERBS = (
     "offsets",
     "plan",
     "rebuild",
+    "source-check",
     "stats",
     "tier-audit",
     "tier-inventory",

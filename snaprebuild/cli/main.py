@@ -32,6 +32,7 @@ from snaprebuild.cli.kraft_simulate import kraft_simulate
 from snaprebuild.cli.offsets import offsets
 from snaprebuild.cli.rebuild import plan, rebuild
 from snaprebuild.cli.scan import scan
+from snaprebuild.cli.source_check import source_check
 from snaprebuild.cli.stats import stats
 from snaprebuild.cli.streams import open_standard_streams, tell
 from snaprebuild.cli.table import printable
@@ -89,6 +90,10 @@ EXAMPLES = {
     "bootstrap plan": (
         "bootstrap plan /kafka s3://tiered/kafka --topic orders",
         "bootstrap plan /kafka s3://tiered/kafka --profile kafka-4.3",
+    ),
+    "source check": (
+        "source check /var/lib/kafka",
+        "source check /var/lib/kafka --purpose upload --metadata /var/lib/kafka",
     ),
     "tier inventory": (
         "tier inventory s3://tiered/kafka --metadata-log /var/lib/kafka",
@@ -154,6 +159,7 @@ GROUPS = {
     "tier": _group("Looks after remote storage (tiered storage, KIP-405)."),
     "bootstrap": _group("Starts followers from remote storage (KIP-1023)."),
     "follower": _group("Looks after replicas that started from remote storage."),
+    "source": _group("Judges whether a replica may be a source."),
     "kraft": _group("Looks after metadata logs (KRaft, KAFKA-14932)."),
     "hook": _group("Stands beside a broker: what runs before it starts."),
 }
@@ -198,6 +204,8 @@ _add("explain", explain, "Reads only: one producer's state, and why.")
 _add("transactions", transactions, "Reads only: open, late and empty transactions.")
 _add("offsets", offsets, "Reads only: what the leader would answer to ListOffsets.")
 _add("where", where, "Reads only: what serves an offset, and what deletes it.")
+app.add_typer(GROUPS["source"], name="source", short_help="Replicas as sources: check.")
+_add("source check", source_check, "Reads only: may this replica be a source, rule by rule.")
 app.add_typer(GROUPS["tier"], name="tier", short_help="Remote storage: inventory, audit, repair, upload.")
 _add("tier inventory", tier_inventory, "Reads only: the copies of segments in remote storage.")
 _add("tier audit", tier_audit, "Reads only: compares snapshots in remote storage with a replay.")

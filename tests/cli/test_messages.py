@@ -197,9 +197,9 @@ OPERANDS = {
 """What the text of a verb says of its operands, where they are no PATH."""
 
 RISKY = {"--set-aside", "--crc", "--drop-expired", "--allow-unproven", "--expiration-ms", "--replay-from"}
-RISKY |= {"--late-ms", "--max-timeout-ms", "--effects", "--metadata-log", "--allow-unverified", "--uploader"}
+RISKY |= {"--late-ms", "--max-timeout-ms", "--effects", "--metadata-log", "--allow-unverified", "--uploader", "--i-am-the-leader"}
 """Options with which a snapshot may become wrong, a way back is lost, damage is not seen, a transaction that lives may be taken for a
-hanging one, or a good copy for an orphan."""
+hanging one, a good copy for an orphan, or a replica that lags for the truth."""
 
 
 @pytest.mark.parametrize("verb", VERBS)
