@@ -49,11 +49,13 @@ def _fetchers() -> ThreadPoolExecutor:
 
 def _buffer(count: int) -> memoryview:
     """Memory for so many bytes of a range: fresh memory costs more than to fill it."""
-    if count > SMALL_RANGE_BYTES:
-        with contextlib.suppress(IndexError):
-            return _spare.pop()[:count]
-        return memoryview(bytearray(RANGE_BYTES))[:count]
-    return memoryview(bytearray(count))
+    if count <= SMALL_RANGE_BYTES:
+        return memoryview(bytearray(count))
+    with contextlib.suppress(IndexError):
+        kept = _spare.pop()
+        if len(kept) == RANGE_BYTES:
+            return kept[:count]
+    return memoryview(bytearray(RANGE_BYTES))[:count]
 
 
 def _keep(buffer: memoryview) -> None:
@@ -163,8 +165,7 @@ class ObjectBytes:
 
         started = time.perf_counter()
         self._attempted(get, f"cannot be read at bytes {start} to {start + len(buffer) - 1}")
-        if len(buffer) == RANGE_BYTES:  # of less, the time to the first byte is most
-            self._pace.note(done, time.perf_counter() - started)
+        self._pace.note(done, time.perf_counter() - started)
 
     def _let_go(self, position: int) -> None:
         """Of what lies behind the reader, and of everything where it jumped."""
@@ -185,13 +186,18 @@ class ObjectBytes:
             self._let_go_of_first()
         reached = self._ranges[-1].end if self._ranges else position
         target = max(self._stop, end) if size == RANGE_BYTES else end
-        # The first range of all comes alone, and tells how quick a connection is.
-        most = HELD_MAX if self._pace.is_known or size != RANGE_BYTES else 1
-        while len(self._ranges) < most and reached < target:
+        most = self._ranges_at_once(size)
+        while reached < target and (reached <= position or len(self._ranges) < most):
             until = min(reached + size, self.size_bytes if reached >= self._stop else self._stop)
             buffer = _buffer(until - reached)
             self._ranges.append(_Range(reached, until, buffer, _fetchers().submit(self._fill, reached, buffer)))
             reached = until
+
+    def _ranges_at_once(self, size: int) -> int:
+        if size != RANGE_BYTES or self._went_back:
+            return HELD_MAX
+        # The first range of all comes alone, and tells how quick a connection is; a stream begins behind what is held.
+        return 0 if self._pace.is_quick else HELD_MAX if self._pace.is_known else 1
 
     def _cancel(self) -> None:
         for each in self._ranges:
