@@ -353,6 +353,7 @@ def main() -> None:
         if not (place / "tiny").exists():
             make_partition(place / "logs" / "t-0", Shape(asked.batch_bytes, asked.mib << 20, asked.segment_mib << 20))
             make_partition(place / "tiny" / "t-0", Shape(asked.batch_bytes, 1 << 20, 1 << 20))
+        asked.mib = sum(path.stat().st_size for path in (place / "logs").rglob("*.log")) >> 20
         bucket = stack.enter_context(object_store(place)) if asked.s3 else None
         plan = plan_of(str(place / "logs"), "log-start", check_crc=crc)
         rounds: dict[int, list[dict[str, float]]] = {1: [], 2: []}
