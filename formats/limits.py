@@ -82,6 +82,9 @@ CHUNKS_MAX = 1 << 21
 CHUNK_BYTES_MAX = 256 << 20
 """A chunk of a segment in remote storage, which is held whole. The plugin's `chunk.size` is some MiB; it allows 1 GiB."""
 
+SCENARIO_BYTES_MAX = 1 << 20
+"""A scenario of `kraft simulate`: a thousand replicas and listeners take 100 KiB."""
+
 METADATA_TRANSACTION_RECORDS_MAX = 2_000_000
 """Records of one transaction of the metadata log, which are held until it ends. A controller writes the records of its
 bootstrap so, and up to 3.9 those of a whole ZooKeeper cluster: one for each topic, partition and configuration."""

@@ -12,21 +12,24 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from itertools import pairwise
 from typing import Protocol
 
 from formats.errors import FormatError
 from formats.partition_metadata import uuid_to_text
-from formats.remote_log_metadata import TopicIdPartition, metadata_partition
+from formats.remote_log_metadata import RemoteSegment, TopicIdPartition, metadata_partition
 from formats.upload_claim import UploadClaim
 from snaprebuild.cluster.remote_log import RemoteLogs
 from snaprebuild.errors import SnaprebuildError, UploadRefusedError
+from snaprebuild.operations.announce_copies import Announced, Announcer
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.prepare_upload import candidates, topic_id_of
 from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.source import PartitionSource
-from snaprebuild.operations.upload_copy import Uploader, claimed, finished_copy, write_copy
+from snaprebuild.operations.upload_copy import Uploader, claimed, finished_copy, new_segment_id, write_copy
+from snaprebuild.operations.upload_fence import CLAIM_LOST, NOBODY, STALE, BrokerIdentity, UploadFence, epoch_text
 from snaprebuild.operations.upload_records import WrittenCopy
 from snaprebuild.operations.upload_target import CompleteCopy, UploadTarget
 from snaprebuild.storage.large_objects import LargeObjects
@@ -50,7 +53,7 @@ class Action(StrEnum):
     WOULD_UPLOAD = "would-upload"
     """With ``--dry-run``."""
     FINISHED_BEFORE = "finished-before"
-    """By an earlier run of this uploader; its records are told again."""
+    """By an earlier run of this uploader; its records are told again, to a topic only what it lacks."""
     PRESENT = "present"
     """A complete copy of somebody else holds all of its offsets: brokers read it, or it is to be taken for such."""
     UNVERIFIED = "unverified"
@@ -96,6 +99,8 @@ class UploadRequest:
         logs: what the metadata logs say.
         knows_all: they were given, and all of them could be read: what they do not call live no broker reads.
         allow_unverified: take every complete copy for one that brokers read.
+        fence: who uploads a partition, by its broker's registration, and how that is read again; None for nobody in particular.
+        announcer: tells brokers of copies; None where that is left to others.
     """
 
     store: Store
@@ -110,6 +115,8 @@ class UploadRequest:
     logs: RemoteLogs = field(default_factory=RemoteLogs)
     knows_all: bool = False
     allow_unverified: bool = False
+    fence: Callable[[PartitionSource], UploadFence] | None = None
+    announcer: Announcer | None = None
 
 
 @dataclass(slots=True)
@@ -124,6 +131,8 @@ class UploadedSegment:
         why: a sentence, where more is to be told.
         segment_id: of the copy, where it is known.
         upload: what was sent; None where it was not looked at, or refused.
+        took_over: the claim of an earlier registration of the same broker that this run took over, or would.
+        announced: how brokers know of the copy; None where this run told nobody.
     """
 
     start_offset: int
@@ -133,6 +142,8 @@ class UploadedSegment:
     why: str = ""
     segment_id: bytes | None = None
     upload: PreparedUpload | None = None
+    took_over: UploadClaim | None = None
+    announced: Announced | None = None
 
 
 @dataclass(slots=True)
@@ -145,6 +156,7 @@ class UploadedPartition:
         uploader: name in claims.
         topic_id: 16 bytes; None where nothing was looked at.
         metadata_partition: that holds its records.
+        identity: whose log it is, as claims have it.
     """
 
     source: PartitionSource
@@ -152,6 +164,7 @@ class UploadedPartition:
     uploader: str
     topic_id: bytes | None = None
     metadata_partition: int | None = None
+    identity: BrokerIdentity = NOBODY
 
 
 @dataclass(slots=True)
@@ -167,6 +180,22 @@ class TierUpload:
     partitions: list[UploadedPartition] = field(default_factory=list)
     copies: list[WrittenCopy] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+
+    def confirm(self) -> list[WrittenCopy]:
+        """Asks once more, right before records are told, whether each copy is still ours; those that are not become findings, and go."""
+        kept = []
+        for copy in self.copies:
+            try:
+                if copy.check is not None:
+                    copy.check()
+                kept.append(copy)
+            except (SnaprebuildError, FormatError) as error:
+                finding = finding_of_error(error, "")
+                self.findings.append(
+                    replace(finding, code="tier-upload-stale") if isinstance(error, UploadRefusedError) else finding
+                )
+        self.copies = kept
+        return kept
 
 
 def tier_upload(
@@ -211,7 +240,8 @@ class _Partition:
         self._files = {each.base_offset: each.log.name for each in closed}
         name = request.uploader.name or f"{request.host}:{source.directory.path}"
         self._uploader = replace(request.uploader, name=name)
-        self.told = UploadedPartition(source, self._segments, name)
+        self._fence = UploadFence() if request.fence is None else request.fence(source)
+        self.told = UploadedPartition(source, self._segments, name, identity=self._fence.identity)
         self._largest = max((each.size_bytes for each in closed), default=0)
 
     def upload(self) -> None:
@@ -242,6 +272,7 @@ class _Partition:
             waits = error.reason in WAITING
             segment.action, segment.why = Action.WAITS if waits else Action.REFUSED, str(error)
             code, severity = ("tier-upload-waits", Severity.NOTE) if waits else ("tier-upload-refused", Severity.REFUSED)
+            code = "tier-upload-stale" if error.reason in (STALE, CLAIM_LOST) else code
             path = error.path or self._source.directory.path
             self._result.findings.append(Finding(code, severity, path, f"{error.message} ({error.reason})", segment.start_offset))
         except (SnaprebuildError, FormatError) as error:
@@ -253,8 +284,14 @@ class _Partition:
     def _segment(self, segment: UploadedSegment) -> None:
         target = self._looked_at()
         claim = target.claim_of(segment.start_offset, segment.end_offset)
-        is_ours = claim is not None and self._is_ours(claim)
-        copy = target.copies.get(claim.segment_id) if claim is not None and is_ours else None
+        if claim is not None and self._fence.identity.is_stale_for(claim):
+            raise self._stale(claim, target.claim_location(segment.start_offset, segment.end_offset))
+        is_older = claim is not None and self._fence.identity.supersedes(claim)
+        is_ours = claim is not None and (self._is_ours(claim) or is_older)
+        if claim is not None and is_ours and self._request.announcer is not None:
+            self._request.announcer.check_not_deleted(claim.segment_id)
+        is_named_so = claim is not None and claim.uploader == self._uploader.name
+        copy = target.copies.get(claim.segment_id) if claim is not None and is_named_so else None
         if copy is None and (other := self._other(segment, target)) is not None:
             self._held_by(segment, other)
             return
@@ -265,33 +302,73 @@ class _Partition:
             self._claimed_by(segment, claim, target)
             return
         if copy is not None and claim is not None:
-            self._finished_before(segment, claim, target, path)
+            self._finished_before(segment, claim, target, path, is_older=is_older)
             return
         upload = self._prepare(path, self._after, self._topic_id)
         segment.upload, self._after = upload, upload.snapshot
         if self._request.is_dry_run:
             segment.action = Action.WOULD_UPLOAD
-            segment.segment_id = None if claim is None else claim.segment_id
+            segment.segment_id = None if claim is None or is_older else claim.segment_id
+            segment.took_over = claim if is_older else None
             return
         if claim is None:
             self._prepare_writes()
-            claim = claimed(target, upload, self._uploader, self._now_ms())
+            claim = claimed(target, upload, self._uploader, self._now_ms(), self._fence.identity)
             if not self._is_ours(claim):
                 self._claimed_by(segment, claim, target)
                 return
+        elif is_older:
+            # Under a new id: whoever made the claim may be at work yet, and its objects are none of ours.
+            claim = self._take_over(segment, claim, new_segment_id(), target)
         segment.segment_id = claim.segment_id
         self._prepare_writes()
-        written = write_copy(target, self._request.large, upload, claim, self._uploader)
-        self._result.copies.append(WrittenCopy(written, self._now_ms()))
-        segment.action = Action.UPLOADED
+        written = write_copy(target, self._request.large, upload, claim, self._uploader, self._fence)
+        self._complete(segment, written, Action.UPLOADED, claim, target)
 
-    def _finished_before(self, segment: UploadedSegment, claim: UploadClaim, target: UploadTarget, path: str) -> None:
+    def _finished_before(
+        self, segment: UploadedSegment, claim: UploadClaim, target: UploadTarget, path: str, *, is_older: bool
+    ) -> None:
         segment.segment_id = claim.segment_id
         with self._source.directory.store.open_bytes(path) as log:
             written = finished_copy(target, self._request.large, log, claim, segment.start_offset)
-        if not self._request.is_dry_run:
-            self._result.copies.append(WrittenCopy(written, self._now_ms()))
-        segment.action = Action.FINISHED_BEFORE
+        if self._request.is_dry_run:
+            segment.action = Action.FINISHED_BEFORE
+        else:
+            if is_older:
+                claim = self._take_over(segment, claim, claim.segment_id, target)
+            self._complete(segment, written, Action.FINISHED_BEFORE, claim, target)
+
+    def _complete(
+        self, segment: UploadedSegment, written: RemoteSegment, action: Action, claim: UploadClaim, target: UploadTarget
+    ) -> None:
+        """A copy is whole: brokers are told, before the next one is begun, so that at most one is unknown to them."""
+        check = partial(self._fence.check, target, claim, segment.start_offset, segment.end_offset)
+        check()  # an uploader that became stale tells nobody of what it did
+        copy = WrittenCopy(written, self._now_ms(), check)
+        self._result.copies.append(copy)
+        if self._request.announcer is not None:
+            segment.announced = self._request.announcer.announce(copy)
+        segment.action = action
+        if segment.announced is Announced.NEEDLESS:
+            segment.action = Action.PRESENT
+            segment.why = f"brokers read another copy by now; {uuid_to_text(written.segment_id)} is whole, and was not announced"
+            self._say("tier-upload-needless", Severity.NOTE, f"{segment.why}: its objects may be deleted", segment.start_offset)
+
+    def _take_over(self, segment: UploadedSegment, old: UploadClaim, segment_id: bytes, target: UploadTarget) -> UploadClaim:
+        uploader, claimed_ms = self._uploader, old.claimed_ms if segment_id == old.segment_id else self._now_ms()
+        new = self._fence.identity.signed(UploadClaim(segment_id, uploader.name, uploader.run, claimed_ms))
+        self._fence.take_over(target, old, new, segment.start_offset, segment.end_offset)
+        segment.took_over = old
+        message = (
+            f"the claim of {old.uploader!r}, run {old.run}{epoch_text(old)}, was taken over by broker epoch {new.broker_epoch}"
+        )
+        self._say("tier-upload-took-over", Severity.NOTE, message, segment.start_offset)
+        return new
+
+    def _stale(self, claim: UploadClaim, location: str) -> UploadRefusedError:
+        epoch = self._fence.identity.broker_epoch
+        message = f"claimed by {claim.uploader!r}, run {claim.run}{epoch_text(claim)}, and this is broker epoch {epoch}: a later "
+        return UploadRefusedError(f"{message}registration of the same broker uploads", path=location, reason=STALE)
 
     def _other(self, segment: UploadedSegment, target: UploadTarget) -> CompleteCopy | None:
         """A copy of somebody else that holds all of a segment; where the metadata log tells, one that brokers read."""
@@ -348,7 +425,8 @@ class _Partition:
         self._request.large.prepare_writes(self._request.root, self._largest)
 
     def _is_ours(self, claim: UploadClaim) -> bool:
-        return claim.uploader == self._uploader.name
+        is_other_epoch = self._fence.identity.supersedes(claim) or self._fence.identity.is_stale_for(claim)
+        return claim.uploader == self._uploader.name and not is_other_epoch
 
     def _claimed_by(self, segment: UploadedSegment, claim: UploadClaim, target: UploadTarget) -> None:
         """Another uploader was first. Where it has finished, its copy is one like any other; the metadata log may not know of it yet."""
@@ -371,8 +449,10 @@ class _Partition:
             request, name = self._request, self._source.directory.name
             topic_id = topic_id_of(self._source, self._topic_id)
             target = UploadTarget(request.store, request.root, request.prefix, name.topic, topic_id, name.partition)
+            partition = TopicIdPartition(name.topic, topic_id, name.partition)
+            if request.announcer is not None:
+                request.announcer.check(partition)
             target.look()
             self._target, self.told.topic_id = target, topic_id
-            partition = TopicIdPartition(name.topic, topic_id, name.partition)
             self.told.metadata_partition = metadata_partition(partition, request.metadata_partitions)
         return self._target

@@ -18,7 +18,7 @@ from snaprebuild.errors import DeadlinePassedError
 from snaprebuild.storage.object_stream import PIECE_BYTES, Attempted, Body, ObjectStream, Pace
 from snaprebuild.storage.store import FileIdentity
 
-__all__ = ["ObjectBytes"]
+__all__ = ["RANGE_BYTES", "SMALL_RANGE_BYTES", "ObjectBytes"]
 
 RANGE_BYTES = 8 << 20
 """One request. Below some MiB the time to its first byte counts more than its bytes."""
