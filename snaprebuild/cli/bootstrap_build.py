@@ -138,7 +138,9 @@ def bootstrap_build(
         build_follower(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     findings = [*metadata_findings(tier), *found, *_findings(plan, place)]
     leave(
-        lambda: verdict_document("bootstrap-build", 1, _body(plan, tier.root, place, dry_run, tier.has_metadata, verdict), findings),
+        lambda: verdict_document(
+            "bootstrap-build", 1, _body(plan, tier.root, place, dry_run, tier.has_metadata, verdict), findings
+        ),
         findings,
         as_json=output is OutputFormat.JSON,
         show=lambda: _print(plan, place, dry_run),
@@ -175,7 +177,9 @@ def _findings(plan: FollowerPlan, place: str) -> list[Finding]:
     return found
 
 
-def _body(plan: FollowerPlan, root: str, place: str, dry_run: bool, verified: bool, verdict: SourceVerdict | None) -> dict[str, object]:
+def _body(
+    plan: FollowerPlan, root: str, place: str, dry_run: bool, verified: bool, verdict: SourceVerdict | None
+) -> dict[str, object]:
     import os
 
     from formats.partition_metadata import uuid_to_text

@@ -102,7 +102,9 @@ def _print_left_out(plan: Plan) -> None:
         print_text(f"left out: {counted(count, 'boundary', 'boundaries')}: {reason}")
     rejected = sum(partition.fault is not None and partition.verdict is not None for partition in plan.partitions)
     if rejected:
-        print_text(f"left out: {counted(rejected, 'partition')} that may be no source (snaprebuild source check tells), named on stderr")
+        print_text(
+            f"left out: {counted(rejected, 'partition')} that may be no source (snaprebuild source check tells), named on stderr"
+        )
     faults = sum(partition.fault is not None and partition.verdict is None for partition in plan.partitions)
     if faults:
         print_text(f"left out: {counted(faults, 'partition')} that cannot be read, named on stderr")

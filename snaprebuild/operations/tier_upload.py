@@ -294,7 +294,9 @@ class _Partition:
         verdict, end = self.told.verdict, self._trusted_end
         if verdict is not None and end is not None and segment.end_offset >= end:
             why = next(each.ruling.evidence for each in verdict.results if each.ruling.limit == end)
-            raise UploadRefusedError(f"ends above {end}, below which the replica is trusted: {why}", path=path, reason=ABOVE_TRUSTED)
+            raise UploadRefusedError(
+                f"ends above {end}, below which the replica is trusted: {why}", path=path, reason=ABOVE_TRUSTED
+            )
 
     def _say(self, code: str, severity: Severity, message: str, offset: int | None = None) -> None:
         self._result.findings.append(Finding(code, severity, self._source.directory.path, message, offset))

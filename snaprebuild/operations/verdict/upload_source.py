@@ -75,9 +75,7 @@ class UploadSources:
         return UploadFence(identity, partial(_epoch_now, read, node_id, state if is_stopped else None, self._settings, epoch))
 
 
-def _epoch_now(
-    read: MetadataRead | str, node_id: int, stopped: LogDirState | None, settings: S3Settings, epoch: int
-) -> int | None:
+def _epoch_now(read: MetadataRead | str, node_id: int, stopped: LogDirState | None, settings: S3Settings, epoch: int) -> int | None:
     """The broker epoch as it is now: of the clean-shutdown marker, while that is there, and of the registration."""
     if stopped is not None:
         clean = read_log_dir(stopped.path, stopped.store).clean_shutdown
