@@ -18,6 +18,7 @@ VERBS = (
     "follower-check",
     "follower-repair",
     "hook-run",
+    "kraft-advise",
     "kraft-check",
     "kraft-simulate",
     "offsets",

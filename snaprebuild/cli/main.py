@@ -26,6 +26,7 @@ from snaprebuild.cli.explain import explain
 from snaprebuild.cli.follower_check import follower_check
 from snaprebuild.cli.follower_repair import follower_repair
 from snaprebuild.cli.hook_run import hook_run
+from snaprebuild.cli.kraft_advise import kraft_advise
 from snaprebuild.cli.kraft_check import kraft_check
 from snaprebuild.cli.kraft_simulate import kraft_simulate
 from snaprebuild.cli.offsets import offsets
@@ -111,6 +112,10 @@ EXAMPLES = {
         "hook run /data -- kafka-server-start.sh server.properties",
     ),
     "kraft check": ("kraft check /var/lib/kafka", "kraft check n1 n2 n3 --followers strict --output json"),
+    "kraft advise": (
+        "kraft advise /var/lib/kafka --replica 2:8231 --listener broker:8200",
+        "kraft advise node1 node2 node3 --max-retention-bytes 20971520",
+    ),
     "kraft simulate": ("kraft simulate scenario.toml", "kraft simulate scenario.toml --policy seed --followers literal"),
     "tier upload": (
         "tier upload /var/lib/kafka s3://tiered/kafka --dry-run",
@@ -214,6 +219,7 @@ _add("follower check", follower_check, "Reads only: replicas that lost their pro
 _add("follower repair", follower_repair, "WRITES the right snapshots into such replicas.")
 app.add_typer(GROUPS["kraft"], name="kraft", short_help="Metadata logs of KRaft: check, advise, simulate.")
 _add("kraft check", kraft_check, "Reads only: whether a metadata log is sound.")
+_add("kraft advise", kraft_advise, "Reads only: where the start of a metadata log would move now.")
 _add("kraft simulate", kraft_simulate, "Reads only: how the start of a metadata log would move.")
 app.add_typer(GROUPS["hook"], name="hook", short_help="Beside a broker: run, before it starts.")
 _add("hook run", hook_run, "WRITES missing snapshots, then starts a broker.", WithCommand)
