@@ -11,6 +11,7 @@ import pytest
 from command import Run, in_json, live_broker, snaprebuild
 from log_dirs import remove_snapshots, snapshots_in, tree
 from manifests import FIXTURES
+from object_store import ObjectStore
 
 CLUSTER = FIXTURES / "kraft-cluster3"
 STALE = "old/node3-clean-stopped"
@@ -184,6 +185,17 @@ def test_beside_a_live_broker_its_epoch_can_be_told(tmp_path: Path) -> None:
             run = in_json("source check", node / "orders-0", "--broker-epoch", epoch)
             (told,) = run.document["replicas"]
             assert (run.exit_code, told["verdict"]) == (exit_code, verdict)
+
+
+@pytest.mark.s3
+def test_a_copy_of_a_log_directory_in_an_object_store(object_store: ObjectStore) -> None:
+    """With its own metadata log, which lies there too."""
+    location = object_store.upload(CLUSTER / "node1", f"s3://{object_store.bucket()}/logs/node1")
+    run = in_json("source check", location, "--topic", "orders", "--purpose", "upload")
+    assert run.exit_code == 0
+    here = in_json("source check", CLUSTER / "node1", "--topic", "orders", "--purpose", "upload")
+    for there, local in zip(run.document["replicas"], here.document["replicas"], strict=True):
+        assert (there["verdict"], there["metadata_log"]["own"], there["rules"]) == (local["verdict"], True, local["rules"])
 
 
 FOLLOWER = FIXTURES / "follower-lost-state"

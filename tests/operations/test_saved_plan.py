@@ -208,7 +208,7 @@ def test_any_byte_that_changed_is_noticed(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "another version": lambda header: {**header, "schema": "snaprebuild.saved-plan/4"},
+    "another version": lambda header: {**header, "schema": "snaprebuild.saved-plan/5"},
     "no request": lambda header: {key: value for key, value in header.items() if key != "request"},
     "a store that is none": lambda header: {**header, "request": {**header["request"], "s3": {"endpoint_url": None}}},
     "no expiration": lambda header: {key: value for key, value in header.items() if key != "expiration_ms"},
