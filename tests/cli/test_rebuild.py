@@ -37,6 +37,7 @@ EXIT_CODES = {
     "kafka4-compacted": 1,
     # Has a compacted partition, too.
     "kafka27-killed": 1,
+    # Directories that no broker serves (-stray).
     "kraft-cluster3": 1,
     # A compacted internal topic.
     "txn-state": 1,
