@@ -325,6 +325,25 @@ def test_a_marker_that_is_newer_than_the_metadata_log(node: Path) -> None:
     assert "before the broker registered with epoch 348" in verdict.results[2].ruling.evidence
 
 
+def test_two_log_directories_of_one_broker(node: Path, tmp_path: Path) -> None:
+    """Named one by one they are those of one broker: of two clusters they cannot be, and for an upload both are to have stopped cleanly."""
+    other = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "other", ignore=shutil.ignore_patterns("__cluster_metadata-0")))
+    meta(other, directory_id="ab9ZJ6AMRJSTUIzVRVFYag")
+    (other / ".kafka_cleanshutdown").unlink()
+    for path in other.glob("orders-[12]"):
+        shutil.rmtree(path)
+    shutil.rmtree(node / "orders-0")
+    both = (node, other)
+    assert verdicts(check(*both, purpose=Purpose.UPLOAD))["orders-1"].rule is Rule.R11, (
+        "a disk that is not registered is none of its"
+    )
+    meta(other, cluster_id="AAAAAAAAAAAAAAAAAAAAAA")
+    found = verdicts(check(*both))
+    assert [str(found[name]) for name in ("orders-0", "orders-1")] == ["REJECTED(R2)"] * 2
+    assert "cluster.id is" in found["orders-1"].why
+    assert str(verdicts(check(node))["orders-1"]) == "TRUSTED"
+
+
 def test_an_unregistered_broker(node: Path) -> None:
     append_metadata_record(node, MetadataRecordType.UNREGISTER_BROKER, {"brokerId": 1, "brokerEpoch": 15}, 0)
     assert str(judged(node, "orders-1")) == "REJECTED(R3)"
