@@ -21,6 +21,8 @@ VERBS = (
     "kraft-advise",
     "kraft-check",
     "kraft-simulate",
+    "metadata-history",
+    "metadata-image",
     "offsets",
     "plan",
     "rebuild",
