@@ -18,7 +18,7 @@ from typing import Self
 from snaprebuild.errors import DeadlinePassedError
 from snaprebuild.storage.store import FileIdentity
 
-__all__ = ["Fetch", "ObjectBytes"]
+__all__ = ["RANGE_BYTES", "SMALL_RANGE_BYTES", "Fetch", "ObjectBytes"]
 
 RANGE_BYTES = 8 << 20
 """One request. Below some MiB the time to its first byte counts more than its bytes."""
