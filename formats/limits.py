@@ -13,6 +13,7 @@ __all__ = [
     "INDEX_BYTES_MAX",
     "KRAFT_VOTERS_MAX",
     "MANIFEST_BYTES_MAX",
+    "METADATA_TRANSACTION_RECORDS_MAX",
     "RANGES_MAX",
     "RECORD_HEADERS_MAX",
     "REPLICATION_MESSAGE_BYTES_MAX",
@@ -80,6 +81,13 @@ CHUNKS_MAX = 1 << 21
 
 CHUNK_BYTES_MAX = 256 << 20
 """A chunk of a segment in remote storage, which is held whole. The plugin's `chunk.size` is some MiB; it allows 1 GiB."""
+
+SCENARIO_BYTES_MAX = 1 << 20
+"""A scenario of `kraft simulate`: a thousand replicas and listeners take 100 KiB."""
+
+METADATA_TRANSACTION_RECORDS_MAX = 2_000_000
+"""Records of one transaction of the metadata log, which are held until it ends. A controller writes the records of its
+bootstrap so, and up to 3.9 those of a whole ZooKeeper cluster: one for each topic, partition and configuration."""
 
 REPLICATION_MESSAGE_BYTES_MAX = 100 << 20
 """The body of an AlterPartition or Fetch: `socket.request.max.bytes`, beyond which brokers and controllers do not read a request."""

@@ -20,6 +20,7 @@ from formats.partition_metadata import uuid_to_text
 
 __all__ = [
     "METADATA_PARTITIONS",
+    "METADATA_TOPIC",
     "DeleteState",
     "PartitionDeletion",
     "RemoteLogRecord",
@@ -34,6 +35,9 @@ __all__ = [
 ]
 
 RECORD_VERSION = 0
+
+METADATA_TOPIC = "__remote_log_metadata"
+"""The topic that holds the records (``TopicBasedRemoteLogMetadataManagerConfig.REMOTE_LOG_METADATA_TOPIC_NAME``)."""
 
 METADATA_PARTITIONS = 50
 """Partitions of ``__remote_log_metadata`` by default (``remote.log.metadata.topic.num.partitions``)."""

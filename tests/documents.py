@@ -18,6 +18,7 @@ VERBS = (
     "follower-check",
     "follower-repair",
     "hook-run",
+    "kraft-simulate",
     "offsets",
     "plan",
     "rebuild",

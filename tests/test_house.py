@@ -62,6 +62,7 @@ ONLY_IN = {
     "rich": ("snaprebuild/cli/",),
     "boto3": ("snaprebuild/storage/s3_requests.py",),
     "botocore": ("snaprebuild/storage/s3.py", "snaprebuild/storage/s3_multipart.py", "snaprebuild/storage/s3_requests.py"),
+    "confluent_kafka": ("snaprebuild/storage/metadata_topic.py",),
     "pyspark": ("snaprebuild/spark/",),
 }
 

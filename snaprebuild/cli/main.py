@@ -26,6 +26,7 @@ from snaprebuild.cli.explain import explain
 from snaprebuild.cli.follower_check import follower_check
 from snaprebuild.cli.follower_repair import follower_repair
 from snaprebuild.cli.hook_run import hook_run
+from snaprebuild.cli.kraft_simulate import kraft_simulate
 from snaprebuild.cli.offsets import offsets
 from snaprebuild.cli.rebuild import plan, rebuild
 from snaprebuild.cli.scan import scan
@@ -103,6 +104,7 @@ EXAMPLES = {
         "hook run /var/lib/kafka --deadline 300",
         "hook run /data -- kafka-server-start.sh server.properties",
     ),
+    "kraft simulate": ("kraft simulate scenario.toml", "kraft simulate scenario.toml --policy seed --followers literal"),
     "tier upload": (
         "tier upload /var/lib/kafka s3://tiered/kafka --dry-run",
         "tier upload /kafka/orders-0 s3://tiered/kafka --records r.jsonl",
@@ -145,6 +147,7 @@ GROUPS = {
     "tier": _group("Looks after remote storage (tiered storage, KIP-405)."),
     "bootstrap": _group("Starts followers from remote storage (KIP-1023)."),
     "follower": _group("Looks after replicas that started from remote storage."),
+    "kraft": _group("Looks after metadata logs (KRaft, KAFKA-14932)."),
     "hook": _group("Stands beside a broker: what runs before it starts."),
 }
 
@@ -199,6 +202,8 @@ _add("bootstrap build", bootstrap_build, "WRITES the directory of an empty follo
 app.add_typer(GROUPS["follower"], name="follower", short_help="Replicas that started from it: check, repair.")
 _add("follower check", follower_check, "Reads only: replicas that lost their producer state.")
 _add("follower repair", follower_repair, "WRITES the right snapshots into such replicas.")
+app.add_typer(GROUPS["kraft"], name="kraft", short_help="Metadata logs of KRaft: check, advise, simulate.")
+_add("kraft simulate", kraft_simulate, "Reads only: how the start of a metadata log would move.")
 app.add_typer(GROUPS["hook"], name="hook", short_help="Beside a broker: run, before it starts.")
 _add("hook run", hook_run, "WRITES missing snapshots, then starts a broker.", WithCommand)
 _add("undo", undo, "REMOVES what a rebuild wrote, by its receipt.")

@@ -22,10 +22,12 @@ from snaprebuild.cli.options import (
     quoted,
     takes_s3,
 )
+from snaprebuild.cli.produce_options import ProducerConfig, ProduceTo
 from snaprebuild.cli.tier_inventory import MetadataLog
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from snaprebuild.operations.announce_copies import Announcer
     from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
     from snaprebuild.operations.findings import Finding
     from snaprebuild.operations.prepared_upload import PreparedUpload
@@ -99,18 +101,18 @@ Records = Annotated[
     typer.Option(
         "--records",
         metavar="FILE",
-        help="New file for the records of __remote_log_metadata, a line of JSON each: without them no broker knows of the copies. "
-        "Default: none.",
+        help="New file for the records of __remote_log_metadata, a line of JSON each, where they are not produced to the topic itself "
+        "(--produce-to): without them no broker knows of the copies. Default: none.",
     ),
 ]
 MetadataPartitions = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--metadata-partitions",
         metavar="N",
         click_type=WholeNumber(1, INT32_MAX),
         show_default=False,
-        help="Partitions of __remote_log_metadata, which decide where a record belongs. Default: 50.",
+        help="Partitions of __remote_log_metadata, which decide where a record belongs. Default: as the cluster has, else 50.",
     ),
 ]
 
@@ -129,7 +131,9 @@ def tier_upload(
     uploader: UploaderName = None,
     broker_id: BrokerId = None,
     records: Records = None,
-    metadata_partitions: MetadataPartitions = METADATA_PARTITIONS,
+    produce_to: ProduceTo = None,
+    producer_config: ProducerConfig = None,
+    metadata_partitions: MetadataPartitions = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, and write nothing. Default: upload.")] = False,
     as_of: AsOf = None,
     expiration_ms: ExpirationMs = None,
@@ -144,11 +148,13 @@ def tier_upload(
 
     Rather repair the local snapshots (`rebuild`), start the broker, and let it upload: a leader keeps in memory what it has
     uploaded, and may upload the same segments again under other ids, which costs space. This verb is for a stopped broker, a
-    topic with remote.log.copy.disable=true, a restore or a migration. No broker knows of the copies before the records
-    (--records) are in __remote_log_metadata, and this program does not produce them. Exit code 3 where a segment may not go up;
-    one above the high watermark or the last stable offset waits, and nothing is wrong with it.
+    topic with remote.log.copy.disable=true, a restore or a migration. No broker knows of the copies before their records are in
+    __remote_log_metadata: --produce-to puts them there, --records writes them to a file. Exit code 3 where a segment may not go
+    up; one above the high watermark or the last stable offset waits, and nothing is wrong with it. Exit code 5 where the store
+    or the cluster failed: the same command goes on.
     """
     from snaprebuild.cli.options import as_of_ms, check_paths
+    from snaprebuild.cli.produce_options import announcing, wanted_partitions
     from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.cli.tier_upload_output import print_upload, upload_body
     from snaprebuild.hooks import prepare_upload
@@ -165,6 +171,8 @@ def tier_upload(
 
     begin(verbose, {"--report": report, "--records": None if dry_run else records})
     check_paths([path, store, *(metadata_log or [])])
+    if produce_to is not None and (records is not None or metadata_log):
+        raise UsageError("with --produce-to the topic itself is read and told: neither --records nor --metadata-log go with it")
     if records is not None and not dry_run:
         check_journal_place(records)  # before the work, which would be told nowhere
     if uploader is not None and len(uploader) > UPLOADER_MAX:
@@ -183,35 +191,38 @@ def tier_upload(
         chunk_size=chunk_size,
         broker_id=_broker_id(partitions) if broker_id is None else broker_id,
     )
-    request = UploadRequest(
-        store=target,
-        large=large_objects_of(target),
-        root=root,
-        prefix=key_prefix,
-        uploader=by,
-        host=socket.gethostname(),
-        topic_ids=topic_ids,
-        metadata_partitions=metadata_partitions,
-        is_dry_run=dry_run,
-        logs=logs,
-        knows_all=bool(metadata_log) and not found,
-        allow_unverified=allow_unverified,
-    )
 
     def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None) -> PreparedUpload:
         return prepare_upload(log, after=after, topic_id=topic_id, as_of_ms=clock[0], expiration_ms=clock[1], s3=settings)
 
-    result = upload(partitions, request, prepare)
+    with announcing(produce_to, producer_config, wanted_partitions(partitions, topic_ids)) as announcer:
+        request = UploadRequest(
+            store=target,
+            large=large_objects_of(target),
+            root=root,
+            prefix=key_prefix,
+            uploader=by,
+            host=socket.gethostname(),
+            topic_ids=topic_ids,
+            metadata_partitions=_metadata_partitions(metadata_partitions, announcer),
+            is_dry_run=dry_run,
+            logs=logs if announcer is None else announcer.logs,
+            knows_all=(bool(metadata_log) and not found) if announcer is None else announcer.is_whole,
+            allow_unverified=allow_unverified,
+            announcer=announcer,
+        )
+        result = upload(partitions, request, prepare)
+    found += [] if announcer is None else announcer.findings
     findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
     leave(
-        lambda: verdict_document("tier-upload", 1, upload_body(result, request, records), findings),
+        lambda: verdict_document("tier-upload", 1, upload_body(result, request, records, produce_to), findings),
         findings,
         as_json=output is OutputFormat.JSON,
-        show=lambda: print_upload(result),
+        show=lambda: print_upload(result, produce_to),
         report=report,
         everything=verbose > 0,
         notes=True,
-        table=None if records is None else partial(_write_records, result, records, metadata_partitions),
+        table=None if records is None else partial(_write_records, result, records, request.metadata_partitions),
     )
 
 
@@ -243,6 +254,18 @@ def _topic_ids(pairs: list[str] | None) -> dict[str, str]:
             raise UsageError(f"--topic-id: {error.message}") from error
         found[topic] = text
     return found
+
+
+def _metadata_partitions(given: int | None, announcer: Announcer | None) -> int:
+    """Of ``__remote_log_metadata``.
+
+    Raises:
+        UsageError: the cluster has another count than the one that was given.
+    """
+    known = METADATA_PARTITIONS if announcer is None else announcer.partitions
+    if announcer is not None and given not in (None, known):
+        raise UsageError(f"--metadata-partitions: the cluster has {known}, not {given}")
+    return known if given is None else given
 
 
 def _broker_id(partitions: Sequence[PartitionSource]) -> int:

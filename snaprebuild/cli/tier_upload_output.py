@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from formats.aiven_key import AivenObject, aiven_key
 from formats.partition_metadata import uuid_to_text
 from snaprebuild.cli.result import print_table, print_text, size_text
+from snaprebuild.operations.announce_copies import Announced
 from snaprebuild.operations.findings import counted
 from snaprebuild.operations.tier_upload import Action, TierUpload, UploadedPartition, UploadedSegment, UploadRequest
 from snaprebuild.storage.store import OBJECT_SCHEME, is_object
@@ -15,13 +16,14 @@ from snaprebuild.storage.store import OBJECT_SCHEME, is_object
 __all__ = ["print_upload", "upload_body"]
 
 
-def upload_body(result: TierUpload, request: UploadRequest, records: str | None) -> dict[str, object]:
+def upload_body(result: TierUpload, request: UploadRequest, records: str | None, produce_to: str | None) -> dict[str, object]:
     """The fields of the document of a verdict.
 
     Args:
         result: of the upload.
         request: what was asked for.
         records: file that was asked for, or None.
+        produce_to: brokers that were told, or None.
     """
     uploader = request.uploader
     return {
@@ -34,6 +36,7 @@ def upload_body(result: TierUpload, request: UploadRequest, records: str | None)
         "dry_run": request.is_dry_run,
         "verified": request.knows_all,
         "records": records if result.copies else None,
+        "produced_to": produce_to,
         "metadata_partitions": request.metadata_partitions,
         "totals": _totals(result.partitions),
         "partitions": [_partition(each, request.prefix) for each in result.partitions],
@@ -86,6 +89,7 @@ def _segment(partition: UploadedPartition, segment: UploadedSegment, prefix: str
         "why": segment.why,
         "segment_id": None if segment.segment_id is None else uuid_to_text(segment.segment_id),
         "key": key,
+        "announced": None if segment.announced is None else segment.announced.value,
         "snapshot": None
         if upload is None
         else {
@@ -99,8 +103,13 @@ def _segment(partition: UploadedPartition, segment: UploadedSegment, prefix: str
     }
 
 
-def print_upload(result: TierUpload) -> None:
-    """The table."""
+def print_upload(result: TierUpload, produce_to: str | None) -> None:
+    """The table.
+
+    Args:
+        result: of the upload.
+        produce_to: brokers that were told, or None.
+    """
     rows = []
     for each in result.partitions:
         done = [segment for segment in each.segments if segment.upload is not None]
@@ -112,5 +121,10 @@ def print_upload(result: TierUpload) -> None:
     print_table("Upload", columns, rows, right=("closed segments", "snapshots rebuilt", "segments"))
     totals = ", ".join(f"{count} {action}" for action, count in _totals(result.partitions).items() if count)
     print_text(f"{counted(len(result.partitions), 'partition')}, segments: {totals or 'none'}")
-    if any(segment.action is Action.UPLOADED for partition in result.partitions for segment in partition.segments):
-        print_text("No broker knows of these copies before their records (--records) are in __remote_log_metadata")
+    segments = [segment for partition in result.partitions for segment in partition.segments]
+    if produce_to is not None:
+        counts = Counter(segment.announced for segment in segments)
+        now, before = counted(counts[Announced.NOW], "copy", "copies"), counts[Announced.BEFORE]
+        print_text(f"{now} announced to the brokers of {produce_to}, {before} before")
+    elif any(segment.action is Action.UPLOADED for segment in segments):
+        print_text("No broker knows of these copies before their records (--records, --produce-to) are in __remote_log_metadata")

@@ -33,6 +33,7 @@ from formats.offset_index import split_positions
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
 from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
+from snaprebuild.storage.block_device import readers_at_once
 from snaprebuild.storage.index_hints import read_positions_hint
 from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.meter import SharedCounts, adopt_meters, share_meters
@@ -49,7 +50,6 @@ __all__ = [
     "Work",
     "allowed_processors",
     "default_jobs",
-    "is_rotational",
     "read_range",
     "read_segment",
     "run",
@@ -222,15 +222,6 @@ def read_range(task: ReadTask, number: int, ranges: int) -> tuple[RangeSummary, 
         )
 
 
-def is_rotational(device: int) -> bool:
-    """Whether a block device has a spindle; False where the system does not tell (network and memory file systems)."""
-    node = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
-    for queue in (node / "queue", node / ".." / "queue"):
-        with contextlib.suppress(OSError):
-            return (queue / "rotational").read_text().strip() == "1"
-    return False
-
-
 def default_jobs(devices: int) -> int:
     """Workers when nobody asks for a number: the processors, or the devices where those are more, so that none is idle."""
     return max(min(len(os.sched_getaffinity(0)), allowed_processors()), devices)
@@ -395,7 +386,7 @@ class _Pool:
     def __init__(self, states: list[_State], jobs: int, devices: set[int]) -> None:
         self.states = states
         self.jobs = jobs
-        self.limits = {device: 1 if is_rotational(device) else jobs for device in devices}
+        self.limits = {device: readers_at_once(device, jobs) for device in devices}
         self.on_device = dict.fromkeys(devices, 0)
         self.queues: dict[int, deque[_State]] = {device: deque() for device in devices}
         self.in_flight: dict[Future[Pieces], _Reading] = {}

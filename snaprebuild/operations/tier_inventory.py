@@ -17,7 +17,7 @@ from formats.aiven_key import AivenObject
 from formats.errors import FormatError
 from formats.local_tier_name import LocalTierFile
 from formats.partition_metadata import uuid_to_text
-from formats.remote_log_metadata import RemoteSegment, SegmentState, TopicIdPartition, read_remote_log_record
+from formats.remote_log_metadata import METADATA_TOPIC, RemoteSegment, SegmentState, TopicIdPartition, read_remote_log_record
 from snaprebuild.cluster.remote_log import RemoteLog, RemoteLogs
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted
@@ -31,7 +31,6 @@ from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierPartition
 
 __all__ = [
     "ICEBERG_LACKS",
-    "METADATA_TOPIC",
     "CopyState",
     "InventoryCopy",
     "PartitionInventory",
@@ -40,8 +39,6 @@ __all__ = [
     "tier_inventory",
     "unknown_objects",
 ]
-
-METADATA_TOPIC = "__remote_log_metadata"
 
 ICEBERG_LACKS = (AivenObject.LOG, AivenObject.INDEXES)
 """Missing where the records went into a table instead."""

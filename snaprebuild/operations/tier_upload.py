@@ -17,10 +17,11 @@ from typing import Protocol
 
 from formats.errors import FormatError
 from formats.partition_metadata import uuid_to_text
-from formats.remote_log_metadata import TopicIdPartition, metadata_partition
+from formats.remote_log_metadata import RemoteSegment, TopicIdPartition, metadata_partition
 from formats.upload_claim import UploadClaim
 from snaprebuild.cluster.remote_log import RemoteLogs
 from snaprebuild.errors import SnaprebuildError, UploadRefusedError
+from snaprebuild.operations.announce_copies import Announced, Announcer
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.prepare_upload import candidates, topic_id_of
@@ -50,7 +51,7 @@ class Action(StrEnum):
     WOULD_UPLOAD = "would-upload"
     """With ``--dry-run``."""
     FINISHED_BEFORE = "finished-before"
-    """By an earlier run of this uploader; its records are told again."""
+    """By an earlier run of this uploader; its records are told again, to a topic only what it lacks."""
     PRESENT = "present"
     """A complete copy of somebody else holds all of its offsets: brokers read it, or it is to be taken for such."""
     UNVERIFIED = "unverified"
@@ -96,6 +97,7 @@ class UploadRequest:
         logs: what the metadata logs say.
         knows_all: they were given, and all of them could be read: what they do not call live no broker reads.
         allow_unverified: take every complete copy for one that brokers read.
+        announcer: tells brokers of copies; None where that is left to others.
     """
 
     store: Store
@@ -110,6 +112,7 @@ class UploadRequest:
     logs: RemoteLogs = field(default_factory=RemoteLogs)
     knows_all: bool = False
     allow_unverified: bool = False
+    announcer: Announcer | None = None
 
 
 @dataclass(slots=True)
@@ -124,6 +127,7 @@ class UploadedSegment:
         why: a sentence, where more is to be told.
         segment_id: of the copy, where it is known.
         upload: what was sent; None where it was not looked at, or refused.
+        announced: how brokers know of the copy; None where this run told nobody.
     """
 
     start_offset: int
@@ -133,6 +137,7 @@ class UploadedSegment:
     why: str = ""
     segment_id: bytes | None = None
     upload: PreparedUpload | None = None
+    announced: Announced | None = None
 
 
 @dataclass(slots=True)
@@ -254,6 +259,8 @@ class _Partition:
         target = self._looked_at()
         claim = target.claim_of(segment.start_offset, segment.end_offset)
         is_ours = claim is not None and self._is_ours(claim)
+        if claim is not None and is_ours and self._request.announcer is not None:
+            self._request.announcer.check_not_deleted(claim.segment_id)
         copy = target.copies.get(claim.segment_id) if claim is not None and is_ours else None
         if copy is None and (other := self._other(segment, target)) is not None:
             self._held_by(segment, other)
@@ -282,16 +289,28 @@ class _Partition:
         segment.segment_id = claim.segment_id
         self._prepare_writes()
         written = write_copy(target, self._request.large, upload, claim, self._uploader)
-        self._result.copies.append(WrittenCopy(written, self._now_ms()))
-        segment.action = Action.UPLOADED
+        self._complete(segment, written, Action.UPLOADED)
 
     def _finished_before(self, segment: UploadedSegment, claim: UploadClaim, target: UploadTarget, path: str) -> None:
         segment.segment_id = claim.segment_id
         with self._source.directory.store.open_bytes(path) as log:
             written = finished_copy(target, self._request.large, log, claim, segment.start_offset)
-        if not self._request.is_dry_run:
-            self._result.copies.append(WrittenCopy(written, self._now_ms()))
-        segment.action = Action.FINISHED_BEFORE
+        if self._request.is_dry_run:
+            segment.action = Action.FINISHED_BEFORE
+        else:
+            self._complete(segment, written, Action.FINISHED_BEFORE)
+
+    def _complete(self, segment: UploadedSegment, written: RemoteSegment, action: Action) -> None:
+        """A copy is whole: brokers are told, before the next one is begun, so that at most one is unknown to them."""
+        copy = WrittenCopy(written, self._now_ms())
+        self._result.copies.append(copy)
+        if self._request.announcer is not None:
+            segment.announced = self._request.announcer.announce(copy)
+        segment.action = action
+        if segment.announced is Announced.NEEDLESS:
+            segment.action = Action.PRESENT
+            segment.why = f"brokers read another copy by now; {uuid_to_text(written.segment_id)} is whole, and was not announced"
+            self._say("tier-upload-needless", Severity.NOTE, f"{segment.why}: its objects may be deleted", segment.start_offset)
 
     def _other(self, segment: UploadedSegment, target: UploadTarget) -> CompleteCopy | None:
         """A copy of somebody else that holds all of a segment; where the metadata log tells, one that brokers read."""
@@ -371,8 +390,10 @@ class _Partition:
             request, name = self._request, self._source.directory.name
             topic_id = topic_id_of(self._source, self._topic_id)
             target = UploadTarget(request.store, request.root, request.prefix, name.topic, topic_id, name.partition)
+            partition = TopicIdPartition(name.topic, topic_id, name.partition)
+            if request.announcer is not None:
+                request.announcer.check(partition)
             target.look()
             self._target, self.told.topic_id = target, topic_id
-            partition = TopicIdPartition(name.topic, topic_id, name.partition)
             self.told.metadata_partition = metadata_partition(partition, request.metadata_partitions)
         return self._target

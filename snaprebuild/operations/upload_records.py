@@ -1,4 +1,4 @@
-"""The records that tell brokers of a copy: two for each, in the order in which they are to be produced, as lines of JSON.
+"""The records that tell brokers of a copy: two for each, in the order in which they are to be produced; as lines of JSON, too.
 
 Source: ``RLMCopyTask.copyLogSegment``, ``TopicBasedRemoteLogMetadataManager``.
 """
@@ -34,6 +34,14 @@ class WrittenCopy:
     segment: RemoteSegment
     finished_ms: int
 
+    @property
+    def finished(self) -> RemoteSegmentUpdate:
+        """The record that follows the one that it began with."""
+        segment = self.segment
+        assert segment.id is not None
+        state = SegmentState.COPY_SEGMENT_FINISHED
+        return RemoteSegmentUpdate(segment.id, segment.broker_id, self.finished_ms, segment.custom_metadata, state)
+
 
 def record_lines(copies: Iterable[WrittenCopy], partitions: int) -> Iterator[str]:
     """The lines of the file of records.
@@ -43,13 +51,9 @@ def record_lines(copies: Iterable[WrittenCopy], partitions: int) -> Iterator[str
         partitions: of ``__remote_log_metadata``.
     """
     for copy in copies:
-        segment = copy.segment
-        assert segment.id is not None
-        update = RemoteSegmentUpdate(
-            segment.id, segment.broker_id, copy.finished_ms, segment.custom_metadata, SegmentState.COPY_SEGMENT_FINISHED
-        )
-        number = metadata_partition(segment.id.topic_id_partition, partitions)
-        for record in (segment, update):
+        assert copy.segment.id is not None
+        number = metadata_partition(copy.segment.id.topic_id_partition, partitions)
+        for record in (copy.segment, copy.finished):
             line = {
                 "partition": number,
                 "key": None,

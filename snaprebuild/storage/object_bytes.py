@@ -6,6 +6,7 @@ the size of the object.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -36,6 +37,8 @@ Fetch = Callable[[int, memoryview, threading.Event], None]
 
 _pool: ThreadPoolExecutor | None = None
 _pool_lock = threading.Lock()
+_spare: deque[memoryview] = deque(maxlen=HELD_MAX)
+"""Of this process, for whatever object is read next."""
 
 
 def _fetchers() -> ThreadPoolExecutor:
@@ -45,6 +48,21 @@ def _fetchers() -> ThreadPoolExecutor:
         if _pool is None:
             _pool = ThreadPoolExecutor(AHEAD, thread_name_prefix="range")
         return _pool
+
+
+def _buffer(count: int) -> memoryview:
+    """Memory for so many bytes of a range: fresh memory costs more than to fill it."""
+    if count > SMALL_RANGE_BYTES:
+        with contextlib.suppress(IndexError):
+            return _spare.pop()[:count]
+        return memoryview(bytearray(RANGE_BYTES))[:count]
+    return memoryview(bytearray(count))
+
+
+def _keep(buffer: memoryview) -> None:
+    """Of which nothing is wanted any more, and into which nobody writes."""
+    if isinstance(buffer.obj, bytearray) and len(buffer.obj) == RANGE_BYTES:
+        _spare.append(memoryview(buffer.obj))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +90,6 @@ class ObjectBytes:
         self._fetch = fetch
         self._deadline = deadline
         self._ranges: deque[_Range] = deque()
-        self._spare: list[memoryview] = []
         self._stop = identity.size_bytes
         self._closed = threading.Event()
 
@@ -126,10 +143,10 @@ class ObjectBytes:
             self._let_go_of_first()
 
     def _let_go_of_first(self) -> None:
-        """Its buffer serves again: fresh memory of that size costs more than to fill it."""
+        """Its buffer serves again."""
         first = self._ranges.popleft()
-        if first.filled.done() and len(first.buffer) == RANGE_BYTES:
-            self._spare.append(first.buffer)
+        if first.filled.done():
+            _keep(first.buffer)
 
     def _ask(self, position: int, end: int, size: int) -> None:
         """Makes sure that the range at ``position`` is on its way, and those ahead of it where the reader goes through the object."""
@@ -139,14 +156,14 @@ class ObjectBytes:
         target = max(self._stop, end) if size == RANGE_BYTES else end
         while len(self._ranges) < HELD_MAX and reached < target:
             until = min(reached + size, self.size_bytes if reached >= self._stop else self._stop)
-            count = until - reached
-            buffer = self._spare.pop() if self._spare and count == RANGE_BYTES else memoryview(bytearray(count))
+            buffer = _buffer(until - reached)
             self._ranges.append(_Range(reached, until, buffer, _fetchers().submit(self._fetch, reached, buffer, self._closed)))
             reached = until
 
     def _cancel(self) -> None:
         for each in self._ranges:
-            each.filled.cancel()
+            if each.filled.cancel() or each.filled.done():  # one that is being filled is left to its thread
+                _keep(each.buffer)
         self._ranges.clear()
 
     def close(self) -> None:

@@ -57,6 +57,7 @@ from snaprebuild.storage.s3_requests import (
     payer_of,
     put_outcome,
     read_failed,
+    reading,
     status_of,
     told,
 )
@@ -299,15 +300,18 @@ class S3Store:
 
         def get() -> None:
             nonlocal done
-            for piece in self._pieces(location, identity, start + done, count - done):
-                if given_up.is_set():
-                    break
-                buffer[done : done + len(piece)] = piece
-                done += len(piece)
+            with self._body(location, identity, start + done, count - done) as read_into:
+                while done < count and not given_up.is_set():
+                    filled = read_into(buffer[done : done + PIECE_BYTES])
+                    if not filled:
+                        raise ShortBodyError
+                    done += filled
 
         attempted(get, location, f"cannot be read at bytes {start} to {start + count - 1}")
 
-    def _pieces(self, location: str, identity: FileIdentity, start: int, count: int) -> Iterator[bytes]:
+    @contextlib.contextmanager
+    def _body(self, location: str, identity: FileIdentity, start: int, count: int) -> Iterator[Callable[[memoryview], int]]:
+        """The answer to a request for a range, once it is known to be that range: fills memory, and returns the count of bytes."""
         bucket, key = bucket_and_key(location)
         self._count(count)
         last = start + count - 1
@@ -319,7 +323,7 @@ class S3Store:
             if status_of(error) == HTTPStatus.PRECONDITION_FAILED:
                 raise object_changed(location) from None
             raise
-        with contextlib.closing(answer["Body"]) as body:
+        with reading(answer["Body"]) as read_into:
             if answer.get("ETag") != identity.etag:  # the store knows no If-Match
                 raise object_changed(location)
             found = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
@@ -327,12 +331,7 @@ class S3Store:
             if answer["ContentLength"] != count or not (is_whole or (found and (int(found[1]), int(found[2])) == (start, last))):
                 message = f"the store gives another range than bytes {start} to {last}, which were asked for"
                 raise ReadFailedError(message, path=location)
-            while count:
-                piece = body.read(min(count, PIECE_BYTES))
-                if not piece:
-                    raise ShortBodyError
-                count -= len(piece)
-                yield piece
+            yield read_into
 
     # ------------------------------------------------------------------------------------------------------------ writing
 

@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import errno
+import functools
 import hashlib
+import http.client
 import logging
 import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from enum import Enum
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import boto3
+import botocore.session
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import (
@@ -33,6 +38,8 @@ from botocore.exceptions import (
     PartialCredentialsError,
     ProfileNotFound,
 )
+from botocore.loaders import Loader
+from botocore.response import StreamingBody
 
 from snaprebuild import __version__
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
@@ -56,6 +63,7 @@ __all__ = [
     "payer_of",
     "put_outcome",
     "read_failed",
+    "reading",
     "status_of",
     "told",
 ]
@@ -69,6 +77,9 @@ CONNECT_SECONDS, READ_SECONDS = 10, 60
 PAUSE_SECONDS = 0.1
 """Before the second attempt; twice as long before each later one."""
 
+CLIENTS_MAX = 8
+"""Connections that a process keeps: two for each of the stores that it reads and writes at a time."""
+
 KEY_BYTES = 32
 """Of a customer's key, AES-256."""
 
@@ -81,12 +92,14 @@ _GONE = ("404", "NoSuchKey", "NotFound")
 
 _Answer = TypeVar("_Answer")
 
-_clients: dict[tuple[S3Settings, str, int], Any] = {}
+_clients: OrderedDict[tuple[S3Settings, str, int], Any] = OrderedDict()
 _clients_lock = threading.Lock()
 
 
 def client_of(settings: S3Settings, attempts: int = ATTEMPTS) -> Any:
-    """A connection, made when it is first asked for, once in a process.
+    """A connection, made when it is first asked for, and kept: the last ``CLIENTS_MAX`` of a process.
+
+    Each run has its own, with the credentials of its time. One that is given up lets go of its sockets; whoever still has it may go on.
 
     Raises:
         UsageError: the settings allow none.
@@ -95,6 +108,9 @@ def client_of(settings: S3Settings, attempts: int = ATTEMPTS) -> Any:
     with _clients_lock:
         if key not in _clients:
             _clients[key] = _connected(settings, attempts)
+            while len(_clients) > CLIENTS_MAX:
+                _clients.popitem(last=False)[1].close()
+        _clients.move_to_end(key)
         return _clients[key]
 
 
@@ -172,7 +188,7 @@ def _connected(settings: S3Settings, attempts: int) -> Any:
         user_agent_extra=f"snaprebuild/{__version__}",
     )
     try:
-        session = boto3.session.Session(profile_name=settings.profile)
+        session = boto3.session.Session(profile_name=settings.profile, botocore_session=_sdk_session())
         client = session.client("s3", endpoint_url=settings.endpoint_url, config=config)
     except ProfileNotFound:
         raise UsageError("--s3-profile: the shared configuration files have no such profile") from None
@@ -187,6 +203,20 @@ def _connected(settings: S3Settings, attempts: int) -> Any:
     # Of each attempt, those of the SDK among them.
     client.meta.events.register("before-send.s3", lambda **_: meter.request(settings))
     return client
+
+
+def _sdk_session() -> botocore.session.Session:
+    """One of the SDK, which looks for credentials anew."""
+    session = botocore.session.Session()
+    session.register_component("data_loader", _descriptions())
+    return session
+
+
+@functools.cache
+def _descriptions() -> Loader:
+    """Of services, parsed once for all sessions: they take 12 MiB and 70 ms."""
+    loader: Loader = botocore.session.Session().get_component("data_loader")
+    return loader
 
 
 def _key_place(settings: S3Settings) -> str:
@@ -242,6 +272,36 @@ def attempted(get: Callable[[], _Answer], location: str, what: str) -> _Answer:
                 raise read_failed(error, location, what) from None
             time.sleep(PAUSE_SECONDS * 2**attempt)
     raise AssertionError
+
+
+@contextlib.contextmanager
+def reading(body: StreamingBody) -> Iterator[Callable[[memoryview], int]]:
+    """The body of an answer, closed afterwards; a connection whose body was read to its end serves again.
+
+    What is yielded fills memory as a socket does, and returns the count of bytes, 0 where the body has no more. The SDK makes objects of
+    all bytes, and copies these; so where it can be reached, the standard library's answer inside is asked.
+
+    Raises:
+        ShortBodyError: the connection breaks.
+    """
+    inside: Any = getattr(body, "_raw_stream", None)
+    answer = getattr(inside, "_fp", None)
+    if not hasattr(inside, "release_conn") or not isinstance(answer, http.client.HTTPResponse) or answer.chunked:
+        with contextlib.closing(body):
+            yield lambda buffer: int(body.readinto(buffer))
+        return
+
+    def read_into(buffer: memoryview) -> int:
+        try:
+            count = answer.readinto(buffer)
+        except (OSError, http.client.HTTPException):
+            raise ShortBodyError from None
+        if answer.isclosed():  # by itself, behind the last byte
+            inside.release_conn()
+        return count
+
+    with contextlib.closing(inside):
+        yield read_into
 
 
 def object_changed(location: str) -> RefusedError:

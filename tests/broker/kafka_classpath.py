@@ -53,6 +53,16 @@ def kafka_classpath(version: str = KAFKA_VERSION) -> str:
         return cached.read_text().strip()
 
 
+def kafka_jar(artifact: str, version: str) -> Path:
+    """One jar of a release, of which the others may not be there."""
+    jar = CACHE / f"{artifact}-{version}.jar"
+    with _one_at_a_time(jar.stem):
+        if not jar.is_file():
+            command = ["mvn", "-B", "-q", "dependency:copy", f"-Dartifact=org.apache.kafka:{artifact}:{version}"]
+            _run([*command, f"-DoutputDirectory={CACHE}"], MAVEN_SECONDS)
+    return jar
+
+
 def oracle_classpath(version: str = KAFKA_VERSION) -> str:
     """Class path of the compiled ``ProducerStateOracle`` and the Kafka version that it was compiled with."""
     classpath = kafka_classpath(version)

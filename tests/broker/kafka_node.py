@@ -43,16 +43,20 @@ def free_ports(count: int) -> list[int]:
 class KafkaNode:
     """A node that can be started and stopped again and again over one directory. Kills only the process that it started."""
 
-    def __init__(self, root: Path, *, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, root: Path, *, settings: Mapping[str, object] | None = None, secure: Mapping[str, object] | None = None
+    ) -> None:
+        """``secure``: settings of one more listener, of SASL over TLS, on ``secure_port``; their names begin behind its name."""
         self.root = root
         self.log_dir = root / "kafka-logs"
         self.remote_dir = root / "remote"
         self.log_file = root / "broker.log"
         self._settings = dict(settings or {})
+        self._secure = secure
         self._classpath = kafka_classpath(KAFKA_VERSION)
         self._process: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] | None = None
-        self.port, self._controller_port = free_ports(2)
+        self.port, self._controller_port, self.secure_port = free_ports(3)
         root.mkdir(parents=True, exist_ok=True)
         self.remote_dir.mkdir(exist_ok=True)
         self._properties = root / "server.properties"
@@ -61,12 +65,18 @@ class KafkaNode:
         self.tool("kafka.tools.StorageTool", "format", "--standalone", "-t", CLUSTER_ID, "-c", str(self._properties))
 
     def _all_settings(self) -> dict[str, object]:
+        listeners = f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}"
+        secure: dict[str, object] = {}
+        if self._secure is not None:
+            listeners += f",SECURE://127.0.0.1:{self.secure_port}"
+            secure = {f"listener.name.secure.{name}": value for name, value in self._secure.items()}
+            secure["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL"
         return {
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller_port}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "listeners": listeners,
+            "advertised.listeners": listeners,
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": self.log_dir,
@@ -86,6 +96,7 @@ class KafkaNode:
             "rlmm.config.remote.log.metadata.topic.replication.factor": 1,
             "rlmm.config.remote.log.metadata.topic.num.partitions": 1,
             "remote.log.manager.task.interval.ms": COPY_INTERVAL_MS,
+            **secure,
             **self._settings,
         }
 

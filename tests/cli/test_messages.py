@@ -189,6 +189,7 @@ OPERANDS = {
     "diff": "A and B are snapshot files of any name",
     "tier audit": "STORE is a directory or s3://BUCKET/PREFIX",
     "tier repair": "STORE is a directory or s3://BUCKET/PREFIX",
+    "kraft simulate": "SCENARIO is a file in TOML",
     "tier inventory": "STORE is a directory or s3://BUCKET/PREFIX",
 }
 """What the text of a verb says of its operands, where they are no PATH."""

@@ -374,6 +374,12 @@ def test_what_never_goes_up(tmp_path: Path) -> None:
         (("--key-prefix", "../"), 2, "--key-prefix: a part of it is empty"),
         (("--key-prefix", "/a"), 2, "--key-prefix: a part of it is empty"),
         (("--chunk-size", "0"), 2, "expected a number from 1 to 1073741823"),
+        (("--produce-to", "localhost"), 2, "--produce-to: expected HOST:PORT, several with commas between; found 'localhost'"),
+        (("--produce-to", "a:9092,b:99999"), 2, "found 'b:99999'"),
+        (("--produce-to", "user@a:9092"), 2, "found 'user@a:9092'"),
+        (("--produce-to", "a:9092", "--records", "r"), 2, "neither --records nor --metadata-log go with it"),
+        (("--produce-to", "a:9092", "--producer-config", "/nowhere"), 2, "/nowhere: the settings cannot be read"),
+        (("--producer-config", "x"), 2, "--produce-to, which is not given"),
     ],
 )
 def test_options_that_make_no_sense(logs: Path, tmp_path: Path, options: tuple[str, ...], exit_code: int, message: str) -> None:
@@ -392,7 +398,9 @@ def test_as_a_table(logs: Path, tmp_path: Path) -> None:
     run = snaprebuild("tier", "upload", logs, tmp_path / "store", *LONG_AGO)
     lines = [" ".join(line.split()) for line in run.stdout.splitlines()]
     assert "mixed-0 14 12 uploaded, 1 waits, 1 behind 0 759.5 KiB" in lines
-    assert lines[-1] == "No broker knows of these copies before their records (--records) are in __remote_log_metadata"
+    assert (
+        lines[-1] == "No broker knows of these copies before their records (--records, --produce-to) are in __remote_log_metadata"
+    )
     assert "no broker uploads what lies above it (above-last-stable-offset)" in run.stderr
 
 

@@ -18,9 +18,11 @@ from formats.errors import FormatError
 from formats.file_names import PartitionDirectoryName
 from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, StorageError
 from snaprebuild.operations import schedule
-from snaprebuild.operations.schedule import ReadTask, Work, allowed_processors, default_jobs, is_rotational, read_segment, run
+from snaprebuild.operations.schedule import ReadTask, Work, allowed_processors, default_jobs, read_segment, run
 from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.storage import block_device
+from snaprebuild.storage.block_device import READERS_VARIABLE
 from snaprebuild.storage.partition_dir import list_partition_dir
 
 
@@ -238,7 +240,7 @@ def test_a_worker_that_is_killed_once_costs_nothing_but_time(
     is_spinning: bool, tmp_path: Path, dying: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dying(dies_where_marked)
-    monkeypatch.setattr(schedule, "is_rotational", lambda _device: is_spinning)
+    monkeypatch.setattr(block_device, "is_rotational", lambda _device: is_spinning)
     works = [Recorded(partition(tmp_path, f"t-{number}", 20), rounds=2) for number in range(3)]
     mark(tmp_path / "t-0", 0, 1)
     # A second worker dies later, when all is well again; what was in flight together with the first must not be meant.
@@ -351,7 +353,7 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Readers]]
         made = Readers(lambda task: int(Path(task.path).parent.parent.name), seconds)
         monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
         monkeypatch.setattr(schedule, "ProcessPoolExecutor", made)
-        monkeypatch.setattr(schedule, "is_rotational", lambda device: device in rotational)
+        monkeypatch.setattr(block_device, "is_rotational", lambda device: device in rotational)
         return made
 
     return install  # type: ignore[return-value]
@@ -445,25 +447,13 @@ def test_without_control_groups_nothing_is_limited(tmp_path: Path) -> None:
         assert allowed_processors(tmp_path, own) >= 1 << 20
 
 
-def test_a_device_of_which_nothing_is_known() -> None:
-    assert is_rotational(os.makedev(4095, 255)) is False
-    assert is_rotational(os.stat("/proc").st_dev) is False
-
-
-def test_the_answer_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A partition has no queue of its own: its disk has."""
-    disk = tmp_path / "devices" / "sda"
-    (disk / "queue").mkdir(parents=True)
-    (disk / "sda1").mkdir()
-    (tmp_path / "sys").mkdir()
-    (tmp_path / "sys" / "8:0").symlink_to(disk)
-    (tmp_path / "sys" / "8:1").symlink_to(disk / "sda1")
-    monkeypatch.setattr(schedule, "Path", lambda text: Path(str(text).replace("/sys/dev/block", str(tmp_path / "sys"))))
-    for answer, expected in (("1\n", True), ("0\n", False)):
-        (disk / "queue" / "rotational").write_text(answer)
-        assert is_rotational(os.makedev(8, 0)) is expected
-        assert is_rotational(os.makedev(8, 1)) is expected
-    assert is_rotational(os.makedev(8, 2)) is False
+def test_the_environment_says_how_many_read_a_disk(
+    tmp_path: Path, readers: Callable[..., Readers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(READERS_VARIABLE, "2")
+    pool = readers(lambda _task: 0.005, frozenset({0}))
+    run(works_on(tmp_path, 1, 3, 4), 8)
+    assert pool.most == {0: 2}
 
 
 def test_small_work_starts_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

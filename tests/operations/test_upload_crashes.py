@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from aiven_reader import NAME, read_copies
 from log_dirs import batch, copy_of, make_log_dir
 from object_store import ObjectStore
+from watched_store import Calls, CrashError, Watched
 
 from snaprebuild import prepare_upload
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
@@ -21,57 +22,12 @@ from snaprebuild.operations.tier_inventory import CopyState, tier_inventory
 from snaprebuild.operations.tier_upload import TierUpload, UploadRequest, tier_upload
 from snaprebuild.operations.upload_copy import Uploader
 from snaprebuild.storage import s3, s3_requests
-from snaprebuild.storage.large_objects import LargeObjects, large_objects_of
+from snaprebuild.storage.large_objects import large_objects_of
 from snaprebuild.storage.log_dir import store_of
-from snaprebuild.storage.store import S3Settings, Store
+from snaprebuild.storage.store import S3Settings
 
 CLAIM = ".snaprebuild-claims/"
 KINDS = ("log", "indexes", "rsm-manifest")
-
-
-class CrashError(BaseException):
-    """The process is gone."""
-
-
-class Calls:
-    """Counts calls and ends the run at one of them, before it is done or after."""
-
-    def __init__(self, crash_at: int | None = None, *, is_done: bool = False) -> None:
-        self.count = 0
-        self.names: list[str] = []
-        self._crash_at, self._is_done = crash_at, is_done
-
-    def __call__(self, name: str, call: Callable[[], Any]) -> Any:
-        number, self.count = self.count, self.count + 1
-        self.names.append(name)
-        if number == self._crash_at and not self._is_done:
-            raise CrashError
-        try:
-            return call()
-        finally:
-            if number == self._crash_at:
-                raise CrashError
-
-
-class Watched:
-    """A store, or the large files of one, whose calls are counted."""
-
-    def __init__(self, base: Store | LargeObjects, calls: Calls) -> None:
-        self._base, self._calls = base, calls
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._base, name)
-        if not callable(found):
-            return found
-
-        def called(*arguments: Any, **options: Any) -> Any:
-            def call() -> Any:
-                result = found(*arguments, **options)
-                return list(result) if isinstance(result, Iterator) else result
-
-            return self._calls(name, call)
-
-        return called
 
 
 def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None) -> PreparedUpload:

@@ -318,6 +318,18 @@ def test_a_store_travels() -> None:
     assert "secret" not in repr(store)
 
 
+def test_few_connections_are_kept(faulty: FaultyStore) -> None:
+    """Each run has its own; of a process that begins run after run, the last ones stay, and who still has an older one may go on."""
+    faulty.objects["bucket/k"] = b"data"
+    first, *_, last = stores = [store_of(faulty, run=f"run {number}") for number in range(3 * s3_requests.CLIENTS_MAX)]
+    held = s3_requests.client_of(first.settings)
+    assert [store.read_small("s3://bucket/k", 10) for store in stores] == [b"data"] * len(stores)
+    assert len(s3_requests._clients) == s3_requests.CLIENTS_MAX
+    assert s3_requests.client_of(last.settings) is s3_requests.client_of(last.settings)
+    assert s3_requests.client_of(first.settings) is not held
+    assert held.get_object(Bucket="bucket", Key="k")["Body"].read() == b"data"
+
+
 KEY_32 = b"0123456789abcdef0123456789ABCDEF"
 KEY_BASE64 = base64.b64encode(KEY_32).decode()
 OF_KEY = "x-amz-server-side-encryption-customer-"

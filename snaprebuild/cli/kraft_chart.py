@@ -1,0 +1,35 @@
+"""Charts of numbers over time, one line for each row, in any terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+__all__ = ["chart_line", "draws_blocks", "duration_text"]
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+PLAIN = "_.-=+*%#"
+
+
+def draws_blocks() -> bool:
+    """Whether stdout takes more than ASCII."""
+    return sys.stdout.encoding.lower().startswith("utf")
+
+
+def chart_line(values: Sequence[int], most: int) -> str:
+    """Numbers from 0 to ``most``, one character each."""
+    levels = BLOCKS if draws_blocks() else PLAIN
+    top = len(levels) - 1
+    return "".join(levels[min(top, value * len(levels) // most if most else 0)] for value in values)
+
+
+def duration_text(ms: int) -> str:
+    """A time for a person: its two largest units."""
+    parts = []
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)):
+        count, ms = divmod(ms, size)
+        if count:
+            parts.append(f"{count}{unit}")
+        if parts and (len(parts) == 2 or not ms):
+            break
+    return " ".join(parts) or "0"

@@ -1,0 +1,103 @@
+"""The image of a cluster at an offset, from the newest whole checkpoint and the log behind it."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+
+from formats.errors import BadValueError, FormatError
+from snaprebuild.cluster.metadata_fold import ImageFold
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.operations.metadata.log import MetadataCheckpoint, MetadataLog, MetadataWalk, open_metadata_log
+from snaprebuild.storage.store import USUAL_S3, S3Settings
+
+__all__ = ["ImageAt", "fold_checkpoint", "image_at", "read_image"]
+
+ATTEMPTS = 3
+"""A controller deletes old checkpoints and segments while it runs: what has gone since the listing is listed again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageAt:
+    """An image and where it came from.
+
+    Attributes:
+        fold: whose ``image()`` it is; it can go on from here.
+        log: that was read.
+        checkpoint: that it began with, None for the beginning of the log.
+        bad_checkpoints: newer ones that are not whole, and why.
+        walk: of the log, ended.
+    """
+
+    fold: ImageFold
+    log: MetadataLog
+    checkpoint: MetadataCheckpoint | None
+    bad_checkpoints: tuple[tuple[MetadataCheckpoint, FormatError], ...]
+    walk: MetadataWalk
+
+
+def read_image(location: str, offset: int | None = None, settings: S3Settings = USUAL_S3) -> ImageAt:
+    """Lists a metadata log and folds it; see ``open_metadata_log`` and ``image_at``."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return image_at(open_metadata_log(location, settings), offset)
+        except ReadFailedError as error:
+            if error.errno != errno.ENOENT or attempt == ATTEMPTS - 1:
+                raise
+    raise AssertionError
+
+
+def image_at(log: MetadataLog, offset: int | None = None) -> ImageAt:
+    """Folds a metadata log.
+
+    Args:
+        log: as it was listed.
+        offset: last one to take, None for all.
+
+    Raises:
+        UsageError: the log does not reach back to the offset, or does not go so far.
+        FormatError: the log is damaged, or what lies between checkpoint and log is missing.
+        ReadFailedError: a file cannot be read; it may have gone since the listing.
+    """
+    fold, checkpoint, bad = fold_checkpoint(log, offset)
+    start = fold.offset + 1
+    first = log.first_base_offset
+    walk = log.walk(start)
+    if first is not None and first > start:
+        if offset is not None and offset < first - 1 and not bad:
+            raise UsageError(
+                f"nothing tells of offset {offset}: no checkpoint so old, and the log begins at {first}", path=log.path
+            )
+        path = log.segments[0].path
+        raise BadValueError("first offset of the metadata log", file=path, position=0, expected=f"at most {start}", found=first)
+    for batch in walk:
+        if offset is not None and batch.base_offset > offset:
+            break
+        fold.apply_batch(batch, offset)
+    if offset is not None and fold.offset < offset:
+        raise UsageError(f"the log ends before offset {offset}: its last one is {fold.offset}", path=log.path)
+    return ImageAt(fold, log, checkpoint, bad, walk)
+
+
+def fold_checkpoint(
+    log: MetadataLog, offset: int | None = None
+) -> tuple[ImageFold, MetadataCheckpoint | None, tuple[tuple[MetadataCheckpoint, FormatError], ...]]:
+    """The fold of the newest whole checkpoint that holds nothing behind an offset; of nothing where there is none.
+
+    Returns:
+        The fold, the checkpoint, and newer ones that are not whole.
+
+    Raises:
+        ReadFailedError: one cannot be read.
+    """
+    bad: list[tuple[MetadataCheckpoint, FormatError]] = []
+    for checkpoint in reversed(log.checkpoints):
+        if offset is not None and checkpoint.end_offset > offset + 1:
+            continue
+        fault = log.checkpoint_fault(checkpoint)
+        if fault is None:
+            fold = ImageFold()
+            fold.apply_checkpoint(log.checkpoint_batches(checkpoint), checkpoint.end_offset, checkpoint.epoch)
+            return fold, checkpoint, tuple(bad)
+        bad.append((checkpoint, fault))
+    return ImageFold(), None, tuple(bad)

@@ -1,0 +1,217 @@
+"""``tier upload --produce-to`` beside a real broker: over TLS and SASL, with the permissions that the documentation names, and what the
+broker then does: it takes the copies for its own, uploads none of them again, deletes its local segments, and serves reads from them."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiven_reader import read_copies
+from command import in_json, snaprebuild
+from kafka_node import KafkaNode
+from manifests import FIXTURES
+
+pytestmark = pytest.mark.broker
+
+FIXTURE = FIXTURES / "kafka4-mixed"
+SEGMENTS = json.loads((FIXTURE / "manifest.json").read_text())["partitions"]["mixed-0"]["segments"]
+LOG_END = SEGMENTS[-1]["next_offset"]
+STABLE = min(each["current_txn_first_offset"] for each in SEGMENTS[-1]["entries"] if each["current_txn_first_offset"] >= 0)
+DUE = [segment for segment in SEGMENTS if segment["next_offset"] <= STABLE]
+SUFFIXES = {"offset": "index", "timestamp": "timeindex", "producerSnapshot": "snapshot", "leaderEpoch": "leader_epoch_checkpoint"}
+SUFFIXES |= {"transaction": "txnindex"}
+TOPIC = {"remote.storage.enable": "true", "retention.ms": -1, "retention.bytes": -1, "local.retention.ms": -2}
+PASSWORD = "not-to-be-told"
+READ_SECONDS = 120.0
+
+
+def certificate(directory: Path) -> tuple[Path, Path]:
+    """A certificate of 127.0.0.1 that signs itself, alone and with its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=1))
+    builder = builder.add_extension(
+        x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
+    )
+    pem = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(key, hashes.SHA256())
+    encodings = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    alone, both = directory / "certificate.pem", directory / "keystore.pem"
+    alone.write_bytes(pem.public_bytes(serialization.Encoding.PEM))
+    both.write_bytes(key.private_bytes(*encodings) + alone.read_bytes())
+    return alone, both
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[KafkaNode]:
+    _, keystore = certificate(tmp_path)
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    secure = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": keystore,
+        "sasl.enabled.mechanisms": "PLAIN",
+        "plain.sasl.jaas.config": f'{login} user_uploader="{PASSWORD}" user_stranger="{PASSWORD}";',
+    }
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "rlmm.config.remote.log.metadata.topic.num.partitions": 7,
+    }
+    with KafkaNode(tmp_path / "node", settings=settings, secure=secure) as running:
+        yield running
+
+
+def client_settings(directory: Path, user: str) -> Path:
+    path = directory / f"{user}.properties"
+    lines = [
+        "# of a client",
+        "security.protocol=SASL_SSL",
+        "sasl.mechanism=PLAIN",
+        f"sasl.username={user}",
+        f"sasl.password={PASSWORD}",
+    ]
+    path.write_text("\n".join([*lines, f"ssl.ca.location={directory / 'certificate.pem'}", ""]))
+    return path
+
+
+def allow(node: KafkaNode, topic: str, *operations: str) -> None:
+    arguments = ["--bootstrap-server", f"127.0.0.1:{node.port}", "--add", "--allow-principal", "User:uploader", "--topic", topic]
+    for operation in operations:
+        arguments += ["--operation", operation]
+    node.tool("org.apache.kafka.tools.AclCommand", *arguments)
+
+
+def set_topic(node: KafkaNode, **settings: object) -> None:
+    told = ",".join(f"{name.replace('_', '.')}={value}" for name, value in settings.items())
+    arguments = ["--bootstrap-server", f"127.0.0.1:{node.port}", "--alter", "--topic", "mixed", "--add-config", told]
+    node.tool("kafka.admin.ConfigCommand", *arguments)
+
+
+def offset_at(node: KafkaNode, topic: str, timestamp: int) -> dict[int, int]:
+    arguments = ["--bootstrap-server", f"127.0.0.1:{node.port}", "--topic", topic, "--time", str(timestamp)]
+    lines = node.tool("org.apache.kafka.tools.GetOffsetShell", *arguments).split()
+    return {int(line.split(":")[1]): int(line.split(":")[2]) for line in lines if line.count(":") == 2 and not line.endswith(":")}
+
+
+def records_of(node: KafkaNode) -> list[tuple[int, bytes | None, bytes | None]]:
+    """What a consumer reads of the whole partition, up to the last stable offset."""
+    import confluent_kafka
+
+    settings = {"bootstrap.servers": f"127.0.0.1:{node.port}", "group.id": "reader", "enable.partition.eof": True}
+    consumer = confluent_kafka.Consumer({**settings, "isolation.level": "read_committed", "auto.offset.reset": "error"})
+    consumer.assign([confluent_kafka.TopicPartition("mixed", 0, 0)])
+    found, deadline = [], time.monotonic() + READ_SECONDS
+    try:
+        while True:
+            assert time.monotonic() < deadline, f"{len(found)} records were read"
+            message = consumer.poll(1.0)
+            if message is not None and message.error() is None:
+                found.append((message.offset(), message.key(), message.value()))
+            elif message is not None:
+                assert message.error().name() == "_PARTITION_EOF", message.error()
+                return found
+    finally:
+        consumer.close()
+
+
+def give_to_test_plugin(store: Path, node: KafkaNode) -> None:
+    """The copies in the layout of LocalTieredStorage, the only storage manager that ships with Kafka: what ours would be for the plugin."""
+    objects = {path.relative_to(store).as_posix(): path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    for copy in read_copies(objects):
+        directory = node.remote_dir / "kafka-tiered-storage" / f"mixed-0-{copy.topic_id}"
+        directory.mkdir(parents=True, exist_ok=True)
+        stem = f"{copy.base_offset:020d}-{copy.segment_id}"
+        (directory / f"{stem}.log").write_bytes(copy.segment)
+        for name, suffix in SUFFIXES.items():
+            data = copy.indexes[name]
+            if data is not None:
+                (directory / f"{stem}.{suffix}").write_bytes(data)
+
+
+def announced(run: Any) -> list[str]:
+    return [each["announced"] for each in run.partition("mixed-0")["segments"] if each["announced"] is not None]
+
+
+def test_a_broker_takes_our_copies_for_its_own(node: KafkaNode, tmp_path: Path) -> None:
+    node.start()
+    node.create_topic("mixed", {**TOPIC, "remote.log.copy.disable": "true"})
+    node.stop()
+    directory = node.plant("mixed-0", FIXTURE / "logs" / "mixed-0", LOG_END)
+    mark = node.start()
+    allow(node, "__remote_log_metadata", "Describe", "Read", "Write")
+    allow(node, "mixed", "Describe")
+    before = records_of(node)
+    assert len([offset for offset, _, _ in before if offset < DUE[-1]["next_offset"]]) > 1000
+    store = tmp_path / "store"
+    servers, command = f"127.0.0.1:{node.secure_port}", ("tier upload", directory, store, "--produce-to")
+
+    # Somebody without permission is told so, and the store stays as it was.
+    stranger = client_settings(tmp_path, "stranger")
+    refused = snaprebuild("tier", "upload", directory, store, "--produce-to", servers, "--producer-config", stranger)
+    assert (refused.exit_code, store.exists()) == (5, False)
+    assert "the topic __remote_log_metadata cannot be described: " in refused.stderr
+    assert "uthoriz" in refused.stderr
+    stranger.write_text(stranger.read_text().replace(PASSWORD, f"{PASSWORD}-and-wrong"))
+    refused = snaprebuild("tier", "upload", directory, store, "--produce-to", servers, "--producer-config", stranger)
+    assert (refused.exit_code, store.exists(), PASSWORD in refused.stderr) == (5, False, False)
+    assert "uthentication" in refused.stderr
+
+    # All that is closed and stable goes up, and is told; a second run tells nothing.
+    options = ("--producer-config", client_settings(tmp_path, "uploader"))
+    run = in_json(*command, servers, *options)
+    assert (run.exit_code, run.document["metadata_partitions"], run.document["produced_to"]) == (0, 7, servers)
+    assert announced(run) == ["now"] * len(DUE)
+    ends = offset_at(node, "__remote_log_metadata", -1)
+    assert ends == {number: 2 * len(DUE) * (number == run.partition("mixed-0")["metadata_partition"]) for number in range(7)}
+    again = in_json(*command, servers, *options)
+    assert (again.exit_code, announced(again)) == (0, ["before"] * len(DUE))
+    other = in_json(*command, f"127.0.0.1:{node.port}", "--uploader", "another")
+    assert other.document["totals"]["present"] == len(DUE)
+    assert offset_at(node, "__remote_log_metadata", -1) == ends
+
+    # The broker may upload again, and finds that it has: only local retention has something to do.
+    give_to_test_plugin(store, node)
+    files = {path.name for path in (node.remote_dir / "kafka-tiered-storage").rglob("*")}
+    set_topic(node, remote_log_copy_disable="false", local_retention_ms=1)
+    node.wait_for_log(rf"Incremented local log start offset to {DUE[-1]['next_offset']}\b", mark, READ_SECONDS)
+    assert offset_at(node, "mixed", -5) == {0: DUE[-1]["next_offset"] - 1}
+    assert offset_at(node, "mixed", -4) == {0: DUE[-1]["next_offset"]}
+    assert offset_at(node, "mixed", -2) == {0: 0}
+    assert records_of(node) == before
+    node.stop()
+    assert sorted(path.name for path in directory.glob("*.log")) == [each["segment"] for each in SEGMENTS[len(DUE) :]]
+    assert {path.name for path in (node.remote_dir / "kafka-tiered-storage").rglob("*")} == files
+    said = node.log_since(mark)
+    assert not re.search(
+        r"Copied 0000\d+\.log to remote storage|Dropping the event|Error occurred while processing the records", said
+    )
+
+    # What was produced is what a reader of the topic's own files finds.
+    inventory = in_json("tier inventory", store, "--metadata-log", node.log_dir)
+    (partition,) = inventory.document["partitions"]
+    assert {each["state"] for each in partition["copies"]} == {"live"}
+    assert [each["start_offset"] for each in partition["copies"]] == [each["base_offset"] for each in DUE]
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    import socket
+
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        servers = f"127.0.0.1:{closed.getsockname()[1]}"
+        run = snaprebuild("tier", "upload", FIXTURE / "logs", tmp_path / "store", "--produce-to", servers)
+    assert (run.exit_code, (tmp_path / "store").exists()) == (5, False)
+    assert f"{servers}: the brokers do not answer: " in run.stderr
+    assert "Connection refused" in run.stderr

@@ -1,0 +1,70 @@
+"""``kraft simulate`` as a user runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import in_json, snaprebuild
+from manifests import REPOSITORY
+
+EXAMPLE = REPOSITORY / "docs" / "examples" / "metadata-log.toml"
+POLICIES = ["immediate", "retention", "seed"]
+
+
+def test_the_example() -> None:
+    """The start follows the policies: at once; while bytes ask for it; never ahead of a live reader."""
+    run = in_json("kraft simulate", EXAMPLE)
+    assert run.exit_code == 0
+    immediate, retention, seed = run.document["policies"]
+    assert [each["policy"] for each in run.document["policies"]] == POLICIES
+    # Two no-op records a second for ten days, and 50 a minute for one.
+    assert {each["end_offset"] for each in run.document["policies"]} == {10 * 86_400 * 2 + 1440 * 50}
+    assert immediate["replicas_invalidated"]["3"] > 200, "it is always ten records behind"
+    assert seed["replicas_invalidated"] == {"2": 2, "3": 0}, "only the one that was stopped, twice"
+    assert seed["follower_ahead"] == 0 < immediate["follower_ahead"]
+    assert immediate["peak_bytes"] < retention["peak_bytes"] < 6_100_000 < seed["peak_bytes"]
+    for each in run.document["policies"]:
+        starts = [sample["start_offset"] for sample in each["samples"]]
+        assert starts == sorted(starts)
+        assert all(step["from"]["offset"] < step["to"]["offset"] for step in each["steps"])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_one_policy(policy: str) -> None:
+    run = in_json("kraft simulate", EXAMPLE, "--policy", policy, "--followers", "literal")
+    assert [each["policy"] for each in run.document["policies"]] == [policy]
+    assert run.document["followers"] == "literal"
+
+
+def test_the_table_has_a_chart() -> None:
+    run = snaprebuild("kraft", "simulate", EXAMPLE)
+    assert (run.exit_code, run.stderr) == (0, "")
+    lines = [line.split(maxsplit=1) for line in run.stdout.splitlines() if set("▁▂▃▄▅▆▇█") & set(line)]
+    assert [line[0] for line in lines] == ["log", *POLICIES, *POLICIES]
+    assert all(len(line[1].removeprefix("end").strip()) == 60 for line in lines)
+
+
+def test_a_scenario_in_which_nothing_happens(tmp_path: Path) -> None:
+    path = tmp_path / "idle.toml"
+    path.write_text('duration = "1h"\n')
+    run = in_json("kraft simulate", path)
+    assert [(each["end_offset"], each["moves"]) for each in run.document["policies"]] == [(0, 0)] * 3
+    assert snaprebuild("kraft", "simulate", path).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('duration = "1h"\n[[append]]\nevery = "x"\n', "append[0].every: expected a time"),
+        ("\x00", "is no TOML"),
+        ("x" * (1 << 20) + "y", "has 1048577 bytes, more than the limit"),
+    ],
+)
+def test_a_wrong_file(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text(text)
+    run = snaprebuild("kraft", "simulate", path)
+    assert run.exit_code in (2, 5)
+    assert said in run.stderr
+    assert run.stderr.count("\n") == 1
