@@ -5,7 +5,8 @@
     <prefix>.snaprebuild-claims/<topic id>/<partition>/<first offset, 20 digits>-<last offset, 20 digits>.json
 
 The prefix is that of the plugin's objects (``key.prefix``). The plugin asks for no key that it did not make itself, so that it never sees a
-claim. A claim is created where none is and never changed: whoever created it gave the segment its id.
+claim. A claim is created where none is: whoever created it gave the segment its id. It changes only when the same broker has registered
+anew since (KIP-903): then the newer broker epoch takes it over, while it is still what was read, and gives the segment a new id.
 """
 
 from __future__ import annotations
@@ -63,12 +64,18 @@ class UploadClaim:
         uploader: name by which a later run knows that it may go on.
         run: random name of the run that made the claim.
         claimed_ms: when, ms since 1970: the time of the first metadata record.
+        node_id: int32, of the broker whose log is uploaded; None where nothing told.
+        directory_id: of its log directory, 16 bytes; likewise.
+        broker_epoch: int64, of the registration under which that broker was last at work; likewise.
     """
 
     segment_id: bytes
     uploader: str
     run: str
     claimed_ms: int
+    node_id: int | None = None
+    directory_id: bytes | None = None
+    broker_epoch: int | None = None
 
 
 def parse_claim_key(key: str) -> ClaimKey | None:
@@ -90,6 +97,9 @@ def write_claim(claim: UploadClaim) -> bytes:
         "uploader": claim.uploader,
         "run": claim.run,
         "claimed_ms": claim.claimed_ms,
+        "node_id": claim.node_id,
+        "directory_id": None if claim.directory_id is None else uuid_to_text(claim.directory_id),
+        "broker_epoch": claim.broker_epoch,
     }
     return json.dumps(fields, indent=1).encode() + b"\n"
 
@@ -112,4 +122,19 @@ def read_claim(data: bytes, *, file: str | None = None) -> UploadClaim:
     segment_id = uuid_from_text(fields["segment_id"])
     if len(segment_id) != UUID_BYTES or segment_id == ZERO_UUID or not 0 <= fields["claimed_ms"] < 2**63:
         raise BadValueError("claim of an upload", file=file, expected="a segment id and a time", found="none")
-    return UploadClaim(segment_id, fields["uploader"], fields["run"], fields["claimed_ms"])
+    return UploadClaim(segment_id, fields["uploader"], fields["run"], fields["claimed_ms"], *_broker_of(fields, file))
+
+
+def _broker_of(fields: dict[str, object], file: str | None) -> tuple[int | None, bytes | None, int | None]:
+    """Node id, directory id and broker epoch; claims of earlier versions have none."""
+    node_id, directory_id, epoch = (fields.get(name) for name in ("node_id", "directory_id", "broker_epoch"))
+    if not _is_number(node_id, 2**31) or not _is_number(epoch, 2**63) or not isinstance(directory_id, str | None):
+        expected = "a node id, a directory id and a broker epoch, or null"
+        raise BadValueError("claim of an upload", file=file, expected=expected, found=repr((node_id, directory_id, epoch))[:80])
+    assert isinstance(node_id, int | None)
+    assert isinstance(epoch, int | None)
+    return node_id, None if directory_id is None else uuid_from_text(directory_id), epoch
+
+
+def _is_number(value: object, above: int) -> bool:
+    return value is None or (type(value) is int and 0 <= value < above)

@@ -26,7 +26,7 @@ SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
 settings.register_profile("default", max_examples=100, deadline=None, suppress_health_check=SLOW_IS_FINE)
 settings.register_profile(
-    "CI", max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW_IS_FINE
+    "CI", max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW_IS_FINE
 )
 settings.register_profile("thorough", max_examples=5000, deadline=None, suppress_health_check=SLOW_IS_FINE)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("CI" if os.environ.get("CI") == "true" else "default"))
@@ -77,6 +77,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test with an argument ``partition_fixture`` runs once for each partition of each manifest."""
     if "partition_fixture" in metafunc.fixturenames:
         metafunc.parametrize("partition_fixture", partition_fixtures(), ids=str)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What a module makes once is made in one process of pytest-xdist, which begins with the largest groups."""
+    for item in items:
+        fixtures = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009 - of every kind of test that there is here
+        is_shared = any(definition.scope == "module" for definitions in fixtures for definition in definitions)
+        if is_shared and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 # With CI=true a part that did not run is a failure, but for tests of which one of two runs wherever they are.

@@ -26,10 +26,12 @@ from snaprebuild.cli.explain import explain
 from snaprebuild.cli.follower_check import follower_check
 from snaprebuild.cli.follower_repair import follower_repair
 from snaprebuild.cli.hook_run import hook_run
+from snaprebuild.cli.kraft_check import kraft_check
 from snaprebuild.cli.kraft_simulate import kraft_simulate
 from snaprebuild.cli.offsets import offsets
 from snaprebuild.cli.rebuild import plan, rebuild
 from snaprebuild.cli.scan import scan
+from snaprebuild.cli.source_check import source_check
 from snaprebuild.cli.stats import stats
 from snaprebuild.cli.streams import open_standard_streams, tell
 from snaprebuild.cli.table import printable
@@ -88,6 +90,10 @@ EXAMPLES = {
         "bootstrap plan /kafka s3://tiered/kafka --topic orders",
         "bootstrap plan /kafka s3://tiered/kafka --profile kafka-4.3",
     ),
+    "source check": (
+        "source check /var/lib/kafka",
+        "source check /var/lib/kafka --purpose upload --metadata /var/lib/kafka",
+    ),
     "tier inventory": (
         "tier inventory s3://tiered/kafka --metadata-log /var/lib/kafka",
         "tier inventory /mnt/kafka-tiered-storage --output json",
@@ -104,6 +110,7 @@ EXAMPLES = {
         "hook run /var/lib/kafka --deadline 300",
         "hook run /data -- kafka-server-start.sh server.properties",
     ),
+    "kraft check": ("kraft check /var/lib/kafka", "kraft check n1 n2 n3 --followers strict --output json"),
     "kraft simulate": ("kraft simulate scenario.toml", "kraft simulate scenario.toml --policy seed --followers literal"),
     "tier upload": (
         "tier upload /var/lib/kafka s3://tiered/kafka --dry-run",
@@ -147,6 +154,7 @@ GROUPS = {
     "tier": _group("Looks after remote storage (tiered storage, KIP-405)."),
     "bootstrap": _group("Starts followers from remote storage (KIP-1023)."),
     "follower": _group("Looks after replicas that started from remote storage."),
+    "source": _group("Judges whether a replica may be a source."),
     "kraft": _group("Looks after metadata logs (KRaft, KAFKA-14932)."),
     "hook": _group("Stands beside a broker: what runs before it starts."),
 }
@@ -191,6 +199,8 @@ _add("explain", explain, "Reads only: one producer's state, and why.")
 _add("transactions", transactions, "Reads only: open, late and empty transactions.")
 _add("offsets", offsets, "Reads only: what the leader would answer to ListOffsets.")
 _add("where", where, "Reads only: what serves an offset, and what deletes it.")
+app.add_typer(GROUPS["source"], name="source", short_help="Replicas as sources: check.")
+_add("source check", source_check, "Reads only: may this replica be a source, rule by rule.")
 app.add_typer(GROUPS["tier"], name="tier", short_help="Remote storage: inventory, audit, repair, upload.")
 _add("tier inventory", tier_inventory, "Reads only: the copies of segments in remote storage.")
 _add("tier audit", tier_audit, "Reads only: compares snapshots in remote storage with a replay.")
@@ -203,6 +213,7 @@ app.add_typer(GROUPS["follower"], name="follower", short_help="Replicas that sta
 _add("follower check", follower_check, "Reads only: replicas that lost their producer state.")
 _add("follower repair", follower_repair, "WRITES the right snapshots into such replicas.")
 app.add_typer(GROUPS["kraft"], name="kraft", short_help="Metadata logs of KRaft: check, advise, simulate.")
+_add("kraft check", kraft_check, "Reads only: whether a metadata log is sound.")
 _add("kraft simulate", kraft_simulate, "Reads only: how the start of a metadata log would move.")
 app.add_typer(GROUPS["hook"], name="hook", short_help="Beside a broker: run, before it starts.")
 _add("hook run", hook_run, "WRITES missing snapshots, then starts a broker.", WithCommand)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from itertools import pairwise
 from typing import Protocol
 
@@ -27,7 +28,8 @@ from snaprebuild.operations.findings import Finding, Severity, counted, finding_
 from snaprebuild.operations.prepare_upload import candidates, topic_id_of
 from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.source import PartitionSource
-from snaprebuild.operations.upload_copy import Uploader, claimed, finished_copy, write_copy
+from snaprebuild.operations.upload_copy import Uploader, claimed, finished_copy, new_segment_id, write_copy
+from snaprebuild.operations.upload_fence import CLAIM_LOST, NOBODY, STALE, BrokerIdentity, UploadFence, epoch_text
 from snaprebuild.operations.upload_records import WrittenCopy
 from snaprebuild.operations.upload_target import CompleteCopy, UploadTarget
 from snaprebuild.storage.large_objects import LargeObjects
@@ -97,6 +99,7 @@ class UploadRequest:
         logs: what the metadata logs say.
         knows_all: they were given, and all of them could be read: what they do not call live no broker reads.
         allow_unverified: take every complete copy for one that brokers read.
+        fence: who uploads a partition, by its broker's registration, and how that is read again; None for nobody in particular.
         announcer: tells brokers of copies; None where that is left to others.
     """
 
@@ -112,6 +115,7 @@ class UploadRequest:
     logs: RemoteLogs = field(default_factory=RemoteLogs)
     knows_all: bool = False
     allow_unverified: bool = False
+    fence: Callable[[PartitionSource], UploadFence] | None = None
     announcer: Announcer | None = None
 
 
@@ -127,6 +131,7 @@ class UploadedSegment:
         why: a sentence, where more is to be told.
         segment_id: of the copy, where it is known.
         upload: what was sent; None where it was not looked at, or refused.
+        took_over: the claim of an earlier registration of the same broker that this run took over, or would.
         announced: how brokers know of the copy; None where this run told nobody.
     """
 
@@ -137,6 +142,7 @@ class UploadedSegment:
     why: str = ""
     segment_id: bytes | None = None
     upload: PreparedUpload | None = None
+    took_over: UploadClaim | None = None
     announced: Announced | None = None
 
 
@@ -150,6 +156,7 @@ class UploadedPartition:
         uploader: name in claims.
         topic_id: 16 bytes; None where nothing was looked at.
         metadata_partition: that holds its records.
+        identity: whose log it is, as claims have it.
     """
 
     source: PartitionSource
@@ -157,6 +164,7 @@ class UploadedPartition:
     uploader: str
     topic_id: bytes | None = None
     metadata_partition: int | None = None
+    identity: BrokerIdentity = NOBODY
 
 
 @dataclass(slots=True)
@@ -172,6 +180,22 @@ class TierUpload:
     partitions: list[UploadedPartition] = field(default_factory=list)
     copies: list[WrittenCopy] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+
+    def confirm(self) -> list[WrittenCopy]:
+        """Asks once more, right before records are told, whether each copy is still ours; those that are not become findings, and go."""
+        kept = []
+        for copy in self.copies:
+            try:
+                if copy.check is not None:
+                    copy.check()
+                kept.append(copy)
+            except (SnaprebuildError, FormatError) as error:
+                finding = finding_of_error(error, "")
+                self.findings.append(
+                    replace(finding, code="tier-upload-stale") if isinstance(error, UploadRefusedError) else finding
+                )
+        self.copies = kept
+        return kept
 
 
 def tier_upload(
@@ -216,7 +240,8 @@ class _Partition:
         self._files = {each.base_offset: each.log.name for each in closed}
         name = request.uploader.name or f"{request.host}:{source.directory.path}"
         self._uploader = replace(request.uploader, name=name)
-        self.told = UploadedPartition(source, self._segments, name)
+        self._fence = UploadFence() if request.fence is None else request.fence(source)
+        self.told = UploadedPartition(source, self._segments, name, identity=self._fence.identity)
         self._largest = max((each.size_bytes for each in closed), default=0)
 
     def upload(self) -> None:
@@ -247,6 +272,7 @@ class _Partition:
             waits = error.reason in WAITING
             segment.action, segment.why = Action.WAITS if waits else Action.REFUSED, str(error)
             code, severity = ("tier-upload-waits", Severity.NOTE) if waits else ("tier-upload-refused", Severity.REFUSED)
+            code = "tier-upload-stale" if error.reason in (STALE, CLAIM_LOST) else code
             path = error.path or self._source.directory.path
             self._result.findings.append(Finding(code, severity, path, f"{error.message} ({error.reason})", segment.start_offset))
         except (SnaprebuildError, FormatError) as error:
@@ -258,10 +284,14 @@ class _Partition:
     def _segment(self, segment: UploadedSegment) -> None:
         target = self._looked_at()
         claim = target.claim_of(segment.start_offset, segment.end_offset)
-        is_ours = claim is not None and self._is_ours(claim)
+        if claim is not None and self._fence.identity.is_stale_for(claim):
+            raise self._stale(claim, target.claim_location(segment.start_offset, segment.end_offset))
+        is_older = claim is not None and self._fence.identity.supersedes(claim)
+        is_ours = claim is not None and (self._is_ours(claim) or is_older)
         if claim is not None and is_ours and self._request.announcer is not None:
             self._request.announcer.check_not_deleted(claim.segment_id)
-        copy = target.copies.get(claim.segment_id) if claim is not None and is_ours else None
+        is_named_so = claim is not None and claim.uploader == self._uploader.name
+        copy = target.copies.get(claim.segment_id) if claim is not None and is_named_so else None
         if copy is None and (other := self._other(segment, target)) is not None:
             self._held_by(segment, other)
             return
@@ -272,37 +302,49 @@ class _Partition:
             self._claimed_by(segment, claim, target)
             return
         if copy is not None and claim is not None:
-            self._finished_before(segment, claim, target, path)
+            self._finished_before(segment, claim, target, path, is_older=is_older)
             return
         upload = self._prepare(path, self._after, self._topic_id)
         segment.upload, self._after = upload, upload.snapshot
         if self._request.is_dry_run:
             segment.action = Action.WOULD_UPLOAD
-            segment.segment_id = None if claim is None else claim.segment_id
+            segment.segment_id = None if claim is None or is_older else claim.segment_id
+            segment.took_over = claim if is_older else None
             return
         if claim is None:
             self._prepare_writes()
-            claim = claimed(target, upload, self._uploader, self._now_ms())
+            claim = claimed(target, upload, self._uploader, self._now_ms(), self._fence.identity)
             if not self._is_ours(claim):
                 self._claimed_by(segment, claim, target)
                 return
+        elif is_older:
+            # Under a new id: whoever made the claim may be at work yet, and its objects are none of ours.
+            claim = self._take_over(segment, claim, new_segment_id(), target)
         segment.segment_id = claim.segment_id
         self._prepare_writes()
-        written = write_copy(target, self._request.large, upload, claim, self._uploader)
-        self._complete(segment, written, Action.UPLOADED)
+        written = write_copy(target, self._request.large, upload, claim, self._uploader, self._fence)
+        self._complete(segment, written, Action.UPLOADED, claim, target)
 
-    def _finished_before(self, segment: UploadedSegment, claim: UploadClaim, target: UploadTarget, path: str) -> None:
+    def _finished_before(
+        self, segment: UploadedSegment, claim: UploadClaim, target: UploadTarget, path: str, *, is_older: bool
+    ) -> None:
         segment.segment_id = claim.segment_id
         with self._source.directory.store.open_bytes(path) as log:
             written = finished_copy(target, self._request.large, log, claim, segment.start_offset)
         if self._request.is_dry_run:
             segment.action = Action.FINISHED_BEFORE
         else:
-            self._complete(segment, written, Action.FINISHED_BEFORE)
+            if is_older:
+                claim = self._take_over(segment, claim, claim.segment_id, target)
+            self._complete(segment, written, Action.FINISHED_BEFORE, claim, target)
 
-    def _complete(self, segment: UploadedSegment, written: RemoteSegment, action: Action) -> None:
+    def _complete(
+        self, segment: UploadedSegment, written: RemoteSegment, action: Action, claim: UploadClaim, target: UploadTarget
+    ) -> None:
         """A copy is whole: brokers are told, before the next one is begun, so that at most one is unknown to them."""
-        copy = WrittenCopy(written, self._now_ms())
+        check = partial(self._fence.check, target, claim, segment.start_offset, segment.end_offset)
+        check()  # an uploader that became stale tells nobody of what it did
+        copy = WrittenCopy(written, self._now_ms(), check)
         self._result.copies.append(copy)
         if self._request.announcer is not None:
             segment.announced = self._request.announcer.announce(copy)
@@ -311,6 +353,22 @@ class _Partition:
             segment.action = Action.PRESENT
             segment.why = f"brokers read another copy by now; {uuid_to_text(written.segment_id)} is whole, and was not announced"
             self._say("tier-upload-needless", Severity.NOTE, f"{segment.why}: its objects may be deleted", segment.start_offset)
+
+    def _take_over(self, segment: UploadedSegment, old: UploadClaim, segment_id: bytes, target: UploadTarget) -> UploadClaim:
+        uploader, claimed_ms = self._uploader, old.claimed_ms if segment_id == old.segment_id else self._now_ms()
+        new = self._fence.identity.signed(UploadClaim(segment_id, uploader.name, uploader.run, claimed_ms))
+        self._fence.take_over(target, old, new, segment.start_offset, segment.end_offset)
+        segment.took_over = old
+        message = (
+            f"the claim of {old.uploader!r}, run {old.run}{epoch_text(old)}, was taken over by broker epoch {new.broker_epoch}"
+        )
+        self._say("tier-upload-took-over", Severity.NOTE, message, segment.start_offset)
+        return new
+
+    def _stale(self, claim: UploadClaim, location: str) -> UploadRefusedError:
+        epoch = self._fence.identity.broker_epoch
+        message = f"claimed by {claim.uploader!r}, run {claim.run}{epoch_text(claim)}, and this is broker epoch {epoch}: a later "
+        return UploadRefusedError(f"{message}registration of the same broker uploads", path=location, reason=STALE)
 
     def _other(self, segment: UploadedSegment, target: UploadTarget) -> CompleteCopy | None:
         """A copy of somebody else that holds all of a segment; where the metadata log tells, one that brokers read."""
@@ -367,7 +425,8 @@ class _Partition:
         self._request.large.prepare_writes(self._request.root, self._largest)
 
     def _is_ours(self, claim: UploadClaim) -> bool:
-        return claim.uploader == self._uploader.name
+        is_other_epoch = self._fence.identity.supersedes(claim) or self._fence.identity.is_stale_for(claim)
+        return claim.uploader == self._uploader.name and not is_other_epoch
 
     def _claimed_by(self, segment: UploadedSegment, claim: UploadClaim, target: UploadTarget) -> None:
         """Another uploader was first. Where it has finished, its copy is one like any other; the metadata log may not know of it yet."""

@@ -19,12 +19,15 @@ from formats.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentS
 from formats.upload_claim import UploadClaim, write_claim
 from snaprebuild.errors import RefusedError, WriteFailedError
 from snaprebuild.operations.prepared_upload import PreparedUpload
+from snaprebuild.operations.upload_fence import NOBODY, BrokerIdentity, UploadFence
 from snaprebuild.operations.upload_target import UploadTarget
 from snaprebuild.operations.write_out import create_in_turn
 from snaprebuild.storage.large_objects import LargeObjects, temporary_name_of
 from snaprebuild.storage.store import OpenBytes, Store
 
 __all__ = ["Uploader", "claimed", "finished_copy", "new_segment_id", "remote_segment", "write_copy"]
+
+NO_FENCE = UploadFence()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +57,16 @@ def new_segment_id() -> bytes:
             return bytes(data)
 
 
-def claimed(target: UploadTarget, upload: PreparedUpload, uploader: Uploader, now_ms: int) -> UploadClaim:
+def claimed(
+    target: UploadTarget, upload: PreparedUpload, uploader: Uploader, now_ms: int, identity: BrokerIdentity = NOBODY
+) -> UploadClaim:
     """Claims a segment, or finds who was first.
 
     Raises:
         RefusedError: what is there is no claim.
         StorageError: it cannot be told.
     """
-    mine = UploadClaim(new_segment_id(), uploader.name, uploader.run, now_ms)
+    mine = identity.signed(UploadClaim(new_segment_id(), uploader.name, uploader.run, now_ms))
     location = target.claim_location(upload.start_offset, upload.end_offset)
     if _is_created(target.store, location, write_claim(mine)):
         return mine
@@ -72,7 +77,12 @@ def claimed(target: UploadTarget, upload: PreparedUpload, uploader: Uploader, no
 
 
 def write_copy(
-    target: UploadTarget, large: LargeObjects, upload: PreparedUpload, claim: UploadClaim, uploader: Uploader
+    target: UploadTarget,
+    large: LargeObjects,
+    upload: PreparedUpload,
+    claim: UploadClaim,
+    uploader: Uploader,
+    fence: UploadFence = NO_FENCE,
 ) -> RemoteSegment:
     """Writes the three objects of a copy.
 
@@ -82,12 +92,13 @@ def write_copy(
         upload: the segment.
         claim: ours.
         uploader: we.
+        fence: asked before the manifest, with which the copy is complete.
 
     Returns:
         The copy, as its first metadata record tells of it.
 
     Raises:
-        RefusedError: a local file changed, or an object is there that holds other bytes.
+        RefusedError: a local file changed, an object is there that holds other bytes, or the claim is no longer ours.
         StorageError: an object cannot be written, or it is not known.
     """
     segment = remote_segment(upload, claim, uploader.broker_id)
@@ -108,6 +119,7 @@ def write_copy(
         target.store, target.location(upload.start_offset, claim.segment_id, AivenObject.INDEXES), plain_indexes(indexes)
     )
     upload.check_unchanged()
+    fence.check(target, claim, upload.start_offset, upload.end_offset)
     _create_or_compare(target.store, target.location(upload.start_offset, claim.segment_id, AivenObject.MANIFEST), manifest)
     return segment
 

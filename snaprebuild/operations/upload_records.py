@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 
 from formats.partition_metadata import uuid_to_text
 from formats.remote_log_metadata import (
@@ -29,10 +29,12 @@ class WrittenCopy:
     Attributes:
         segment: as it began.
         finished_ms: when it was found complete, ms since 1970.
+        check: raises where it is no longer ours to tell of (``UploadFence.check``); None where nothing can take it away.
     """
 
     segment: RemoteSegment
     finished_ms: int
+    check: Callable[[], None] | None = field(default=None, compare=False)
 
     @property
     def finished(self) -> RemoteSegmentUpdate:

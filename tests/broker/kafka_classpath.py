@@ -1,6 +1,6 @@
 """Real Apache Kafka on a class path: resolved by Maven, kept in a directory that git ignores.
 
-As a command it prints the class path: ``python kafka_classpath.py [VERSION]``.
+As a command it prints the class path: ``python kafka_classpath.py [VERSION ...]``, or with ``all`` that of every version in use.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,12 @@ KAFKA_VERSION = "4.3.1"
 
 OTHER_VERSIONS = ("3.9.2",)
 """Further versions that the oracle compiles and runs with."""
+
+BEFORE_THE_LAST_CHANGE = "4.0.0"
+"""Its classes take what those of 4.1 refuse."""
+
+BEFORE_3 = ("2.4.1", "2.5.1", "2.7.2")
+"""The last that refuses unknown producers, the first that takes them, the first with the newer exception."""
 
 HERE = Path(__file__).resolve().parent
 JAVA_SOURCES = HERE / "java"
@@ -83,12 +90,21 @@ def oracle_classpath(version: str = KAFKA_VERSION) -> str:
     return f"{classes}{os.pathsep}{classpath}"
 
 
-def compiled_classpath(*names: str) -> str:
-    """Class path of classes of our own, by the names of their files, and of the Kafka version that counts: they may be of its packages."""
-    classpath = kafka_classpath()
+def java_program(*names: str, version: str = KAFKA_VERSION) -> list[str]:
+    """The command that runs the last of some classes of our own, by the names of their files: its arguments go behind it."""
+    source = (JAVA_SOURCES / f"{names[-1]}.java").read_text()
+    package = re.match(r"package (.+);\n", source)
+    main = f"{package[1]}.{names[-1]}" if package else names[-1]
+    command = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
+    return [*command, "-cp", compiled_classpath(*names, version=version), main]
+
+
+def compiled_classpath(*names: str, version: str = KAFKA_VERSION) -> str:
+    """Class path of classes of our own, by the names of their files, and of a Kafka version: they may be of its packages."""
+    classpath = kafka_classpath(version)
     sources = [JAVA_SOURCES / f"{name}.java" for name in names]
     classes = CACHE / f"{names[-1]}-{_digest(classpath.encode(), *(source.read_bytes() for source in sources))}"
-    with _one_at_a_time(names[-1]):
+    with _one_at_a_time(classes.name):
         if not classes.is_dir():
             fresh = classes.with_suffix(".tmp")
             shutil.rmtree(fresh, ignore_errors=True)
@@ -123,4 +139,6 @@ def _run(command: list[str], seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(kafka_classpath(*sys.argv[1:2]) + "\n")
+    everything = [KAFKA_VERSION, *OTHER_VERSIONS, BEFORE_THE_LAST_CHANGE, *BEFORE_3]
+    for wanted in everything if sys.argv[1:] == ["all"] else sys.argv[1:] or [KAFKA_VERSION]:
+        sys.stdout.write(kafka_classpath(wanted) + "\n")

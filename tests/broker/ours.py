@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -31,7 +28,6 @@ from snaprebuild.storage.partition_dir import list_partition_dir
 from snaprebuild.storage.segment_file import SegmentFile
 
 States = dict[int, dict[int, Entry]]
-COMMAND_SECONDS = 120.0
 BLOCK_BYTES = 1 << 13
 """Small, so that segments consist of several blocks."""
 
@@ -77,21 +73,6 @@ def specification_states_of(partition_dir: Path) -> States:
     return states
 
 
-def rebuild_in_place(log_dir: Path, *, set_aside: bool = False) -> int:
-    """Runs the command on a log directory, as a user does. Returns its exit code."""
-    command = [sys.executable, "-m", "snaprebuild", "rebuild", str(log_dir), *(["--set-aside"] if set_aside else [])]
-    return subprocess.run(command, timeout=COMMAND_SECONDS, check=False).returncode
-
-
-def verdicts_on(partition_dir: Path) -> dict[int, tuple[str, str | None]]:
-    """Runs the command on a partition directory. Status and class of each snapshot, by offset."""
-    command = [sys.executable, "-m", "snaprebuild", "verify", str(partition_dir), "--output", "json"]
-    (partition,) = json.loads(subprocess.run(command, timeout=COMMAND_SECONDS, check=True, capture_output=True).stdout)[
-        "partitions"
-    ]
-    return {snapshot["offset"]: (snapshot["status"], snapshot["class"]) for snapshot in partition["snapshots"]}
-
-
 ENGINES: Mapping[str, Callable[[Path], States]] = {"segment effects": states_of, "specification": specification_states_of}
 
 
@@ -114,25 +95,6 @@ def _segments(partition_dir: Path) -> list[tuple[int, list[HeaderBlock], bool]]:
         assert end is not None
         segments.append((end if next_base is None else next_base, blocks, readable))
     return segments
-
-
-def answers_to_timestamps(partition_dir: Path, timestamps: Sequence[int]) -> dict[int, tuple[int, int, int]]:
-    """What the command says that a leader answers to a follower: offset, timestamp of the record and leader epoch, -1 each for none."""
-    command = [
-        sys.executable,
-        "-m",
-        "snaprebuild",
-        "offsets",
-        str(partition_dir),
-        "--isolation",
-        "replica",
-        "--remote-storage",
-        "off",
-    ]
-    command += [word for each in timestamps for word in ("--timestamp", str(each))]
-    done = subprocess.run([*command, "--output", "json"], capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
-    (partition,) = json.loads(done.stdout)["partitions"]
-    return {each["timestamp"]: (each["offset"], each["record_timestamp"], each["leader_epoch"]) for each in partition["answers"]}
 
 
 def answers_of_leader(

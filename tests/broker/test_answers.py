@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka_classpath import JAVA_SOURCES, KAFKA_VERSION, OTHER_VERSIONS, kafka_classpath
+from kafka_classpath import BEFORE_3, BEFORE_THE_LAST_CHANGE, KAFKA_VERSION, OTHER_VERSIONS, java_program
 from log_dirs import batch, snapshot_bytes, snapshot_name, write_partition
 from oracle import Oracle
 from simulated_broker import SimulatedBroker
@@ -25,12 +25,6 @@ pytestmark = pytest.mark.kafka
 
 LOGS = 60
 UNKNOWN = 999_999
-
-
-BEFORE_THE_LAST_CHANGE = "4.0.0"
-"""Its classes take what those of 4.1 refuse."""
-BEFORE_3 = ("2.4.1", "2.5.1", "2.7.2")
-"""The last that refuses unknown producers, the first that takes them, the first with the newer exception."""
 
 
 @pytest.fixture(scope="module", params=[KAFKA_VERSION, BEFORE_THE_LAST_CHANGE, *OTHER_VERSIONS])
@@ -147,8 +141,7 @@ def test_answers_are_those_of_kafka_before_3(version: str, tmp_path: Path) -> No
                     *(f"batch {bytes_of(producer_id, broker.end_offset, each).hex()}" for each in attempts),
                 ]
                 ours += [(in_words(answer_to(memory, each, (major, minor))), seed, memory, each) for each in attempts]
-    command = ["java", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", kafka_classpath(version)]
-    command += [str(JAVA_SOURCES / "LeaderBefore3.java"), str(tmp_path)]
+    command = [*java_program("LeaderBefore3", version=version), str(tmp_path)]
     done = subprocess.run(command, input="\n".join(asked), capture_output=True, text=True, check=True, timeout=120)
     theirs = done.stdout.splitlines()
     wrong = [(*each, answer) for each, answer in zip(ours, theirs, strict=True) if each[0] != answer]
@@ -182,8 +175,7 @@ def test_a_started_broker_holds_one_batch(tmp_path: Path, recovery_point: int, i
     assert trace.entry is not None
     if is_clean:
         (directory / snapshot_name(16)).write_bytes(snapshot_bytes([trace.entry]))
-    command = ["java", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", kafka_classpath()]
-    command += [str(JAVA_SOURCES / "StartedLog.java"), str(directory), str(recovery_point), str(is_clean).lower()]
+    command = [*java_program("StartedLog"), str(directory), str(recovery_point), str(is_clean).lower()]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     held = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
     assert held == [(7, *each) for each in ProducerMemory.loaded(trace.entry).batches] == [(7, 14, 15, 14)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kafka_node import KafkaNode
 from log_dirs import entries_in
-from ours import verdicts_on
+from our_command import verdicts_on
 
 pytestmark = pytest.mark.broker
 

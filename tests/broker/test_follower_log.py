@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from command import in_json
-from kafka_classpath import JAVA_SOURCES, kafka_classpath
+from kafka_classpath import java_program
 from log_dirs import entries_in, snapshot_name, snapshots_in
 from manifests import FIXTURES
 from tier_example import AT_6, AT_9, EPOCHS, REST, write_example
@@ -33,8 +33,7 @@ class Loaded:
 
 def loaded(directory: Path, log_start: int, recovery_point: int, *fetched: Path, clean: bool, epoch: int = 0) -> list[Loaded]:
     """After the load, and after each file that was fetched."""
-    command = ["java", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", kafka_classpath()]
-    command += [str(JAVA_SOURCES / "FollowerLog.java"), str(directory), str(log_start), str(recovery_point)]
+    command = [*java_program("FollowerLog"), str(directory), str(log_start), str(recovery_point)]
     command += [str(clean).lower(), str(epoch), *map(str, fetched)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     found = []

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from kafka_classpath import kafka_classpath
+from kafka_classpath import java_program
 from log_dirs import copy_of, entries_in, truth
 from manifests import REPOSITORY
 
@@ -22,12 +22,9 @@ LEFT = {7045, 7637}
 
 
 @pytest.fixture(scope="module")
-def loader(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def loader() -> list[str]:
     """The command that loads a log."""
-    classes, kafka = tmp_path_factory.mktemp("classes"), kafka_classpath()
-    source = REPOSITORY / "tests" / "broker" / "java" / "KnownSnapshots.java"
-    subprocess.run(["javac", "-d", classes, "-cp", kafka, source], check=True, timeout=SECONDS)
-    return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{classes}{os.pathsep}{kafka}", "KnownSnapshots"]
+    return java_program("KnownSnapshots")
 
 
 def asked(command: list[str], *arguments: object) -> tuple[dict[int, str], int]:

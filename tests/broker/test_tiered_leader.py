@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from kafka_classpath import compiled_classpath
+from kafka_classpath import java_program
 from ours import answers_of_leader
 
 from formats.checkpoint_file import LeaderEpochEntry, write_leader_epoch_checkpoint
@@ -126,9 +126,7 @@ def theirs(case: Case, timestamps: list[int], offsets: list[int], deleted: int) 
     caches.mkdir()
     lines = [f"M {value.hex()}" for value in case.values]
     lines += [*(f"T {each}" for each in timestamps), *(f"W {each}" for each in offsets), f"D {deleted}"]
-    command = ["java", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
-    command += ["-cp", compiled_classpath("FoldedMetadata", "TieredLeader")]
-    command += ["org.apache.kafka.server.log.remote.storage.TieredLeader"]
+    command = [*java_program("FoldedMetadata", "TieredLeader")]
     command += [str(case.directory), "0", str(case.store), MANIFEST["topic_id"], str(caches)]
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import crc32c
-import ours
+import our_command
 import pytest
 from kafka_node import COPY_INTERVAL_MS, KafkaNode
 
@@ -39,7 +39,7 @@ def snapshot_bytes(entries: list[dict[str, int]]) -> bytes:
 
 
 # The step that is tested.
-rebuild = ours.rebuild_in_place
+rebuild = our_command.rebuild_in_place
 
 
 def snapshots_in(directory: Path) -> dict[str, bytes]:

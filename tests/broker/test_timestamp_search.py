@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from kafka_classpath import JAVA_SOURCES, kafka_classpath
-from ours import answers_to_timestamps
+from kafka_classpath import java_program
+from our_command import answers_to_timestamps
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 SPECIAL = [-1, -2, -3, -4]
@@ -30,8 +30,7 @@ def theirs(asked: list[tuple[Path, int, int, bool, list[int]]]) -> list[dict[int
     lines = []
     for directory, log_start, recovery_point, is_clean, timestamps in asked:
         lines += [f"{directory}\t{log_start}\t{recovery_point}\t{str(is_clean).lower()}", *map(str, timestamps)]
-    command = ["java", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", kafka_classpath()]
-    command.append(str(JAVA_SOURCES / "TimestampSearch.java"))
+    command = java_program("TimestampSearch")
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     answers = iter(done.stdout.splitlines())

@@ -20,7 +20,10 @@ from snaprebuild.operations.stats import stats
 @given(
     st.dictionaries(
         st.text(),
-        st.recursive(st.text() | st.integers() | st.none(), lambda each: st.lists(each) | st.dictionaries(st.text(), each)),
+        st.recursive(
+            st.text() | st.integers() | st.none(), lambda each: st.lists(each) | st.dictionaries(st.text(), each), max_leaves=12
+        ),
+        max_size=5,
     )
 )
 def test_a_document_in_pieces_is_the_document(document: dict[str, Any]) -> None:

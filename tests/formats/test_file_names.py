@@ -193,10 +193,10 @@ def test_parsing_is_fast_enough_for_a_scan() -> None:
 
 
 def _seconds_to_parse(names: list[str]) -> float:
-    began = time.perf_counter()
+    began = time.process_time()
     for name in names:
         parse_file_name(name)
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 HEX = "0123456789abcdef0123456789abcdef"

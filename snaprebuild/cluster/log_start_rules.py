@@ -1,0 +1,355 @@
+"""Whether a metadata log can be started from, and read: rules K1 to K13 over what one directory holds, or several.
+
+A rule is held, violated with evidence, or not judged, where what it needs is not there or another rule has told why already: so each
+defect is told once.
+
+Source: ``KafkaRaftLog.recoverSnapshots`` and ``truncateToLatestSnapshot``, ``Snapshots.parse``, ``RaftLog.validateOffsetAndEpoch`` of
+4.3.1; KAFKA-14932.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from snaprebuild.cluster.log_start import OffsetAndEpoch
+
+__all__ = [
+    "BatchBelow",
+    "CheckpointFacts",
+    "Followers",
+    "Grade",
+    "LogFacts",
+    "Outcome",
+    "Rule",
+    "RuleResult",
+    "judge_log",
+    "judge_starts",
+]
+
+
+class Rule(StrEnum):
+    """The rules; the value says what holds."""
+
+    K1 = "a log that begins above 0 has a checkpoint at its first base offset or above"
+    K2 = "the start is 0, or where a checkpoint ends"
+    K3 = "the epoch before the start is known"
+    K4 = "two checkpoints, where the start is above 0"
+    K5 = "no checkpoint ends beyond the log"
+    K6 = "checkpoints end between batches"
+    K7 = "a checkpoint has the epoch of the record before its end"
+    K8 = "checkpoints are whole"
+    K9 = "no left-overs"
+    K10 = "names are Kafka's"
+    K11 = "no record is missing between the latest checkpoint and the end of the log"
+    K12 = "producer snapshots here are empty"
+    K13 = "nodes agree"
+
+
+class Grade(StrEnum):
+    """How bad a violation is."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+    DAMAGE = "damage"
+    """Bytes are wrong or missing: the node does not start, or an image cannot be read."""
+
+
+class Outcome(StrEnum):
+    """What became of a rule."""
+
+    HELD = "held"
+    VIOLATED = "violated"
+    NOT_JUDGED = "not-judged"
+
+
+class Followers(StrEnum):
+    """What is asked of a follower's start.
+
+    ``kafka``: nothing, as up to 4.4 each node moves its own start. ``strict`` and ``literal`` are the heuristic's two readings: it is not
+    beyond the leader's start; literally, it may stand at the leader's start without a checkpoint of its own there.
+    """
+
+    KAFKA = "kafka"
+    STRICT = "strict"
+    LITERAL = "literal"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchBelow:
+    """The last batch of the log that begins below an offset: its offsets, leader epoch and greatest timestamp."""
+
+    base_offset: int
+    last_offset: int
+    epoch: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFacts:
+    """A checkpoint on disk.
+
+    Attributes:
+        id: by its name.
+        path: of the file.
+        size_bytes: of the file.
+        fault: why it is not whole, or None.
+        timestamp_ms: of the last record that it contains, as its header says; None where that cannot be read.
+        below: last batch that begins below its end; None where the log does not hold it.
+    """
+
+    id: OffsetAndEpoch
+    path: str
+    size_bytes: int
+    fault: str | None
+    timestamp_ms: int | None
+    below: BatchBelow | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What a metadata log directory holds.
+
+    Attributes:
+        path: of the directory.
+        first_base_offset: of the first segment; where a node that starts here begins. None without segments.
+        start_offset: where the log began before the node stopped (``memStart``).
+        first_epoch: of the first entry of ``leader-epoch-checkpoint``; None where there is none.
+        end_offset: behind the last batch.
+        below_start: last batch that begins below the start; None where the log does not hold it.
+        gaps: (from, to) of offsets that are missing inside the log, ``to`` exclusive, ascending.
+        checkpoints: by id.
+        left_overs: names of files that were being written, or are deleted.
+        misnamed: names that Kafka may stumble over.
+        bad_snapshots: producer snapshots that are not empty, and what is wrong.
+    """
+
+    path: str
+    first_base_offset: int | None
+    start_offset: int
+    first_epoch: int | None
+    end_offset: int
+    below_start: BatchBelow | None
+    gaps: tuple[tuple[int, int], ...]
+    checkpoints: tuple[CheckpointFacts, ...]
+    left_overs: tuple[str, ...] = ()
+    misnamed: tuple[str, ...] = ()
+    bad_snapshots: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def base(self) -> int:
+        """First base offset; 0 without segments, where Kafka begins."""
+        return self.first_base_offset or 0
+
+    @property
+    def start(self) -> OffsetAndEpoch | None:
+        """``startOffsetAndEpoch``; None where the epoch is not known."""
+        if not self.start_offset:
+            return OffsetAndEpoch(0, 0)
+        epoch = self.start_epoch
+        return None if epoch is None else OffsetAndEpoch(self.start_offset, epoch)
+
+    @property
+    def start_epoch(self) -> int | None:
+        """Epoch of the record before the start: of the checkpoint that ends there, else of the log."""
+        at_start = [each.id.epoch for each in self.checkpoints if each.id.offset == self.start_offset]
+        return max(at_start) if at_start else _epoch_before(self.start_offset, self.below_start)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleResult:
+    """What a rule came to; a rule that is violated several times has as many results.
+
+    Attributes:
+        rule: which.
+        outcome: see there.
+        grade: how bad, where it is violated.
+        evidence: one sentence; empty where it is held.
+        path: file or directory concerned.
+        offset: concerned, or None.
+    """
+
+    rule: Rule
+    outcome: Outcome
+    grade: Grade | None
+    evidence: str
+    path: str
+    offset: int | None = None
+
+
+def _epoch_before(offset: int, below: BatchBelow | None) -> int | None:
+    return below.epoch if below is not None and below.last_offset >= offset - 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    facts: LogFacts
+    rule: Rule
+
+    def violated(self, grade: Grade, evidence: str, path: str | None = None, offset: int | None = None) -> RuleResult:
+        return RuleResult(self.rule, Outcome.VIOLATED, grade, evidence, path or self.facts.path, offset)
+
+    def not_judged(self, evidence: str) -> RuleResult:
+        return RuleResult(self.rule, Outcome.NOT_JUDGED, None, evidence, self.facts.path)
+
+
+def judge_log(facts: LogFacts, leader_start: OffsetAndEpoch | None = None) -> list[RuleResult]:
+    """K1 to K12 for one directory.
+
+    Args:
+        facts: of the directory.
+        leader_start: at which a follower may stand without a checkpoint of its own; None where it may not.
+    """
+    results: list[RuleResult] = []
+    for rule, judge in _RULES.items():
+        found = list(judge(_Judge(facts, rule), facts, leader_start))
+        results += found or [RuleResult(rule, Outcome.HELD, None, "", facts.path)]
+    return results
+
+
+def _is_covered(facts: LogFacts) -> bool:
+    """K1: whether a node that starts here finds a checkpoint. It looks at names only."""
+    return not facts.base or any(each.id.offset >= facts.base for each in facts.checkpoints)
+
+
+def _k1(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
+    if not _is_covered(facts):
+        latest = f"the latest ends at {facts.checkpoints[-1].id}" if facts.checkpoints else "there is none"
+        evidence = (
+            f"the first segment begins at {facts.base}, and no checkpoint ends there or above: {latest}; a node does not start"
+        )
+        yield judge.violated(Grade.DAMAGE, evidence, offset=facts.base)
+
+
+def _k2(judge: _Judge, facts: LogFacts, leader_start: OffsetAndEpoch | None) -> Iterator[RuleResult]:
+    start = facts.start_offset
+    if not _is_covered(facts):
+        yield judge.not_judged("see K1")
+    elif start and all(each.id.offset != start for each in facts.checkpoints):
+        if leader_start is not None and start == leader_start.offset:
+            return
+        grade = Grade.ERROR if facts.base else Grade.WARNING
+        rest = "" if facts.base else "; the segments still begin at 0, where a node that starts begins anew"
+        yield judge.violated(grade, f"the log starts at {start}, and no checkpoint ends there{rest}", offset=start)
+
+
+def _k3(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
+    start, known, first = facts.start_offset, facts.start_epoch, facts.first_epoch
+    if not start:
+        return
+    if not _is_covered(facts):
+        yield judge.not_judged("see K1")
+    elif known is None:
+        evidence = f"the log starts at {start}, and neither a checkpoint nor the log tells the epoch of offset {start - 1}"
+        yield judge.violated(Grade.ERROR, evidence, offset=start)
+    elif first is not None and first < known:
+        evidence = f"leader-epoch-checkpoint begins with epoch {first} at {start}, and offset {start - 1} has epoch {known}"
+        yield judge.violated(Grade.ERROR, evidence, offset=start)
+
+
+def _k4(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
+    if facts.start_offset and facts.checkpoints and facts.checkpoints[-1].id.offset == facts.start_offset:
+        evidence = f"the only checkpoint is the one at the start, {facts.start_offset}; the start cannot move"
+        yield judge.violated(Grade.INFO, evidence, facts.checkpoints[-1].path, facts.start_offset)
+
+
+def _k5(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
+    if facts.end_offset == facts.base:
+        return
+    for each in facts.checkpoints:
+        if each.id.offset > facts.end_offset:
+            evidence = (
+                f"ends beyond the log, which ends at {facts.end_offset}; a node that starts empties it, and begins at the latest"
+            )
+            yield judge.violated(Grade.WARNING, evidence, each.path, each.id.offset)
+
+
+def _k6(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
+    for each in facts.checkpoints:
+        if each.below is not None and each.id.offset <= each.below.last_offset:
+            evidence = f"ends inside of the batch {each.below.base_offset} to {each.below.last_offset}"
+            yield judge.violated(Grade.ERROR, evidence, each.path, each.id.offset)
+
+
+def _k7(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
+    for each in facts.checkpoints:
+        epoch = _epoch_before(each.id.offset, each.below)
+        if epoch is not None and epoch != each.id.epoch:
+            evidence = f"its name has epoch {each.id.epoch}, and offset {each.id.offset - 1} has epoch {epoch}"
+            yield judge.violated(Grade.ERROR, evidence, each.path, each.id.offset)
+
+
+def _k8(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
+    for each in facts.checkpoints:
+        if each.fault is not None:
+            yield judge.violated(Grade.DAMAGE, each.fault, each.path, each.id.offset)
+        elif (
+            each.below is not None and each.below.last_offset == each.id.offset - 1 and each.timestamp_ms != each.below.timestamp_ms
+        ):
+            evidence = f"its header says {each.timestamp_ms} ms, and the batch before its end has {each.below.timestamp_ms} ms"
+            yield judge.violated(Grade.INFO, evidence, each.path, each.id.offset)
+
+
+def _k9(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
+    if facts.left_overs:
+        names = ", ".join(facts.left_overs[:3]) + (", ..." if len(facts.left_overs) > 3 else "")
+        yield judge.violated(Grade.INFO, f"{len(facts.left_overs)} left over, which the next start removes: {names}")
+
+
+def _k10(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
+    for name in facts.misnamed:
+        yield judge.violated(Grade.ERROR, f"{name} ends like a file of Kafka and is not named like one: a node may not start")
+
+
+def _k11(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
+    if not _is_covered(facts):
+        yield judge.not_judged("see K1")
+        return
+    usable = max((each.id.offset for each in facts.checkpoints if each.fault is None), default=0)
+    missing = [(usable, facts.base)] if usable < facts.base else []
+    for begin, end in (*missing, *facts.gaps):
+        image = f"the latest checkpoint that is whole ends at {usable}" if usable else "no checkpoint is whole"
+        if end > usable:
+            yield judge.violated(Grade.DAMAGE, f"offsets {begin} to {end - 1} are missing, and {image}", offset=begin)
+        else:
+            evidence = (
+                f"offsets {begin} to {end - 1} are missing; {image}, so that images are whole, and replicas that fetch there fail"
+            )
+            yield judge.violated(Grade.WARNING, evidence, offset=begin)
+
+
+def _k12(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
+    for name, what in facts.bad_snapshots:
+        yield judge.violated(Grade.ERROR, f"{name} {what}; nobody who writes here has a producer id, and it is no checkpoint")
+
+
+_RULES = {
+    Rule.K1: _k1,
+    Rule.K2: _k2,
+    Rule.K3: _k3,
+    Rule.K4: _k4,
+    Rule.K5: _k5,
+    Rule.K6: _k6,
+    Rule.K7: _k7,
+    Rule.K8: _k8,
+    Rule.K9: _k9,
+    Rule.K10: _k10,
+    Rule.K11: _k11,
+    Rule.K12: _k12,
+}
+
+
+def judge_starts(leader: LogFacts | None, followers: Sequence[LogFacts], mode: Followers) -> list[RuleResult]:
+    """The part of K13 that is about starts: no follower's is beyond its leader's."""
+    results = []
+    for each in followers:
+        judge = _Judge(each, Rule.K13)
+        if leader is None:
+            results.append(judge.not_judged("which node is the leader is not known"))
+        elif each.start_offset > leader.start_offset:
+            grade = Grade.INFO if mode is Followers.KAFKA else Grade.ERROR
+            evidence = f"starts at {each.start_offset}, and its leader at {leader.start_offset}"
+            results.append(judge.violated(grade, evidence, offset=each.start_offset))
+    return results

@@ -1,0 +1,304 @@
+"""The rules of a verdict on a source, but for the leader epochs (``source_lineage``): facts in, a ruling out.
+
+Source: ``PartitionRegistration``, ``BrokerRegistration``, ``ReplicationControlManager``,
+``LogManager.readBrokerEpochFromCleanShutdownFiles`` of Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+from formats.file_names import DirectoryForm
+from formats.partition_metadata import uuid_to_text
+from snaprebuild.cluster.metadata_image import (
+    LOST_DIRECTORY,
+    MIGRATING_DIRECTORY,
+    UNASSIGNED_DIRECTORY,
+    LeaderRecoveryState,
+    PartitionRegistration,
+    directory_text,
+)
+from snaprebuild.cluster.source_evidence import ClusterEvidence, LogDirEvidence, Purpose, SourceEvidence
+from snaprebuild.cluster.source_ruling import Ruling, fails, not_known, passes, warns
+
+__all__ = [
+    "assignment",
+    "broker_epoch",
+    "broker_ids",
+    "clean_shutdown",
+    "directory_form",
+    "directory_id",
+    "high_watermark",
+    "in_sync",
+    "log_end",
+    "recovery_state",
+    "registered_partition",
+    "registration",
+    "topic_id",
+]
+
+NO_REPLICA_YET = "there is no replica yet"
+NO_NODE_ID = "meta.properties does not tell the id of the broker"
+
+_FORMS = {
+    DirectoryForm.DELETE: "the broker will delete this directory",
+    DirectoryForm.STRAY: "the partition is no longer assigned to this broker",
+    DirectoryForm.FUTURE: "the partition is being moved here from another log directory",
+}
+
+
+def _image(evidence: SourceEvidence) -> ClusterEvidence | str:
+    """What the cluster says, or why it says nothing of the broker as it was when it was last at work.
+
+    A broker epoch is the offset at which the controller was when the broker registered: a log that ends below it does not know of it yet.
+    """
+    cluster, epoch = evidence.cluster, evidence.log_dir.stopped_epoch
+    if cluster is None:
+        return evidence.cluster_missing
+    if epoch is not None and epoch > cluster.offset:
+        return f"the metadata log ends at {cluster.offset}, before the broker registered with epoch {epoch}: a later one is needed"
+    return cluster
+
+
+def registered_partition(evidence: SourceEvidence) -> PartitionRegistration | str:
+    """The partition as the cluster has it, or why that is not known."""
+    cluster = _image(evidence)
+    if isinstance(cluster, str):
+        return cluster
+    known = evidence.log.topic_id
+    if cluster.topic_id is None or (known is not None and known != cluster.topic_id):
+        return "the cluster has no topic of this id"
+    return "the cluster has no such partition" if cluster.partition is None else cluster.partition
+
+
+def directory_form(evidence: SourceEvidence) -> Ruling:
+    """R1: the name is plain, and no compaction was interrupted."""
+    log = evidence.log
+    if log.form in _FORMS:
+        return fails(f"the directory name is not plain ({log.form.value}): {_FORMS[log.form]}")
+    if log.swapped is not None:
+        return fails(f"a compaction was interrupted ({log.swapped}): start and stop a broker first")
+    return passes("the name is plain, and no compaction was interrupted")
+
+
+def broker_ids(evidence: SourceEvidence) -> Ruling:
+    """R2: meta.properties can be read, and all directories of the broker are of one cluster and node."""
+    own = evidence.log_dir
+    if own.meta_fault is not None:
+        return fails(f"meta.properties cannot be read: {own.meta_fault}")
+    if not own.has_meta:
+        return not_known("no meta.properties lies around it")
+    for other in own.siblings:
+        for what, mine, theirs in (("cluster.id", own.cluster_id, other.cluster_id), ("node.id", own.node_id, other.node_id)):
+            if mine is not None and theirs is not None and mine != theirs:
+                return fails(f"{what} is {mine} here and {theirs} in {other.path}: not of one broker")
+    cluster = evidence.cluster
+    if cluster is not None and None not in (cluster.cluster_id, own.cluster_id) and cluster.cluster_id != own.cluster_id:
+        return fails(
+            f"cluster.id is {own.cluster_id} here and {cluster.cluster_id} where the metadata log lies: of another cluster"
+        )
+    beside = f", as in {len(own.siblings)} other log directories" if own.siblings else ""
+    return passes(f"node {own.node_id} of cluster {own.cluster_id}{beside}")
+
+
+def registration(evidence: SourceEvidence) -> Ruling:
+    """R3: the cluster knows the broker."""
+    cluster, node = _image(evidence), evidence.log_dir.node_id
+    if isinstance(cluster, str):
+        return not_known(cluster)
+    if node is None:
+        return not_known(NO_NODE_ID)
+    if cluster.broker is None:
+        return fails(f"node {node} is not registered at offset {cluster.offset}")
+    return passes(f"node {node} is registered with broker epoch {cluster.broker.epoch}")
+
+
+def directory_id(evidence: SourceEvidence) -> Ruling:
+    """R4: the log directory is one that the broker registered with."""
+    cluster, own = _image(evidence), evidence.log_dir.directory_id
+    if isinstance(cluster, str) or cluster.broker is None:
+        return not_known(cluster if isinstance(cluster, str) else "the broker is not registered")
+    registered = cluster.broker.directories
+    if not registered:
+        return not_known("the broker registered no directory ids (metadata.version before 3.7-IV2)")
+    if own is None:
+        return not_known("meta.properties has no directory.id")
+    told = ", ".join(map(directory_text, registered))
+    if own not in registered:
+        return fails(
+            f"directory.id {uuid_to_text(own)} is none of those that the broker registered with ({told}): the disk was replaced"
+        )
+    return passes(f"directory.id {uuid_to_text(own)} is registered")
+
+
+def topic_id(evidence: SourceEvidence) -> Ruling:
+    """R5: it is the topic that the cluster has under this name."""
+    cluster, own = _image(evidence), evidence.log.topic_id
+    if isinstance(cluster, str):
+        return not_known(cluster)
+    if cluster.topic_id is None:
+        return fails(f"the cluster has no topic {evidence.log.topic} at offset {cluster.offset}: it was deleted")
+    if own is None:
+        return not_known("no partition.metadata tells the topic id")
+    if own != cluster.topic_id:
+        now = uuid_to_text(cluster.topic_id)
+        return fails(f"topic id {uuid_to_text(own)} here, {now} in the cluster: the topic was deleted and made again")
+    return passes(f"topic id {uuid_to_text(own)}")
+
+
+def assignment(evidence: SourceEvidence) -> Ruling:
+    """R6: the broker is a replica, in this log directory."""
+    cluster, node = _image(evidence), evidence.log_dir.node_id
+    if isinstance(cluster, str):
+        return not_known(cluster)
+    if evidence.log.topic_id not in (None, cluster.topic_id) or cluster.topic_id is None:
+        return not_known("the cluster has no topic of this id")
+    if node is None or cluster.broker is None:
+        return not_known(NO_NODE_ID if node is None else "the broker is not registered")
+    if cluster.partition is None:
+        return fails("the topic has no such partition in the cluster")
+    replicas = list(cluster.partition.replicas)
+    assigned = cluster.partition.directory_of(node)
+    if assigned is None:
+        return fails(f"node {node} is none of the replicas {replicas}: the partition was reassigned")
+    own = evidence.log_dir.directory_id
+    if assigned == LOST_DIRECTORY:
+        return fails("the cluster has its directory for lost")
+    if own is None or assigned == MIGRATING_DIRECTORY or own not in cluster.broker.directories:
+        return passes(f"node {node} is one of the replicas {replicas}; in which directory is not known")
+    if assigned == UNASSIGNED_DIRECTORY:
+        return warns(f"node {node} is one of the replicas {replicas}, and has not told the cluster in which directory")
+    if assigned != own:
+        return fails(f"the cluster has it in directory {uuid_to_text(assigned)}, not in {uuid_to_text(own)}")
+    return passes(f"node {node} is one of the replicas {replicas}, in this directory")
+
+
+def in_sync(evidence: SourceEvidence) -> Ruling:
+    """R7: it is in sync, or eligible to lead, or leads. Not asked of a rebuild, which describes local bytes."""
+    partition, node = registered_partition(evidence), evidence.log_dir.node_id
+    if not evidence.log.exists:
+        return not_known(NO_REPLICA_YET)
+    if isinstance(partition, str) or node is None or node not in partition.replicas:
+        why = partition if isinstance(partition, str) else NO_NODE_ID if node is None else "it is no replica"
+        if evidence.is_leader_by_word and isinstance(partition, str) and evidence.cluster is None:
+            return passes(f"that it leads rests on the operator's word (--i-am-the-leader): {why}", is_word=True)
+        return not_known(why)
+    told = f"ISR {list(partition.isr)}, eligible leader replicas {list(partition.elr)}, leader {partition.leader}"
+    if node in partition.isr or node in partition.elr or node == partition.leader:
+        return passes(told)
+    if evidence.purpose is Purpose.REBUILD:
+        return passes(f"not in {told}, as after a controlled shutdown: not asked of a rebuild, which describes local bytes")
+    return fails(f"node {node} is not in {told}")
+
+
+def recovery_state(evidence: SourceEvidence) -> Ruling:
+    """R8: no unclean election that nobody recovered from.
+
+    With one replica that state never ends, because only a change of the ISR ends it; what the replica holds is then all that there is.
+    """
+    partition = registered_partition(evidence)
+    if isinstance(partition, str):
+        return not_known(partition)
+    if partition.leader_recovery_state is not LeaderRecoveryState.RECOVERING:
+        return passes("RECOVERED")
+    told = "RECOVERING: its leader was elected uncleanly"
+    if len(partition.replicas) > 1:
+        return fails(f"{told}, and what was committed need not be here")
+    if evidence.log.is_empty:
+        return fails(f"{told}, and its only replica is empty: the disk was replaced")
+    return warns(f"{told}; with one replica that never ends, and what is here is all that there is")
+
+
+def clean_shutdown(evidence: SourceEvidence) -> Ruling:
+    """R9: the broker stopped cleanly, or only what was flushed and replicated is trusted."""
+    own, log = evidence.log_dir, evidence.log
+    if not own.is_broker_directory:
+        return not_known("no broker's files lie around it")
+    if not log.exists:
+        return not_known(NO_REPLICA_YET)
+    if own.is_live and own.live_epoch is not None:
+        limit = log.closed_below(log.high_watermark or 0)
+        return passes(
+            f"a live broker, of epoch {own.live_epoch} as --broker-epoch says: closed segments below its high watermark", limit
+        )
+    siblings = _registered_siblings(evidence)
+    unclean = next((each.path for each in siblings if not each.has_marker), None)
+    if own.is_live or not own.has_marker or (unclean is not None and evidence.purpose is not Purpose.REBUILD):
+        flushed, replicated = log.recovery_point or 0, log.high_watermark
+        offset = flushed if replicated is None else min(flushed, replicated)
+        why = "a live broker is at work" if own.is_live else "no clean-shutdown marker"
+        why += f" in {unclean}" if own.has_marker and not own.is_live else ""
+        mark = "" if replicated is None else f" and its high watermark {replicated}"
+        return warns(f"{why}: only closed segments below its recovery point {flushed}{mark}", log.closed_below(offset))
+    if unclean is not None:
+        return warns(f"stopped cleanly here, and {unclean} has no clean-shutdown marker")
+    others = {each.marker_epoch for each in siblings} - {own.marker_epoch}
+    if others:
+        return warns(f"stopped cleanly, with epoch {own.marker_epoch} here and {', '.join(map(str, others))} elsewhere")
+    return passes("stopped cleanly" + ("" if own.marker_epoch is not None else ", of which epoch the marker does not tell"))
+
+
+def _registered_siblings(evidence: SourceEvidence) -> tuple[LogDirEvidence, ...]:
+    """The other log directories of the broker, without disks that were taken out of it, as far as the cluster tells."""
+    cluster, siblings = _image(evidence), evidence.log_dir.siblings
+    if isinstance(cluster, str) or cluster.broker is None or not cluster.broker.directories:
+        return siblings
+    return tuple(each for each in siblings if each.directory_id in cluster.broker.directories)
+
+
+def broker_epoch(evidence: SourceEvidence) -> Ruling:
+    """R10: nobody registered as this broker since."""
+    cluster, epoch = _image(evidence), evidence.log_dir.stopped_epoch
+    if isinstance(cluster, str) or cluster.broker is None:
+        return not_known(cluster if isinstance(cluster, str) else "the broker is not registered")
+    origin = "--broker-epoch" if evidence.log_dir.live_epoch is not None else "the clean-shutdown marker"
+    if epoch is None:
+        return not_known("no clean-shutdown marker tells the broker epoch")
+    if epoch != cluster.broker.epoch:
+        return fails(
+            f"{origin} has broker epoch {epoch}, the registration {cluster.broker.epoch}: the broker registered again since"
+        )
+    return passes(f"{origin} has the broker epoch of the registration, {epoch}")
+
+
+def high_watermark(evidence: SourceEvidence) -> Ruling:
+    """R11: only what was committed leaves the replica; for an upload also only what is stable."""
+    log, mark = evidence.log, evidence.log.high_watermark
+    if not log.exists:
+        return not_known(NO_REPLICA_YET)
+    if mark is None:
+        return not_known("replication-offset-checkpoint does not tell the high watermark")
+    if evidence.purpose is Purpose.REBUILD:
+        return passes(f"the high watermark is {mark}, the log ends at {log.log_end}: a rebuild describes local bytes")
+    limits = [mark, *(each for each in (log.log_end, log.last_stable) if each is not None)]
+    stable = "" if log.last_stable is None else f", the last stable offset {log.last_stable}"
+    return passes(f"the high watermark is {mark}{stable}", min(limits))
+
+
+def log_end(evidence: SourceEvidence) -> Ruling:
+    """R13: nothing is missing that was there: the log reaches its high watermark, and is not that of a fresh disk."""
+    log, own = evidence.log, evidence.log_dir
+    if not log.exists:
+        return not_known(NO_REPLICA_YET)
+    if log.log_end is None:
+        return not_known("the end of the log cannot be read" if log.bases else "it has no segment")
+    mark = log.high_watermark
+    if mark is not None and log.log_end < mark:
+        told = f"the log ends at {log.log_end}, below its high watermark {mark}"
+        if evidence.purpose is Purpose.REBUILD and not own.has_marker:
+            return warns(f"{told}: lost with the unclean stop", log.closed_below(log.log_end))
+        return fails(f"{told}: what was committed is gone")
+    if not log.is_empty:
+        return passes(f"the log ends at {log.log_end}" + ("" if mark is None else f", its high watermark is {mark}"))
+    return _empty(evidence)
+
+
+def _empty(evidence: SourceEvidence) -> Ruling:
+    """A disk that was replaced leaves an empty log, with a high watermark of 0, and nothing on it tells."""
+    cluster, partition = _image(evidence), registered_partition(evidence)
+    if not isinstance(cluster, str) and cluster.replaced_at is not None:
+        return fails(f"empty, and this log directory was first registered at {cluster.replaced_at}, when the partition was there")
+    longer = next((peer for peer in evidence.peers if (peer.log_end or 0) > (evidence.log.log_end or 0)), None)
+    if longer is not None and evidence.purpose is not Purpose.REBUILD:
+        return fails(f"empty, and {longer.path} ends at {longer.log_end}")
+    if not isinstance(partition, str) and partition.leader_epoch > 0:
+        return warns(f"empty, in leader epoch {partition.leader_epoch}: never written to, or the disk was replaced")
+    return passes("empty")

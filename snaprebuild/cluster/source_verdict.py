@@ -1,0 +1,155 @@
+"""May this replica be a source? Thirteen rules on what its files, the cluster and other replicas say, and the verdict that follows.
+
+A verdict is for a purpose: snapshots beside a replica's own segments describe local bytes, whoever is in the ISR; copies in remote storage,
+and the log of another replica, become the truth for others. A rule without its input does not know, and rejects nothing.
+
+Source: KIP-903, KIP-966, KIP-858, KIP-101; ``docs/source-check.md`` has the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from snaprebuild.cluster.source_evidence import Purpose, SourceEvidence
+from snaprebuild.cluster.source_lineage import leader_epochs
+from snaprebuild.cluster.source_rules import (
+    assignment,
+    broker_epoch,
+    broker_ids,
+    clean_shutdown,
+    directory_form,
+    directory_id,
+    high_watermark,
+    in_sync,
+    log_end,
+    recovery_state,
+    registration,
+    topic_id,
+)
+from snaprebuild.cluster.source_ruling import Ruling, State
+
+__all__ = ["Outcome", "Rule", "RuleResult", "SourceVerdict", "judge"]
+
+
+class Outcome(StrEnum):
+    """What a verdict comes to."""
+
+    TRUSTED = "TRUSTED"
+    TRUSTED_BELOW = "TRUSTED_BELOW"
+    """Below an offset."""
+    REJECTED = "REJECTED"
+
+
+class Rule(StrEnum):
+    """The rules, by their numbers."""
+
+    R1 = "directory-form"
+    R2 = "broker-ids"
+    R3 = "registration"
+    R4 = "directory-id"
+    R5 = "topic-id"
+    R6 = "assignment"
+    R7 = "in-sync"
+    R8 = "recovery-state"
+    R9 = "clean-shutdown"
+    R10 = "broker-epoch"
+    R11 = "high-watermark"
+    R12 = "leader-epochs"
+    R13 = "log-end"
+
+
+_RULES: dict[Rule, Callable[[SourceEvidence], Ruling]] = {
+    Rule.R1: directory_form,
+    Rule.R2: broker_ids,
+    Rule.R3: registration,
+    Rule.R4: directory_id,
+    Rule.R5: topic_id,
+    Rule.R6: assignment,
+    Rule.R7: in_sync,
+    Rule.R8: recovery_state,
+    Rule.R9: clean_shutdown,
+    Rule.R10: broker_epoch,
+    Rule.R11: high_watermark,
+    Rule.R12: leader_epochs,
+    Rule.R13: log_end,
+}
+
+_IDENTITY = (Rule.R1, Rule.R2, Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R10)
+"""These say whether it is the replica at all that the cluster speaks of; so they are asked first, a stale copy (R10) before its ISR."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleResult:
+    """What one rule said."""
+
+    rule: Rule
+    ruling: Ruling
+
+    @property
+    def state(self) -> State:
+        """Pass, fail, warn or not known."""
+        return self.ruling.state
+
+
+@dataclass(frozen=True, slots=True)
+class SourceVerdict:
+    """A verdict.
+
+    Attributes:
+        purpose: that it is for.
+        outcome: of it.
+        offset: below which the replica is trusted; None unless the outcome says so.
+        rule: the first one that fails, or that draws the line; None where none does.
+        results: of all rules, in their order.
+        on_word: what rests on the operator's word, a sentence each.
+    """
+
+    purpose: Purpose
+    outcome: Outcome
+    offset: int | None
+    rule: Rule | None
+    results: tuple[RuleResult, ...]
+    on_word: tuple[str, ...] = ()
+
+    @property
+    def is_rejected(self) -> bool:
+        """Nothing may be taken from it."""
+        return self.outcome is Outcome.REJECTED
+
+    @property
+    def why(self) -> str:
+        """The sentence of the deciding rule; empty where none decides."""
+        return next((each.ruling.evidence for each in self.results if each.rule is self.rule), "")
+
+    @property
+    def not_known(self) -> tuple[Rule, ...]:
+        """The rules that had nothing to judge."""
+        return tuple(each.rule for each in self.results if each.state is State.NOT_KNOWN)
+
+    def __str__(self) -> str:
+        if self.outcome is Outcome.TRUSTED:
+            return self.outcome.value
+        inside = self.offset if self.rule is None or self.outcome is Outcome.TRUSTED_BELOW else self.rule.name
+        return f"{self.outcome.value}({inside})"
+
+
+def judge(evidence: SourceEvidence) -> SourceVerdict:
+    """The verdict on a replica.
+
+    Args:
+        evidence: everything that is known, with the purpose.
+    """
+    purpose = evidence.purpose
+    results = tuple(RuleResult(rule, ask(evidence)) for rule, ask in _RULES.items())
+    on_word = tuple(each.ruling.evidence for each in results if each.ruling.is_word)
+    order = [*_IDENTITY, *(rule for rule in Rule if rule not in _IDENTITY)]
+    failed = [each.rule for each in results if each.state is State.FAIL]
+    if failed:
+        return SourceVerdict(purpose, Outcome.REJECTED, None, min(failed, key=order.index), results, on_word)
+    limits = [(each.ruling.limit, each.rule) for each in results if each.ruling.limit is not None]
+    if limits:
+        offset, rule = min(limits, key=lambda each: each[0])
+        return SourceVerdict(purpose, Outcome.TRUSTED_BELOW, offset, rule, results, on_word)
+    return SourceVerdict(purpose, Outcome.TRUSTED, None, None, results, on_word)

@@ -1,0 +1,203 @@
+"""Holds metadata log directories against rules K1 to K13."""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from formats.errors import FormatError
+from snaprebuild.cluster.checkpoint_content import CheckpointContent, checkpoint_content, differing_records
+from snaprebuild.cluster.log_start import OffsetAndEpoch
+from snaprebuild.cluster.log_start_rules import (
+    Followers,
+    Grade,
+    Outcome,
+    Rule,
+    RuleResult,
+    judge_log,
+    judge_starts,
+)
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.operations.findings import Finding, Severity, counted
+from snaprebuild.operations.kraft.facts import NodeFacts, read_node
+from snaprebuild.operations.metadata.log import MetadataCheckpoint
+from snaprebuild.storage.store import USUAL_S3, S3Settings
+
+__all__ = ["CODES", "KraftCheck", "NodeCheck", "kraft_check", "leader_among"]
+
+CODES = {
+    Rule.K1: "start-without-checkpoint",
+    Rule.K2: "start-not-at-checkpoint",
+    Rule.K3: "start-epoch-unknown",
+    Rule.K4: "only-start-checkpoint",
+    Rule.K5: "checkpoint-beyond-log",
+    Rule.K6: "checkpoint-inside-batch",
+    Rule.K7: "checkpoint-epoch",
+    Rule.K8: "bad-checkpoint",
+    Rule.K9: "metadata-left-overs",
+    Rule.K10: "misnamed-checkpoint",
+    Rule.K11: "metadata-gap",
+    Rule.K12: "metadata-producer-snapshot",
+    Rule.K13: "nodes-disagree",
+}
+"""Findings of the rules; docs/findings.md lists them."""
+
+_SEVERITIES = {
+    Grade.INFO: Severity.NOTE,
+    Grade.WARNING: Severity.FINDING,
+    Grade.ERROR: Severity.FINDING,
+    Grade.DAMAGE: Severity.DAMAGED,
+}
+
+
+@dataclass(slots=True)
+class NodeCheck:
+    """One directory.
+
+    Attributes:
+        node: what was read.
+        is_leader: of those that were given; None where that is not known.
+        results: of all rules; K13 is about this node's start and its checkpoints.
+    """
+
+    node: NodeFacts
+    is_leader: bool | None
+    results: list[RuleResult]
+
+
+@dataclass(slots=True)
+class KraftCheck:
+    """Everything.
+
+    Attributes:
+        nodes: in the order of the locations.
+        followers: what was asked of followers.
+        findings: violations, and what could not be read.
+    """
+
+    nodes: list[NodeCheck]
+    followers: Followers
+    findings: list[Finding]
+
+
+def kraft_check(
+    locations: Sequence[str],
+    followers: Followers = Followers.KAFKA,
+    leader: str | None = None,
+    settings: S3Settings = USUAL_S3,
+) -> KraftCheck:
+    """Reads directories, each of one node, and judges them.
+
+    Args:
+        locations: directories.
+        followers: what is asked of their starts.
+        leader: one of the locations; None where the quorum states tell.
+        settings: of object stores.
+
+    Raises:
+        UsageError: a location holds no metadata log, the leader is none of them, or one directory is named twice.
+        ReadFailedError: one cannot be read.
+    """
+    nodes = [read_node(each, settings) for each in locations]
+    paths = Counter(each.log.path for each in nodes)
+    if twice := next((path for path, count in paths.items() if count > 1), None):
+        raise UsageError("is named twice", path=twice)
+    lead = leader_among(nodes, leader)
+    findings = [finding for node in nodes for finding in node.findings]
+    checks = []
+    for node in nodes:
+        is_follower = lead is not None and node is not lead
+        literal = lead.facts.start if lead is not None and is_follower and followers is Followers.LITERAL else None
+        checks.append(NodeCheck(node, None if lead is None else node is lead, judge_log(node.facts, literal)))
+    agreements = list(_agreement(nodes, lead, followers)) if len(nodes) > 1 else []
+    for check in checks:
+        own = [each for each in agreements if each.path.startswith(check.node.log.path)]
+        path = check.node.log.path
+        alone = RuleResult(Rule.K13, Outcome.NOT_JUDGED, None, "one node was given", path)
+        check.results += own or [alone if len(nodes) == 1 else RuleResult(Rule.K13, Outcome.HELD, None, "", path)]
+        findings += [_finding(each) for each in check.results if each.grade is not None]
+    return KraftCheck(checks, followers, findings)
+
+
+def leader_among(nodes: Sequence[NodeFacts], named: str | None) -> NodeFacts | None:
+    """The leader of the last epoch that any of the nodes knows; the longest log where several directories are of that node.
+
+    Raises:
+        UsageError: ``named`` is none of them.
+    """
+    if named is not None:
+        found = next((each for each in nodes if named in (each.location, each.log.path)), None)
+        if found is None:
+            raise UsageError("--leader: is none of the directories", path=named)
+        return found
+    states = [each.log.quorum_state for each in nodes]
+    known = [(state.leader_epoch, state.leader_id) for state in states if state is not None and state.leader_id >= 0]
+    if not known:
+        return None
+    _, leader_id = max(known)
+    candidates = [each for each in nodes if each.node_id == leader_id]
+    return max(candidates, key=lambda each: each.facts.end_offset, default=None)
+
+
+def _finding(result: RuleResult) -> Finding:
+    assert result.grade is not None
+    message = f"{result.rule.name}: {result.evidence}"
+    return Finding(CODES[result.rule], _SEVERITIES[result.grade], result.path, message, result.offset)
+
+
+def _agreement(nodes: Sequence[NodeFacts], lead: NodeFacts | None, followers: Followers) -> Iterator[RuleResult]:
+    """K13."""
+    clusters = {each.cluster_id for each in nodes if each.cluster_id is not None}
+    if len(clusters) > 1:
+        for node in nodes:
+            evidence = f"the directories are of {len(clusters)} clusters, this one of {node.cluster_id or 'one that is not known'}"
+            yield RuleResult(Rule.K13, Outcome.VIOLATED, Grade.ERROR, evidence, node.log.path)
+        return
+    yield from judge_starts(None if lead is None else lead.facts, [each.facts for each in nodes if each is not lead], followers)
+    holders: dict[OffsetAndEpoch, list[tuple[NodeFacts, MetadataCheckpoint]]] = defaultdict(list)
+    for node in nodes:
+        whole = {each.id for each in node.facts.checkpoints if each.fault is None}
+        for checkpoint in node.log.checkpoints:
+            id_ = OffsetAndEpoch(checkpoint.end_offset, checkpoint.epoch)
+            if id_ in whole:
+                holders[id_].append((node, checkpoint))
+    for id_, copies in holders.items():
+        if len(copies) > 1:
+            yield from _equal_content(id_, copies)
+
+
+def _equal_content(id_: OffsetAndEpoch, copies: list[tuple[NodeFacts, MetadataCheckpoint]]) -> Iterator[RuleResult]:
+    """Every copy of a checkpoint is held against the first."""
+    first: tuple[NodeFacts, MetadataCheckpoint, CheckpointContent] | None = None
+    for node, checkpoint in copies:
+        try:
+            content = checkpoint_content(node.log.checkpoint_batches(checkpoint))
+            if first is None:
+                first = node, checkpoint, content
+            elif content.compared != first[2].compared:
+                told = _difference(first, (node, checkpoint, content))
+                evidence = f"differs from {first[1].path}, which has the same id: {told}"
+                yield RuleResult(Rule.K13, Outcome.VIOLATED, Grade.ERROR, evidence, checkpoint.path, id_.offset)
+        except ReadFailedError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            evidence = f"the checkpoint at {id_} was deleted while it was read, and is not compared"
+            yield RuleResult(Rule.K13, Outcome.NOT_JUDGED, None, evidence, checkpoint.path, id_.offset)
+        except FormatError as error:
+            evidence = f"the checkpoint at {id_} changed while it was read, and is not compared: {error.message}"
+            yield RuleResult(Rule.K13, Outcome.NOT_JUDGED, None, evidence, checkpoint.path, id_.offset)
+
+
+def _difference(
+    one: tuple[NodeFacts, MetadataCheckpoint, CheckpointContent], other: tuple[NodeFacts, MetadataCheckpoint, CheckpointContent]
+) -> str:
+    here, there = (each[0].log.checkpoint_batches(each[1]) for each in (other, one))
+    only = differing_records(there, here, (one[2].topics, other[2].topics))
+    told = []
+    for kinds, whose in zip(only, ("there", "here"), strict=True):
+        if kinds:
+            counts = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(kinds).items())[:4])
+            told.append(f"{counted(len(kinds), 'record')} only {whose} ({counts})")
+    return "; ".join(told)

@@ -1,0 +1,127 @@
+"""Verdicts on partitions of a run: each with its broker's metadata log, and the notes that go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from formats.errors import FormatError
+from snaprebuild.cluster.source_evidence import ClusterEvidence, LogEvidence, PeerEvidence, Purpose, SourceEvidence
+from snaprebuild.cluster.source_verdict import Outcome, SourceVerdict, judge
+from snaprebuild.errors import SnaprebuildError
+from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.verdict.cluster_truth import ClusterTruth, MetadataRead
+from snaprebuild.operations.verdict.evidence import brokers_of, log_dir_evidence, log_evidence
+from snaprebuild.storage.log_dir import LogDirState
+from snaprebuild.storage.partition_dir import PartitionDir
+
+__all__ = ["Judges", "KnownSource", "is_judged", "rejection", "verdict_json"]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSource:
+    """Everything but the log itself, as a value that can be sent to another process.
+
+    Attributes:
+        evidence: with a log of which only names are known.
+    """
+
+    evidence: SourceEvidence
+
+    def judge(self) -> SourceVerdict:
+        """The verdict, where the log was read before."""
+        return judge(self.evidence)
+
+    def judged(
+        self, directory: PartitionDir, state: LogDirState, log_end: int | None, last_stable: int | None = None
+    ) -> SourceVerdict:
+        """The verdict, once the end of the log was read."""
+        log = log_evidence(directory, state, log_end=log_end, last_stable=last_stable)
+        return judge(replace(self.evidence, log=log))
+
+
+@dataclass(slots=True)
+class Judges:
+    """Who judges the partitions of a run.
+
+    Attributes:
+        purpose: of all verdicts.
+        truth: the metadata logs.
+        broker_epoch: of a live broker, as the operator says.
+        is_leader_by_word: likewise, that its replicas lead.
+        findings: what could not be asked; each once.
+    """
+
+    purpose: Purpose
+    truth: ClusterTruth
+    broker_epoch: int | None = None
+    is_leader_by_word: bool = False
+    findings: list[Finding] = field(default_factory=list)
+    _siblings: dict[str, tuple[LogDirState, ...]] = field(default_factory=dict)
+
+    def meet(self, states: Sequence[LogDirState], log_dirs: Sequence[str] = ()) -> None:
+        """Takes note of the log directories of the run, and which of them are of one broker (``brokers_of``)."""
+        self._siblings |= brokers_of(states, frozenset(log_dirs))
+
+    def metadata_of(self, state: LogDirState) -> MetadataRead | str:
+        """The metadata log that tells of a log directory, or why there is none."""
+        return self.truth.of((state, *self._siblings.get(state.path, ())))
+
+    def know(
+        self, directory: PartitionDir, state: LogDirState, log: LogEvidence | None = None, peers: tuple[PeerEvidence, ...] = ()
+    ) -> KnownSource:
+        """What is known of a partition beside its log.
+
+        Args:
+            directory: the listing.
+            state: the small files of its log directory.
+            log: what its files say, where they were read.
+            peers: other replicas.
+        """
+        own = log_dir_evidence(state, self._siblings.get(state.path, ()), self.broker_epoch)
+        log = log or _named_only(directory)
+        read = self.metadata_of(state)
+        cluster: ClusterEvidence | None = None
+        missing = read if isinstance(read, str) else ""
+        if isinstance(read, MetadataRead):
+            try:
+                cluster = read.evidence(log, own.node_id, own.directory_id)
+            except (SnaprebuildError, FormatError) as error:
+                missing = f"the history of the metadata log cannot be read: {error}"
+                self.findings.append(finding_of_error(error, read.path))
+        return KnownSource(SourceEvidence(self.purpose, log, own, cluster, missing, peers, self.is_leader_by_word))
+
+
+def _named_only(directory: PartitionDir) -> LogEvidence:
+    bases = tuple(segment.base_offset for segment in directory.segments)
+    return LogEvidence(directory.path, directory.name.topic, directory.name.partition, directory.name.form, bases=bases)
+
+
+def is_judged(directory: PartitionDir) -> bool:
+    """The metadata log is no topic of the cluster: its verbs judge it (``kraft check``)."""
+    return directory.name.topic != "__cluster_metadata"
+
+
+def rejection(verdict: SourceVerdict, path: str) -> Finding:
+    """The finding of a source that was refused."""
+    assert verdict.rule is not None
+    message = f"no source for {_A[verdict.purpose]}, {verdict}: {verdict.why} (rule {verdict.rule.name}, {verdict.rule.value})"
+    return Finding("source-rejected", Severity.REFUSED, path, message)
+
+
+_A = {Purpose.REBUILD: "a rebuild in place", Purpose.UPLOAD: "an upload", Purpose.BOOTSTRAP: "another replica"}
+
+
+def verdict_json(verdict: SourceVerdict | None) -> dict[str, object] | None:
+    """A verdict as plain values, without its rules; None where none was asked for."""
+    if verdict is None:
+        return None
+    return {
+        "purpose": verdict.purpose.value,
+        "outcome": verdict.outcome.value,
+        "trusted_below": verdict.offset if verdict.outcome is Outcome.TRUSTED_BELOW else None,
+        "rule": None if verdict.rule is None else verdict.rule.name,
+        "why": verdict.why or None,
+        "not_known": [rule.name for rule in verdict.not_known],
+        "on_operators_word": list(verdict.on_word),
+    }

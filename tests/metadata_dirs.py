@@ -1,0 +1,162 @@
+"""Copies of bundled metadata logs, each with one defect."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import crc32c
+from log_dirs import EMPTY_SNAPSHOT, batch_positions, flip, snapshot_bytes, snapshot_name
+from manifests import FIXTURES
+
+from formats.producer_snapshot import ProducerEntry
+
+DIRECTORY = "__cluster_metadata-0"
+BUNDLED = {
+    "kraft-metadata": FIXTURES / "kraft-metadata" / "logs",
+    "kraft-metadata-moved": FIXTURES / "kraft-metadata-moved" / "logs",
+    **{f"node{number}": FIXTURES / "kraft-cluster3" / f"node{number}" for number in (1, 2, 3)},
+    **{
+        name: FIXTURES / "kraft-cluster3" / "old" / name
+        for name in ("node2-killed", "node2-replaced-disk", "node3-clean-stopped", "node3-old-topic")
+    },
+}
+"""Log directories."""
+
+
+def metadata_copy(name: str, to: Path) -> Path:
+    """The metadata log of a bundled log directory, below one with its ``meta.properties``, without what is being deleted."""
+    (to / name).mkdir(parents=True)
+    shutil.copy(BUNDLED[name] / "meta.properties", to / name)
+    without = shutil.ignore_patterns("*.deleted")
+    return Path(shutil.copytree(BUNDLED[name] / DIRECTORY, to / name / DIRECTORY, ignore=without))
+
+
+def checkpoint_name(offset: int, epoch: int) -> str:
+    """Twenty digits and ten."""
+    return f"{offset:020d}-{epoch:010d}.checkpoint"
+
+
+def remove(directory: Path, *patterns: str) -> None:
+    """Files by patterns, at least one of each."""
+    for pattern in patterns:
+        found = list(directory.glob(pattern))
+        assert found, pattern
+        for path in found:
+            path.unlink()
+
+
+def with_bytes_replaced(path: Path, old: bytes, new: bytes) -> None:
+    """Replaces bytes in every batch of a file, and the checksums."""
+    data = path.read_bytes()
+    assert old in data
+    assert len(old) == len(new)
+    data = bytearray(data.replace(old, new))
+    ends = [*batch_positions(path)[1:], len(data)]
+    for begin, end in zip(batch_positions(path), ends, strict=True):
+        data[begin + 17 : begin + 21] = struct.pack(">I", crc32c.crc32c(bytes(data[begin + 21 : end])))
+    path.write_bytes(data)
+
+
+def _without_checkpoints(to: Path) -> list[Path]:
+    directory = metadata_copy("kraft-metadata-moved", to)
+    remove(directory, "*.checkpoint")
+    return [directory]
+
+
+def _without_that_of_the_start(to: Path) -> list[Path]:
+    directory = metadata_copy("kraft-metadata-moved", to)
+    remove(directory, checkpoint_name(640, 4))
+    return [directory]
+
+
+def _epoch_went_back(to: Path) -> list[Path]:
+    directory = metadata_copy("node2", to)
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\n3 234\n")
+    return [directory]
+
+
+def _only_that_of_the_start(to: Path) -> list[Path]:
+    directory = metadata_copy("node2", to)
+    remove(directory, checkpoint_name(315, 4))
+    return [directory]
+
+
+def _end_was_lost(to: Path) -> list[Path]:
+    directory = metadata_copy("kraft-metadata", to)
+    remove(directory, f"{357:020d}.*")
+    return [directory]
+
+
+def _inside_a_batch(to: Path) -> list[Path]:
+    """The batch behind this checkpoint holds 234 and 235."""
+    directory = metadata_copy("node1", to)
+    (directory / checkpoint_name(234, 4)).rename(directory / checkpoint_name(235, 4))
+    return [directory]
+
+
+def _of_another_epoch(to: Path) -> list[Path]:
+    directory = metadata_copy("kraft-metadata", to)
+    (directory / checkpoint_name(353, 2)).rename(directory / checkpoint_name(353, 1))
+    return [directory]
+
+
+def _flipped_bit(to: Path) -> list[Path]:
+    directory = metadata_copy("kraft-metadata", to)
+    flip(directory / checkpoint_name(332, 2), 1000)
+    return [directory]
+
+
+def _being_written(to: Path) -> list[Path]:
+    directory = metadata_copy("kraft-metadata", to)
+    (directory / f"{500:020d}-{3:010d}-1234567.checkpoint.part").write_bytes(b"half")
+    return [directory]
+
+
+def _misnamed(to: Path) -> list[Path]:
+    directory = metadata_copy("kraft-metadata", to)
+    shutil.copy(directory / checkpoint_name(464, 3), directory / "464-3.checkpoint")
+    return [directory]
+
+
+def _middle_is_missing(to: Path) -> list[Path]:
+    """No checkpoint is left behind the gap."""
+    directory = metadata_copy("kraft-metadata", to)
+    remove(directory, f"{171:020d}.*", "*-0000000002.checkpoint", "*-0000000003.checkpoint")
+    return [directory]
+
+
+def _producer_in_a_snapshot(to: Path) -> list[Path]:
+    directory = metadata_copy("kraft-metadata", to)
+    path = directory / snapshot_name(171)
+    assert path.read_bytes() == EMPTY_SNAPSHOT
+    path.write_bytes(snapshot_bytes([ProducerEntry(7, 0, 0, 100, 0, 1, -1, -1)]))
+    return [directory]
+
+
+def _checkpoints_differ(to: Path) -> list[Path]:
+    """A ``FeatureLevelRecord`` (key 12) names another feature on one of two nodes, checksums and all."""
+    one, other = metadata_copy("node1", to), metadata_copy("node3", to)
+    record = b"\x01\x0c\x00\x0e"
+    with_bytes_replaced(other / checkpoint_name(76, 1), record + b"share.version", record + b"Share.version")
+    return [one, other]
+
+
+BROKEN: dict[str, Callable[[Path], list[Path]]] = {
+    "K1": _without_checkpoints,
+    "K2": _without_that_of_the_start,
+    "K3": _epoch_went_back,
+    "K4": _only_that_of_the_start,
+    "K5": _end_was_lost,
+    "K6": _inside_a_batch,
+    "K7": _of_another_epoch,
+    "K8": _flipped_bit,
+    "K9": _being_written,
+    "K10": _misnamed,
+    "K11": _middle_is_missing,
+    "K12": _producer_in_a_snapshot,
+    "K13": _checkpoints_differ,
+}
+"""What makes the directories that violate a rule, and no other."""

@@ -1,0 +1,462 @@
+"""Verdicts on real replicas: those of three nodes and their old disks, one broken copy for each rule, and every bundled directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from log_dirs import batch, cut, record
+from manifests import FIXTURES
+
+from formats.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
+from formats.partition_metadata import uuid_from_text
+from snaprebuild.cluster.source_evidence import Purpose
+from snaprebuild.cluster.source_ruling import State
+from snaprebuild.cluster.source_verdict import Outcome, Rule, SourceVerdict
+from snaprebuild.operations.verdict.source_check import SourceCheck, SourceQuestion, check_sources
+
+CLUSTER = FIXTURES / "kraft-cluster3"
+MANIFEST: dict[str, Any] = json.loads((CLUSTER / "manifest.json").read_text())
+NOW_MS = 1_795_300_000_000
+LAST_OFFSET = 347
+ORDERS = "TbEpDujbR1a9Y_KYwm3sPQ"
+
+KAFKA_DECIDES = {
+    # The manifest rejects it for R8. With one replica RECOVERING never ends (nothing but a change of the ISR ends it), while Kafka
+    # elects and serves the replica all the same: node 2 led single-0 from offset 127 on in leader epoch 2, as its own leader epochs
+    # have it. So a healthy broker would be rejected for ever once it is stopped. tests/broker/test_source_verdict.py has a real one.
+    ("old/node2-replaced-disk", "single-0", 272): ("TRUSTED", "TRUSTED_BELOW(127)"),
+}
+
+
+def check(*paths: Path, purpose: Purpose = Purpose.REBUILD, metadata: Path | None = None, **more: Any) -> SourceCheck:
+    question = SourceQuestion(
+        tuple(map(str, paths)),
+        purpose,
+        None if metadata is None else str(metadata),
+        **{**more, "peers": tuple(more.get("peers", ()))},
+    )
+    return check_sources(question, NOW_MS, 1)
+
+
+def verdicts(result: SourceCheck) -> dict[str, SourceVerdict]:
+    return {os.path.basename(each.log.path): each.verdict for each in result.replicas}
+
+
+# ---------------------------------------------------------------------------------------------------------------- three nodes
+
+
+def expected() -> Iterator[tuple[str, int, str, str, str]]:
+    for directory, told in MANIFEST["directories"].items():
+        for name, partition in told["partitions"].items():
+            for key, at in (
+                ("verdict_final_image", LAST_OFFSET),
+                ("verdict_image_at_copy", told.get("image_before_its_next_registration_offset")),
+            ):
+                if key in partition:
+                    verdict = partition[key]
+                    yield directory, at, name, verdict["local_rebuild"], verdict["upload_source"]
+
+
+@pytest.mark.parametrize("directory", MANIFEST["directories"])
+def test_every_verdict_of_the_manifest(directory: str) -> None:
+    wanted = [each for each in expected() if each[0] == directory]
+    assert len({name for _, _, name, _, _ in wanted}) >= 7
+    for at in {at for _, at, _, _, _ in wanted}:
+        found = {
+            purpose: verdicts(check(CLUSTER / directory, purpose=purpose, metadata=CLUSTER / "node1", at=at))
+            for purpose in (Purpose.REBUILD, Purpose.UPLOAD)
+        }
+        for _, _, name, rebuild, upload in (each for each in wanted if each[1] == at):
+            right = KAFKA_DECIDES.get((directory, name, at), (rebuild, upload))
+            assert (str(found[Purpose.REBUILD][name]), str(found[Purpose.UPLOAD][name])) == right, (name, at)
+
+
+def test_where_kafka_decides_against_the_manifest() -> None:
+    """Each exception stands in the manifest as something else, and what it rests on is in the directories."""
+    by_place = {(directory, name, at): (rebuild, upload) for directory, at, name, rebuild, upload in expected()}
+    for place, right in KAFKA_DECIDES.items():
+        assert by_place[place] != right
+    single = MANIFEST["directories"]["old/node2-replaced-disk"]["partitions"]["single-0"]
+    assert single["leader_epochs"] == [[0, 0], [2, 127]], "it led again after the kill -9"
+    assert single["log_end_offset"] == 127
+    verdict = verdicts(check(CLUSTER / "old/node2-replaced-disk", metadata=CLUSTER / "node1", at=272))["single-0"]
+    (recovery,) = [each for each in verdict.results if each.rule is Rule.R8]
+    assert (recovery.state, "one replica" in recovery.ruling.evidence) == (State.WARN, True)
+
+
+def test_verdicts_never_contradict_the_content() -> None:
+    """What is trusted for an upload is, batch by batch, what the authority of the cluster has (``content`` of the manifest)."""
+    seen = 0
+    for directory, told in MANIFEST["directories"].items():
+        for name, verdict in verdicts(check(CLUSTER / directory, purpose=Purpose.UPLOAD, metadata=CLUSTER / "node1")).items():
+            content = told["partitions"][name].get("content")
+            if verdict.outcome is Outcome.TRUSTED_BELOW and content is not None:
+                assert verdict.offset is not None
+                assert verdict.offset <= content["common_prefix_end_offset"], (directory, name)
+                seen += 1
+    assert seen >= 7
+
+
+@pytest.mark.parametrize("node", ["node1", "node2", "node3"])
+def test_own_metadata_log(node: str) -> None:
+    """Without --metadata each broker's own log is asked, and it is said how far that is proven."""
+    result = check(CLUSTER / node)
+    (asked,) = {id(each.metadata): each.metadata for each in result.replicas}.values()
+    assert not isinstance(asked, str)
+    assert (asked.path, asked.is_own, asked.image.offset) == (str(CLUSTER / node / "__cluster_metadata-0"), True, LAST_OFFSET)
+    newest = MANIFEST["checkpoint_used_of_node"][node[-1]]
+    assert asked.proven_below == int(newest[:20])
+    assert all(
+        not each.verdict.is_rejected for each in result.replicas if "stray" not in each.log.path and "single" not in each.log.path
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------- one rule each
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """A copy of node 1, the one that may be a source for everything."""
+    return Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node1"))
+
+
+def meta(node: Path, **changed: str) -> None:
+    path = node / "meta.properties"
+    lines = [line for line in path.read_text().splitlines() if line.partition("=")[0].replace(".", "_") not in changed]
+    path.write_text("\n".join([*lines, *(f"{key.replace('_', '.', 1)}={value}" for key, value in changed.items())]) + "\n")
+
+
+def append_record(node: Path, record_type: MetadataRecordType, message: dict[str, Any], version: int) -> None:
+    """Puts a batch of one record behind the metadata log, as the controller of the last epoch would."""
+    (log,) = (node / "__cluster_metadata-0").glob("*.log")
+    name = "".join(part.title() for part in record_type.name.split("_")) + "Record"
+    value = write_cluster_metadata_record(ClusterMetadataRecord(record_type, name, version, message))
+    data = bytearray(batch(LAST_OFFSET + 1, records=[record(value)]))
+    data[12:16] = (4).to_bytes(4, "big")  # the leader epoch, which no checksum covers
+    with log.open("ab") as file:
+        file.write(data)
+
+
+NO_CHANGE: dict[str, Any] = {
+    "isr": None,
+    "leader": -2,
+    "replicas": None,
+    "removingReplicas": None,
+    "addingReplicas": None,
+    "leaderRecoveryState": -1,
+    "directories": None,
+    "eligibleLeaderReplicas": None,
+    "lastKnownElr": None,
+}
+
+
+def break_form(node: Path) -> str:
+    name = f"orders-1.{'ab' * 16}-stray"
+    (node / "orders-1").rename(node / name)
+    return name
+
+
+def break_compaction(node: Path) -> str:
+    (node / "orders-1" / f"{83:020d}.log.swap").touch()
+    return "orders-1"
+
+
+def break_meta(node: Path) -> str:
+    meta(node, node_id="one")
+    return "orders-1"
+
+
+def break_cluster(node: Path) -> str:
+    meta(node, cluster_id="AAAAAAAAAAAAAAAAAAAAAA")
+    return "orders-1"
+
+
+def break_node(node: Path) -> str:
+    meta(node, node_id="9")
+    return "orders-1"
+
+
+def break_directory(node: Path) -> str:
+    meta(node, directory_id="ab9ZJ6AMRJSTUIzVRVFYag")
+    return "orders-1"
+
+
+def break_topic(node: Path) -> str:
+    (node / "orders-1" / "partition.metadata").write_text("version: 0\ntopic_id: kJEH2V5MQ3qe3pGZOsqMwA")
+    return "orders-1"
+
+
+def break_deleted_topic(node: Path) -> str:
+    (node / "orders-1").rename(node / "gone-0")
+    return "gone-0"
+
+
+def break_assignment(node: Path) -> str:
+    """A partition number that the topic does not have."""
+    (node / "orders-1").rename(node / "orders-7")
+    return "orders-7"
+
+
+def break_lost(node: Path) -> str:
+    change = {"partitionId": 1, "topicId": uuid_from_text(ORDERS), "directories": [bytes(15) + b"\2"] * 3}
+    append_record(node, MetadataRecordType.PARTITION_CHANGE, {**NO_CHANGE, **change}, 2)
+    return "orders-1"
+
+
+def break_membership(node: Path) -> str:
+    change = {"partitionId": 1, "topicId": uuid_from_text(ORDERS), "eligibleLeaderReplicas": [2]}
+    append_record(node, MetadataRecordType.PARTITION_CHANGE, {**NO_CHANGE, **change}, 2)
+    return "orders-1"
+
+
+def break_recovery(node: Path) -> str:
+    change = {"partitionId": 1, "topicId": uuid_from_text(ORDERS), "leaderRecoveryState": 1}
+    append_record(node, MetadataRecordType.PARTITION_CHANGE, {**NO_CHANGE, **change}, 2)
+    return "orders-1"
+
+
+def break_marker(node: Path) -> str:
+    (node / ".kafka_cleanshutdown").unlink()
+    return "orders-1"
+
+
+def break_epoch(node: Path) -> str:
+    (node / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":14}')
+    return "orders-1"
+
+
+def break_high_watermark(node: Path) -> str:
+    path = node / "replication-offset-checkpoint"
+    path.write_text(path.read_text().replace("orders 1 336", "orders 1 300"))
+    return "orders-1"
+
+
+def break_epochs(node: Path) -> str:
+    (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n8 292\n")
+    return "orders-1"
+
+
+def break_order(node: Path) -> str:
+    (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n2\n1 0\n0 292\n")
+    return "orders-1"
+
+
+def break_end(node: Path) -> str:
+    cut(node / "orders-1" / f"{322:020d}.log", 0)
+    return "orders-1"
+
+
+BROKEN: list[tuple[Rule, Callable[[Path], str]]] = [
+    (Rule.R1, break_form),
+    (Rule.R1, break_compaction),
+    (Rule.R2, break_meta),
+    (Rule.R2, break_cluster),
+    (Rule.R3, break_node),
+    (Rule.R4, break_directory),
+    (Rule.R5, break_topic),
+    (Rule.R5, break_deleted_topic),
+    (Rule.R6, break_assignment),
+    (Rule.R6, break_lost),
+    (Rule.R7, break_membership),
+    (Rule.R8, break_recovery),
+    (Rule.R10, break_epoch),
+    (Rule.R12, break_epochs),
+    (Rule.R12, break_order),
+    (Rule.R13, break_end),
+]
+
+
+def judged(node: Path, name: str, purpose: Purpose = Purpose.UPLOAD) -> SourceVerdict:
+    """With node 1's own log where that was changed, else with that of the bundled node, which lies in a directory of the right ids."""
+    (log,) = (node / "__cluster_metadata-0").glob("*.log")
+    (bundled,) = (CLUSTER / "node1" / "__cluster_metadata-0").glob("*.log")
+    is_changed = log.stat().st_size != bundled.stat().st_size
+    return verdicts(check(node, purpose=purpose, metadata=node if is_changed else CLUSTER / "node1"))[name]
+
+
+@pytest.mark.parametrize(
+    ("rule", "breaks"), BROKEN, ids=[f"{rule.name}-{rule.value}-{breaks.__name__[6:]}" for rule, breaks in BROKEN]
+)
+def test_each_rule_is_tripped_alone(node: Path, rule: Rule, breaks: Callable[[Path], str]) -> None:
+    name = breaks(node)
+    verdict = judged(node, name)
+    assert (verdict.outcome, verdict.rule, str(verdict)) == (Outcome.REJECTED, rule, f"REJECTED({rule.name})")
+    tripped = [each.rule for each in verdict.results if each.state in (State.FAIL, State.WARN)]
+    assert tripped == [rule]
+    others = {
+        each: verdict
+        for each, verdict in verdicts(check(node, purpose=Purpose.UPLOAD, metadata=CLUSTER / "node1")).items()
+        if each != name
+    }
+    assert (rule in (Rule.R2, Rule.R3, Rule.R4, Rule.R10)) == all(each.is_rejected for each in others.values()), (
+        "the others of the broker"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "breaks", "rebuild", "upload"),
+    [
+        (Rule.R9, break_marker, "TRUSTED_BELOW(322)", "TRUSTED_BELOW(322)"),
+        (Rule.R11, break_high_watermark, "TRUSTED", "TRUSTED_BELOW(300)"),
+    ],
+    ids=["R9-clean-shutdown-marker", "R11-high-watermark-low"],
+)
+def test_each_limit_is_drawn_alone(node: Path, rule: Rule, breaks: Callable[[Path], str], rebuild: str, upload: str) -> None:
+    """These two never reject: they say how far. The log of orders-1 has segments at 235 and 322, and ends at 336."""
+    name = breaks(node)
+    assert [str(judged(node, name, purpose)) for purpose in (Purpose.REBUILD, Purpose.UPLOAD)] == [rebuild, upload]
+    verdict = judged(node, name)
+    assert verdict.rule is rule
+    assert [each.rule for each in verdict.results if each.state in (State.FAIL, State.WARN)] == [rule] * (rule is Rule.R9)
+
+
+@pytest.mark.parametrize("purpose", Purpose)
+def test_a_healthy_directory_trips_none(purpose: Purpose) -> None:
+    result = check(CLUSTER / "node1", purpose=purpose)
+    assert len(result.replicas) == 7
+    for each in result.replicas:
+        assert {rule.state for rule in each.verdict.results} == {State.PASS}, each.log.path
+        assert not each.verdict.is_rejected
+    assert [each for each in result.findings if each.severity] == []
+
+
+def test_a_marker_that_is_newer_than_the_metadata_log(node: Path) -> None:
+    """An image from before the broker registered says nothing of it: it is not stale, the image is."""
+    (node / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":348}')
+    verdict = judged(node, "orders-1")
+    assert not verdict.is_rejected
+    assert verdict.not_known == (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R10)
+    assert "before the broker registered with epoch 348" in verdict.results[2].ruling.evidence
+
+
+def test_an_unregistered_broker(node: Path) -> None:
+    append_record(node, MetadataRecordType.UNREGISTER_BROKER, {"brokerId": 1, "brokerEpoch": 15}, 0)
+    assert str(judged(node, "orders-1")) == "REJECTED(R3)"
+
+
+def test_the_epoch_of_a_live_broker(node: Path) -> None:
+    """Its marker is gone, and --broker-epoch takes its place: closed segments below the high watermark are trusted."""
+    (node / ".kafka_cleanshutdown").unlink()
+    right = verdicts(check(node, broker_epoch=15))
+    assert str(right["orders-1"]) == "TRUSTED_BELOW(322)"
+    assert str(verdicts(check(node, broker_epoch=14))["orders-1"]) == "REJECTED(R10)"
+
+
+# ---------------------------------------------------------------------------------------------------------------- disks and peers
+
+
+def empty(node: Path, name: str) -> None:
+    """An empty log, as a leader has it that never got anything."""
+    for path in (node / name).iterdir():
+        if path.name != "partition.metadata":
+            path.unlink()
+    (node / name / f"{0:020d}.log").touch()
+    topic, _, number = name.rpartition("-")
+    for checkpoint in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        lines = (node / checkpoint).read_text().splitlines()
+        (node / checkpoint).write_text(
+            "\n".join(f"{topic} {number} 0" if line.startswith(f"{topic} {number} ") else line for line in lines) + "\n"
+        )
+
+
+def test_a_replaced_disk_is_known_by_its_directory_id(tmp_path: Path) -> None:
+    """Node 2 came back with a disk formatted anew: an empty log on it lost what it held. On node 1 it may be one never written to."""
+    for number, state in ((2, State.FAIL), (1, State.WARN)):
+        node = Path(shutil.copytree(CLUSTER / f"node{number}", tmp_path / f"node{number}"))
+        empty(node, "orders-1")
+        verdict = verdicts(check(node, metadata=CLUSTER / "node1"))["orders-1"]
+        (ending,) = [each for each in verdict.results if each.rule is Rule.R13]
+        assert ending.state is state, number
+        assert verdict.is_rejected == (state is State.FAIL)
+        assert ("first registered at 274" in ending.ruling.evidence) == (number == 2)
+
+
+def test_an_empty_replica_beside_a_longer_one(tmp_path: Path) -> None:
+    node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node1"))
+    empty(node, "orders-1")
+    peers = (str(CLUSTER / "node3"),)
+    assert str(verdicts(check(node, purpose=Purpose.UPLOAD, peers=peers))["orders-1"]) == "REJECTED(R13)"
+    assert str(verdicts(check(node, peers=peers))["orders-1"]) == "TRUSTED"
+
+
+def test_peers_have_the_same_lineage() -> None:
+    """Of healthy replicas none is cut, although leaders of empty epochs differ."""
+    for mine in (1, 2, 3):
+        peers = tuple(str(CLUSTER / f"node{number}") for number in (1, 2, 3) if number != mine)
+        for name, verdict in verdicts(check(CLUSTER / f"node{mine}", peers=peers)).items():
+            if "stray" not in name and name != "single-0":
+                assert str(verdict) == "TRUSTED", (mine, name)
+
+
+def test_an_epoch_that_begins_elsewhere(node: Path) -> None:
+    (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 300\n")
+    found = verdicts(check(node, peers=(str(CLUSTER / "node3"),)))["orders-1"]
+    assert str(found) == "REJECTED(R12)"
+    assert "leader epoch 1 begins at 300 here and at 292 there" in found.why
+    assert str(verdicts(check(node))["orders-1"]) == "TRUSTED", "alone nobody can tell"
+
+
+def test_a_tail_that_the_log_went_on_without(node: Path) -> None:
+    """Leader epoch 1 began at 292: a replica that wrote on in epoch 0 would be cut there by its leader (KIP-101)."""
+    (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    found = verdicts(check(node, peers=(str(CLUSTER / "node3"),)))["orders-1"]
+    assert str(found) == "TRUSTED_BELOW(292)"
+    assert found.rule is Rule.R12
+
+
+# ---------------------------------------------------------------------------------------------------------------- everything bundled
+
+UNHEALTHY = {"kraft-cluster3", "damaged"}
+"""Their verdicts stand in manifests, or they are diseased on purpose."""
+
+
+def test_no_bundled_directory_of_a_healthy_broker_is_rejected() -> None:
+    """Kafka 2.7 to 4.3, stopped and killed; a rebuild needs no ISR, and what an old cluster cannot tell rejects nothing."""
+    seen = 0
+    for fixture in sorted(path for path in FIXTURES.iterdir() if path.is_dir() and path.name not in UNHEALTHY):
+        for logs in sorted(path.parent for path in fixture.rglob("meta.properties")):
+            for each in check(logs).replicas:
+                assert not each.verdict.is_rejected, (logs, str(each.verdict), each.verdict.why)
+                seen += 1
+    assert seen > 30
+
+
+def test_before_kraft_the_operator_says_who_leads() -> None:
+    logs = FIXTURES / "kafka27-mixed" / "logs"
+    for is_leader in (False, True):
+        found = verdicts(check(logs, purpose=Purpose.UPLOAD, is_leader_by_word=is_leader))["mixed-0"]
+        assert found.outcome is Outcome.TRUSTED_BELOW
+        assert (Rule.R7 in found.not_known) == (not is_leader)
+        assert {Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R8, Rule.R10} <= set(found.not_known)
+        assert len(found.on_word) == is_leader
+    # Where the cluster tells, no word is asked.
+    assert str(verdicts(check(CLUSTER / "node2", purpose=Purpose.UPLOAD, is_leader_by_word=True))["orders-1"]) == "REJECTED(R7)"
+
+
+def test_a_damaged_metadata_log_is_told_and_rejects_nothing(node: Path) -> None:
+    """It ends nobody's check: what it would say is not known."""
+    for path in (node / "__cluster_metadata-0").iterdir():
+        if path.suffix in (".checkpoint", ".log"):
+            path.write_bytes(b"\0" * 100 + path.read_bytes()[100:])
+    result = check(node)
+    assert {str(verdict) for verdict in verdicts(result).values()} == {"TRUSTED"}
+    assert [each.code for each in result.findings if each.severity] == ["source-metadata-unreadable"]
+    assert all(Rule.R3 in verdict.not_known for verdict in verdicts(result).values())
+
+
+def test_a_partition_that_cannot_be_read_ends_no_other(node: Path) -> None:
+    (node / "orders-1" / "partition.metadata").write_text("no such thing")
+    (node / "orders-2" / "leader-epoch-checkpoint").write_text("9\n")
+    result = check(node)
+    found = verdicts(result)
+    assert len(found) == 7
+    assert not any(verdict.is_rejected for verdict in found.values())
+    assert Rule.R5 in found["orders-1"].not_known
+    assert Rule.R12 in found["orders-2"].not_known
+    assert [each.code for each in result.findings if each.severity] == ["source-unreadable"] * 2

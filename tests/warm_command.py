@@ -1,0 +1,194 @@
+"""Runs the command in a process of its own that begins warm: forked from one that has loaded the code.
+
+A cold start takes half a second of a processor, and the tests run the command some thousands of times. A warm run has all that a cold
+one has: a process, arguments, environment, working directory, streams and umask of its own; ``__main__`` runs from its first line, and
+at the end threads, exit functions and streams are seen to. It lacks the imports, and the interpreter's own end: what those cost, and
+whether they work, is for the tests that start cold (tests/cli/test_start_up.py runs every verb so, and whatever starts ``COMMAND``).
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, NoReturn
+
+import typer
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PRELOADED = (
+    "formats",
+    "snaprebuild.replay",
+    "snaprebuild.cluster",
+    "snaprebuild.storage",
+    "snaprebuild.operations",
+    "snaprebuild.cli",
+)
+MAY_DIFFER = ("AWS_", "SNAPREBUILD_", "S3_SERVER_", "XDG_", "PYTEST_")
+"""Variables that no loaded module has looked at. Where another one is not what it was, a run starts cold."""
+
+
+def run(arguments: Sequence[str], seconds_max: float) -> subprocess.CompletedProcess[str]:
+    """As ``subprocess.run`` with captured output in text, in the repository.
+
+    Raises:
+        subprocess.TimeoutExpired: it took longer; it was killed.
+    """
+    if _looked_at(os.environ) != _looked_at_first():
+        command = [sys.executable, "-m", "snaprebuild", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=seconds_max, check=False)
+    with (
+        tempfile.TemporaryFile() as request,
+        tempfile.TemporaryFile("w+") as output,
+        tempfile.TemporaryFile("w+") as told,
+    ):
+        umask = os.umask(0o022)
+        os.umask(umask)
+        request.write(json.dumps({"arguments": arguments, "environment": dict(os.environ), "umask": umask}).encode("ascii"))
+        request.flush()
+        code = _wait(_sent(request, output, told), arguments, seconds_max)
+        for file in (output, told):
+            file.seek(0)
+        return subprocess.CompletedProcess(arguments, code, output.read(), told.read())
+
+
+def _looked_at(environment: os._Environ[str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not name.startswith(MAY_DIFFER)}
+
+
+@functools.cache
+def _looked_at_first() -> dict[str, str]:
+    _connection()
+    return _looked_at(os.environ)
+
+
+@functools.cache
+def _connection() -> socket.socket:
+    """To the process that forks, which ends when this one does."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, __file__, str(theirs.fileno())]
+        forks = subprocess.Popen(
+            command, cwd=REPOSITORY, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+
+    def end() -> None:
+        ours.close()
+        forks.wait()
+
+    atexit.register(end)
+    return ours
+
+
+def _sent(request: IO[bytes], output: IO[str], told: IO[str]) -> int:
+    """Asks for a run; returns the end of a pipe that tells its process id and its exit code."""
+    status, theirs = os.pipe()
+    try:
+        socket.send_fds(_connection(), [b"."], [request.fileno(), 0, output.fileno(), told.fileno(), theirs])
+    finally:
+        os.close(theirs)
+    return status
+
+
+def _wait(status: int, arguments: Sequence[str], seconds_max: float) -> int:
+    with open(status, "rb", buffering=0) as lines:
+        pid = int(_line(lines))
+        if not select.select([lines], [], [], seconds_max)[0]:
+            os.kill(pid, signal.SIGKILL)
+            _line(lines)
+            raise subprocess.TimeoutExpired(list(arguments), seconds_max)
+        return int(_line(lines))
+
+
+def _line(lines: IO[bytes]) -> bytes:
+    line = lines.readline()
+    assert line, "the process that forks has died"
+    return line
+
+
+# -------------------------------------------------------------------------------------------------------- in the process that forks
+
+
+def _serve(connection: socket.socket) -> bool:
+    """Forks until nobody asks any more. Returns in each run too, with True there."""
+    _preload()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that watch
+    while True:
+        _, files, _, _ = socket.recv_fds(connection, 1, 5)
+        if not files:
+            return False
+        if os.fork() == 0:
+            connection.close()
+            _watch(files)
+            return True
+        for each in files:
+            os.close(each)
+
+
+def _preload() -> None:
+    for package in PRELOADED:
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            importlib.import_module(module.name)
+    from snaprebuild.cli.main import app
+
+    group = typer.main.get_command(app)  # of all verbs and options, which every run would build first
+    typer.main.get_command = lambda of, build=typer.main.get_command: group if of is app else build(of)
+    gc.collect()
+    gc.freeze()
+
+
+def _watch(files: list[int]) -> None:
+    """Forks the run, and tells of it. Returns in the run only."""
+    request, *streams, status = files
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = os.fork()
+    if pid:
+        os.write(status, b"%d\n" % pid)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        os.write(status, b"%d\n" % code)
+        os._exit(0)
+    with open(request, "rb", closefd=False) as file:
+        file.seek(0)
+        wanted = json.load(file)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    for each in files:
+        os.close(each)
+    os.environ.clear()
+    os.environ.update(wanted["environment"])
+    os.umask(wanted["umask"])
+    sys.argv = ["", *wanted["arguments"]]
+
+
+def _end(code: int) -> NoReturn:
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code & 0xFF)
+
+
+if __name__ == "__main__":
+    sys.path[0] = str(REPOSITORY)
+    if _serve(socket.socket(fileno=int(sys.argv.pop()))):
+        try:
+            runpy.run_module("snaprebuild", run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            # Else every page of what was loaded would be copied, only to be given back.
+            if end.code is None or isinstance(end.code, int):
+                _end(end.code or 0)
+            raise
