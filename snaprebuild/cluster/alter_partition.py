@@ -1,6 +1,6 @@
 """What a controller answers when a leader asks for other in-sync replicas, and what becomes of the partition.
 
-The checks are Kafka's, in Kafka's order: who asks and whether it knows the newest epochs, what it asks for, and whether each replica that it
+The checks are Kafka's, in Kafka's order: who asks, whether it knows the newest epochs, what it asks for, and whether each replica that it
 wants in sync may be, which since KIP-903 includes that its broker epoch is the registered one.
 
 Not here: eligible leader replicas (KIP-966), unclean elections, and directories, on which none of the checks depends.

@@ -87,7 +87,9 @@ class RandomCluster:
     def _proposal(self, key: PartitionKey) -> ProposedPartition:
         any_of, state = self.random, self.partitions.get(key, PartitionState((1,), (1,), 1))
         near = (0, 0, 0, 0, 0, 0, 0, 0, 1, -1)
-        known = [each for each in state.replicas if each not in self.brokers or self.brokers[each].is_active or any_of.random() < 0.3]
+        known = [
+            each for each in state.replicas if each not in self.brokers or self.brokers[each].is_active or any_of.random() < 0.3
+        ]
         isr = set(any_of.sample(known, any_of.randrange(len(known) + 1))) | ({state.leader} if any_of.random() < 0.95 else set())
         ids = any_of.sample(sorted(isr), len(isr))
         if any_of.random() < 0.05:
@@ -126,9 +128,7 @@ def test_a_thousand_requests() -> None:
         for _ in range(REQUESTS):
             version = cluster.random.choice((2, 3, 3))
             body = write_alter_partition_request(cluster.request(), version)
-            response, changed = alter_partition(
-                cluster.brokers, cluster.partitions, read_alter_partition_request(body, version)
-            )
+            response, changed = alter_partition(cluster.brokers, cluster.partitions, read_alter_partition_request(body, version))
             cluster.partitions |= changed
             errors.update(each.error_code for each in response.partitions)
             errors[response.error_code] += response.error_code != 0
