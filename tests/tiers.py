@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +22,14 @@ class Copy:
         log: its bytes.
         epochs: all leader epochs of the log up to its end.
         snapshot: the file.
+        largest_timestamp: its time index names it; None for an empty index.
     """
 
     base: int
     log: bytes
     epochs: Epochs
     snapshot: bytes
+    largest_timestamp: int | None = None
 
 
 def id_text(uuid: bytes) -> str:
@@ -48,7 +51,7 @@ def write_tier(root: Path, topic: str, partition: int, copies: Sequence[Copy]) -
         files = {
             ".log": copy.log,
             ".index": b"",
-            ".timeindex": b"",
+            ".timeindex": b"" if copy.largest_timestamp is None else struct.pack(">qi", copy.largest_timestamp, 0),
             ".leader_epoch_checkpoint": epochs_text(copy.epochs).encode(),
             ".snapshot": copy.snapshot,
         }

@@ -28,8 +28,11 @@ from snaprebuild.cli.follower_repair import follower_repair
 from snaprebuild.cli.hook_run import hook_run
 from snaprebuild.cli.isr_check import isr_check
 from snaprebuild.cli.isr_simulate import isr_simulate
+from snaprebuild.cli.kraft_advise import kraft_advise
 from snaprebuild.cli.kraft_check import kraft_check
 from snaprebuild.cli.kraft_simulate import kraft_simulate
+from snaprebuild.cli.metadata_history import metadata_history
+from snaprebuild.cli.metadata_image import metadata_image
 from snaprebuild.cli.offsets import offsets
 from snaprebuild.cli.rebuild import plan, rebuild
 from snaprebuild.cli.scan import scan
@@ -115,12 +118,24 @@ EXAMPLES = {
     "isr check": ("isr check /var/lib/kafka",),
     "isr simulate": ("isr simulate race", "isr simulate --search --mode no-epochs"),
     "kraft check": ("kraft check /var/lib/kafka", "kraft check n1 n2 n3 --followers strict --output json"),
+    "kraft advise": (
+        "kraft advise /var/lib/kafka --replica 2:8231 --listener broker:8200",
+        "kraft advise node1 node2 node3 --max-retention-bytes 20971520",
+    ),
     "kraft simulate": ("kraft simulate scenario.toml", "kraft simulate scenario.toml --policy seed --followers literal"),
     "tier upload": (
         "tier upload /var/lib/kafka s3://tiered/kafka --dry-run",
         "tier upload /kafka/orders-0 s3://tiered/kafka --records r.jsonl",
     ),
     "bootstrap build": ("bootstrap build s3://tiered /kafka --topic-partition orders-0",),
+    "metadata image": (
+        "metadata image /var/lib/kafka --topic 'orders*'",
+        "metadata image node1 --voter node2 --voter node3",
+    ),
+    "metadata history": (
+        "metadata history /var/lib/kafka --topic orders --partition 0",
+        "metadata history /var/lib/kafka --broker 2",
+    ),
     "follower check": ("follower check /var/lib/kafka s3://tiered",),
     "follower repair": ("follower repair /var/lib/kafka s3://tiered --set-aside",),
 }
@@ -158,6 +173,7 @@ GROUPS = {
     "tier": _group("Looks after remote storage (tiered storage, KIP-405)."),
     "bootstrap": _group("Starts followers from remote storage (KIP-1023)."),
     "follower": _group("Looks after replicas that started from remote storage."),
+    "metadata": _group("Reads what the controllers of a KRaft cluster decided (__cluster_metadata)."),
     "source": _group("Judges whether a replica may be a source."),
     "kraft": _group("Looks after metadata logs (KRaft, KAFKA-14932)."),
     "isr": _group("Looks after in-sync replicas (KIP-903)."),
@@ -220,8 +236,12 @@ _add("bootstrap build", bootstrap_build, "WRITES the directory of an empty follo
 app.add_typer(GROUPS["follower"], name="follower", short_help="Replicas that started from it: check, repair.")
 _add("follower check", follower_check, "Reads only: replicas that lost their producer state.")
 _add("follower repair", follower_repair, "WRITES the right snapshots into such replicas.")
+app.add_typer(GROUPS["metadata"], name="metadata", short_help="What the controllers decided: image, history.")
+_add("metadata history", metadata_history, "Reads only: how a partition or a broker came to be what it is.")
+_add("metadata image", metadata_image, "Reads only: brokers, topics, partitions, as the metadata log has them.")
 app.add_typer(GROUPS["kraft"], name="kraft", short_help="Metadata logs of KRaft: check, advise, simulate.")
 _add("kraft check", kraft_check, "Reads only: whether a metadata log is sound.")
+_add("kraft advise", kraft_advise, "Reads only: where the start of a metadata log would move now.")
 _add("kraft simulate", kraft_simulate, "Reads only: how the start of a metadata log would move.")
 app.add_typer(GROUPS["hook"], name="hook", short_help="Beside a broker: run, before it starts.")
 _add("hook run", hook_run, "WRITES missing snapshots, then starts a broker.", WithCommand)

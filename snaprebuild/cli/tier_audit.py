@@ -24,11 +24,12 @@ from snaprebuild.cli.options import (
     takes_s3,
 )
 from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation, opened_tier
+from snaprebuild.errors import UsageError
 from snaprebuild.operations.tier_levels import AuditLevel
 
 if TYPE_CHECKING:
+    from snaprebuild.operations.audit.audited import AuditedPartition, TierAudit
     from snaprebuild.operations.audit_cost import AuditCost
-    from snaprebuild.operations.tier_audit import AuditedPartition, TierAudit
 
 __all__ = ["PrivateKeyFile", "announced", "cost_json", "tier_audit"]
 
@@ -54,9 +55,29 @@ def tier_audit(
         typer.Option(
             "--level",
             show_default=False,
-            help="full replays every segment; structure reads manifests alone, and finds snapshots that are too small. Default: full.",
+            help="full replays every segment. reachable replays one window (--expiration-ms), for the snapshots that a follower may "
+            "still start from. structure reads manifests and the snapshots themselves: which do not parse, or do not go with those "
+            "beside them. Default: full.",
         ),
     ] = AuditLevel.FULL,
+    local_log_start: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--local-log-start",
+            metavar="TOPIC-PARTITION=OFFSET",
+            help="With --level reachable: first offset on the leader's disk, for each partition; repeatable. Default: none, and only "
+            "the last copy is taken for one that followers start from.",
+        ),
+    ] = None,
+    log_dir: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--log-dir",
+            metavar="DIR",
+            help="With --level reachable: log directory that tells the first offset on disk, of the leader best; repeatable, and of "
+            "several the least offset counts. Default: none.",
+        ),
+    ] = None,
     private_key: PrivateKeyFile = None,
     expiration_ms: ExpirationMs = None,
     as_of: AsOf = None,
@@ -74,13 +95,16 @@ def tier_audit(
     """
     from snaprebuild.cli.options import check_paths
     from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.operations.audit.local_starts import read_local_starts
     from snaprebuild.operations.evidence import Clock
     from snaprebuild.operations.tier_audit import tier_audit as audit
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
     from snaprebuild.storage.tier_store import read_private_key
 
     begin(verbose, {"--report": report}, private_key=private_key)
-    check_paths([store, *(metadata_log or [])], private_key=private_key)
+    check_paths([store, *(metadata_log or []), *(log_dir or [])], private_key=private_key)
+    if (local_log_start or log_dir) and level is not AuditLevel.REACHABLE:
+        raise UsageError("--local-log-start and --log-dir go with --level reachable")
     if private_key is not None:
         read_private_key(private_key)  # told before anything is asked of the store
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
@@ -97,6 +121,7 @@ def tier_audit(
         settings=settings,
         jobs=jobs,
         announce=announced,
+        local_starts=read_local_starts(local_log_start or (), log_dir or (), settings),
     )
     seconds = time.perf_counter() - started
     leave(
@@ -152,7 +177,7 @@ def _body(audit: TierAudit, as_of: int, expiration_ms: int, seconds: float) -> d
 
 
 def _totals(partitions: list[AuditedPartition]) -> dict[str, int]:
-    from snaprebuild.operations.tier_audit import Verdict
+    from snaprebuild.operations.audit.audited import Verdict
 
     counts = Counter(copy.verdict for partition in partitions for copy in partition.copies)
     return {verdict.value: counts[verdict] for verdict in Verdict}
@@ -167,6 +192,8 @@ def _partition(partition: AuditedPartition) -> dict[str, object]:
         "partition": partition.partition,
         "layout": partition.layout.value,
         "bytes_read": partition.bytes_read,
+        "replayed_from": partition.replayed_from,
+        "local_log_start": partition.local_log_start,
         "totals": _totals([partition]),
         "copies": [
             {
@@ -192,8 +219,8 @@ def _partition(partition: AuditedPartition) -> dict[str, object]:
 def _print(audit: TierAudit) -> None:
     from formats.partition_metadata import uuid_to_text
     from snaprebuild.cli.result import print_table, print_text, size_text
+    from snaprebuild.operations.audit.audited import WRONG
     from snaprebuild.operations.findings import counted
-    from snaprebuild.operations.tier_audit import WRONG
 
     rows = []
     wrong = []

@@ -314,7 +314,7 @@ class Cluster:
 
     def _crash(self, replica: Replica) -> None:
         replica.stop()
-        self._tell(f"broker {replica.id} is down; on its disk are {len(replica.log)} records")
+        self._tell(f"broker {replica.id} is down, with log end offset {len(replica.log)} on its disk")
 
     def _why_not_shut_down(self, replica: Replica) -> str | None:
         if replica.epoch is None or self._state(replica).fenced:
@@ -340,7 +340,7 @@ class Cluster:
 
     def _lose_tail(self, replica: Replica) -> None:
         replica.log.pop()
-        self._tell(f"on the disk of broker {replica.id} are {len(replica.log)} records")
+        self._tell(f"the log of broker {replica.id} ends at offset {len(replica.log)}")
 
     def _why_not_replace_disk(self, replica: Replica) -> str | None:
         return self._why_not_lose_tail(replica)

@@ -170,7 +170,9 @@ def seed_leader(
     slowest = min(readers, key=lambda each: each.offset, default=None)
     reached = log.newest_at_or_below(log.end_offset if slowest is None else slowest.offset)
     if reached is not None:
-        told = "nobody reads the log" if slowest is None else f"all have read past it, the last {slowest.name} at {slowest.offset}"
+        told = "nobody reads the log"
+        if slowest is not None:
+            told = f"all have read past it; the slowest, {slowest.name}, is at {slowest.offset}"
         return _moved(log, reached, Cause.ALL_PAST, told)
     aged = log.newest_not_after(now_ms - settings.lag_time_max_ms)
     if aged is None:

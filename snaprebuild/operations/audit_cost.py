@@ -1,10 +1,10 @@
-"""What an audit is going to read, and what that costs, told before the first segment is read."""
+"""What an audit is going to read, and what that costs, told before anything but manifests is read."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from formats.aiven_key import AivenObject
 from formats.local_tier_name import LocalTierFile
@@ -13,7 +13,7 @@ from snaprebuild.storage.object_bytes import RANGE_BYTES
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.tier_listing import TierCopy, TierLayout
 
-__all__ = ["AuditCost", "audit_cost", "refuse_cold"]
+__all__ = ["LOG_OF", "AuditCost", "CopyRead", "audit_cost", "refuse_cold", "refuse_cold_objects"]
 
 _USUAL = "STANDARD"
 
@@ -32,10 +32,39 @@ _COLD = ("STANDARD_IA", "ONEZONE_IA", "GLACIER_IR", "GLACIER", "DEEP_ARCHIVE")
 """Where each byte that is read has a price of its own, or nothing can be read before it was restored."""
 
 _SMALL_REQUESTS = {TierLayout.AIVEN: 10, TierLayout.LOCAL_TIERED_STORAGE: 2}
-"""For each copy, beside the ranges of its segment: manifest, identity and range of the snapshot and of the transaction index, and the
-manifest and identity of the segment, whose end some are asked for twice; in files of their own the two alone."""
+"""For each copy of which nothing is known yet, beside the ranges of its segment: manifest, identity and range of the snapshot and of the
+transaction index, and the manifest and identity of the segment, whose end some are asked for twice; in files of their own the two alone."""
 
-_LOG: dict[TierLayout, str] = {TierLayout.AIVEN: AivenObject.LOG, TierLayout.LOCAL_TIERED_STORAGE: LocalTierFile.LOG}
+LOG_OF: dict[TierLayout, str] = {TierLayout.AIVEN: AivenObject.LOG, TierLayout.LOCAL_TIERED_STORAGE: LocalTierFile.LOG}
+
+
+@dataclass(slots=True)
+class CopyRead:
+    """What is going to be read of a copy.
+
+    Attributes:
+        copy: its objects.
+        parts: kind of object, bytes, and requests for them.
+    """
+
+    copy: TierCopy
+    parts: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def add(self, kind: str, size_bytes: int) -> None:
+        """A file, or a range of an object: in as many requests as its size takes; of one without bytes nothing is asked."""
+        if size_bytes:
+            self.parts.append((kind, size_bytes, -(-size_bytes // RANGE_BYTES)))
+
+    @classmethod
+    def unknown(cls, layout: TierLayout, copy: TierCopy) -> CopyRead:
+        """Of a copy whose manifest was not read yet: all of it."""
+        found = cls(copy)
+        found.add(LOG_OF[layout], copy.objects[LOG_OF[layout]].identity.size_bytes)
+        for kind, each in copy.objects.items():
+            if kind != LOG_OF[layout]:
+                found.parts.append((kind, each.identity.size_bytes, 0))
+        found.parts.append((LOG_OF[layout], 0, _SMALL_REQUESTS[layout]))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +73,8 @@ class AuditCost:
 
     Attributes:
         copies: whose segments are read.
-        objects: of these copies.
-        requests: about so many.
+        objects: that are read, whole or in part.
+        requests: so many, if none has to be repeated.
         read_bytes: of segments and what belongs to them, as they are stored.
         storage_classes: bytes of these objects by storage class; empty where the store has none, as a directory.
         dollars: by list prices, without transfer; None where the store has no classes, or one of unknown price.
@@ -64,27 +93,25 @@ class AuditCost:
         return {name: size for name, size in self.storage_classes.items() if name in _COLD}
 
 
-def audit_cost(read: Iterable[tuple[TierLayout, TierCopy]]) -> AuditCost:
-    """Of the copies whose segments are to be read."""
+def audit_cost(reads: Iterable[CopyRead]) -> AuditCost:
+    """Of what is to be read of some copies."""
     copies = objects = requests = size = 0
     classes: Counter[str] = Counter()
     requests_of: Counter[str] = Counter()
-    for layout, copy in read:
-        copies += 1
-        objects += len(copy.objects)
-        log = copy.objects[_LOG[layout]]
-        mine = -(-log.identity.size_bytes // RANGE_BYTES) + _SMALL_REQUESTS[layout]
-        requests += mine
-        size += copy.size_bytes
-        for each in copy.objects.values():
-            if each.storage_class is not None:
-                classes[each.storage_class] += each.identity.size_bytes
-        if log.storage_class is not None:
-            requests_of[log.storage_class] += mine
+    for read in reads:
+        copies += bool(read.parts)
+        objects += len({kind for kind, _, _ in read.parts})
+        for kind, part_bytes, part_requests in read.parts:
+            requests += part_requests
+            size += part_bytes
+            storage_class = read.copy.objects[kind].storage_class
+            if storage_class is not None:
+                classes[storage_class] += part_bytes
+                requests_of[storage_class] += part_requests
     dollars = None
     if classes and all(name in _PRICES for name in classes):
-        reads = sum(_PRICES[name][1] * count / 1e9 for name, count in classes.items())
-        dollars = reads + sum(_PRICES[name][0] * count / 1e3 for name, count in requests_of.items())
+        bytes_dollars = sum(_PRICES[name][1] * count / 1e9 for name, count in classes.items())
+        dollars = bytes_dollars + sum(_PRICES[name][0] * count / 1e3 for name, count in requests_of.items())
     return AuditCost(copies, objects, requests, size, dict(sorted(classes.items())), dollars)
 
 
@@ -94,7 +121,24 @@ def refuse_cold(cost: AuditCost, settings: S3Settings | None, place: str) -> Non
     Raises:
         RefusedError: some are cold, and the settings have no limit of bytes.
     """
-    if cost.cold and (settings is None or settings.max_read_bytes is None):
-        named = ", ".join(f"{size} bytes in {name}" for name, size in cost.cold.items())
+    _refuse(cost.cold, settings, place)
+
+
+def refuse_cold_objects(copies: Iterable[TierCopy], settings: S3Settings | None, place: str) -> None:
+    """The same by the listing alone, before even a manifest is read.
+
+    Raises:
+        RefusedError: as ``refuse_cold``.
+    """
+    sizes: Counter[str] = Counter()
+    for each in (each for copy in copies for each in copy.objects.values() if each.storage_class in _COLD):
+        assert each.storage_class is not None
+        sizes[each.storage_class] += each.identity.size_bytes
+    _refuse(dict(sorted(sizes.items())), settings, place)
+
+
+def _refuse(cold: dict[str, int], settings: S3Settings | None, place: str) -> None:
+    if cold and (settings is None or settings.max_read_bytes is None):
+        named = ", ".join(f"{size} bytes in {name}" for name, size in cold.items())
         message = f"{named}: to read them is charged for each byte, or takes a restore first: --max-read-bytes says how many may be"
         raise RefusedError(message, path=place)

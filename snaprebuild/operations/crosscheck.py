@@ -19,6 +19,7 @@ from snaprebuild.replay.difference import Comparison, Knowledge, SnapshotStatus,
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.transactions import aborted_in
 from snaprebuild.replay.window import same_when_loaded
+from snaprebuild.storage.partition_dir import ListedFile
 
 __all__ = ["CrossCheck", "ListedDifferences", "segment_findings"]
 
@@ -61,14 +62,18 @@ class CrossCheck:
     clock: Clock
     _index_tells_nothing: bool = False
 
-    def snapshot(self, state: BoundaryState) -> Comparison | None:
+    def snapshot(self, state: BoundaryState, listed: ListedFile | None = None) -> Comparison | None:
         """The snapshot at this boundary or cut beside the replay; None where there is none.
+
+        Args:
+            state: the boundary or cut.
+            listed: which one, where several have its offset; None for the first.
 
         Raises:
             ReadFailedError: it cannot be read.
         """
         try:
-            found = read_snapshot_file(self.source.directory, state.offset)
+            found = read_snapshot_file(self.source.directory, state.offset, listed)
         except FormatError as error:
             return Comparison(SnapshotStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
         return None if found is None else self.judge(state, found)
@@ -116,6 +121,9 @@ class CrossCheck:
             return None
         expected = aborted_in(state.closes.without_orphans(), state.prefix.open_first_offset)
         directory = self.source.directory
+        segment = directory.segment_at(state.segment.base_offset)
+        if segment is not None and segment.until_offset is not None:
+            return None  # it tells of what does not count, too
         path = directory.transaction_index_path(state.segment.base_offset)
         if not expected and not directory.store.is_local and not directory.has_transaction_index(state.segment.base_offset):
             return None  # as it was listed; that spares a request for each segment

@@ -18,7 +18,7 @@ from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, effect_of_entries, entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import same_when_loaded, settle, witness_fault
-from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles
+from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 
 __all__ = [
     "Clock",
@@ -40,14 +40,19 @@ class Clock:
     expiration_ms: int
 
 
-def read_snapshot_file(directory: PartitionDir, offset: int) -> np.ndarray | None:
+def read_snapshot_file(directory: PartitionDir, offset: int, listed: ListedFile | None = None) -> np.ndarray | None:
     """Entries of the snapshot at an offset, or None where there is none.
+
+    Args:
+        directory: the listing.
+        offset: of the snapshot.
+        listed: which one, where several have this offset; None for the first.
 
     Raises:
         FormatError: it does not parse.
         ReadFailedError: it cannot be read.
     """
-    listed = directory.snapshot_at(offset)
+    listed = listed or directory.snapshot_at(offset)
     if listed is None:
         return None
     path = directory.file_path(listed.name)

@@ -51,6 +51,8 @@ def log_end_offset(directory: PartitionDir, deadline: float | None = None) -> in
 
 def known_log_end(directory: PartitionDir) -> int:
     """The log reaches this offset for certain, as far as its last segment can be read; 0 where it cannot: reading it will say the same."""
+    if directory.log_end_offset is not None:
+        return directory.log_end_offset
     try:
         return log_end_offset(directory) if directory.segments else 0
     except (ReadFailedError, FormatError):

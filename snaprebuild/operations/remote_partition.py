@@ -32,7 +32,7 @@ from snaprebuild.storage.store import USUAL_S3, ReadStore, S3Settings, Store
 from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier
 from snaprebuild.storage.tier_store import TierStore
 
-__all__ = ["RemotePartition", "Tier", "open_tier"]
+__all__ = ["LOG_KIND", "NOBODY", "RemotePartition", "Tier", "open_tier", "trimmed_epochs"]
 
 LOG_KIND = {TierLayout.AIVEN: AivenObject.LOG, TierLayout.LOCAL_TIERED_STORAGE: LocalTierFile.LOG}
 NOBODY = Ownership(0, 0, 0)
@@ -247,7 +247,7 @@ def _segment(remote: RemotePartition, copy: TierCopy, facts: CopyFacts) -> Remot
     if not epochs:
         path = f"{remote.root}/{_stem(remote, copy)}{LocalTierFile.LEADER_EPOCHS}"
         data = remote.store.read_small(path, limits.TEXT_FILE_BYTES_MAX) or b""
-        epochs = _trimmed(read_leader_epoch_checkpoint(data, file=path), copy.base_offset, end)
+        epochs = trimmed_epochs(read_leader_epoch_checkpoint(data, file=path), copy.base_offset, end)
     if greatest is None:
         index = directory.segments[0].time_index
         assert index is not None
@@ -268,7 +268,7 @@ def _segment(remote: RemotePartition, copy: TierCopy, facts: CopyFacts) -> Remot
     )
 
 
-def _trimmed(entries: Sequence[LeaderEpochEntry], first: int, last: int) -> tuple[tuple[int, int], ...]:
+def trimmed_epochs(entries: Sequence[LeaderEpochEntry], first: int, last: int) -> tuple[tuple[int, int], ...]:
     """The epochs of a segment, of a checkpoint that begins with the log (``LeaderEpochFileCache.epochEntriesInRange``)."""
     inside = [(entry.epoch, entry.start_offset) for entry in entries if first < entry.start_offset <= last]
     before = [entry.epoch for entry in entries if entry.start_offset <= first]

@@ -19,7 +19,8 @@ from formats.partition_metadata import uuid_to_text
 from formats.producer_snapshot import read_entries
 from formats.remote_log_metadata import RemoteSegment
 from snaprebuild.errors import RefusedError, SnaprebuildError
-from snaprebuild.operations.audit_cost import AuditCost, audit_cost, refuse_cold
+from snaprebuild.operations.audit.audited import WRONG, Verdict, verdict_of
+from snaprebuild.operations.audit_cost import AuditCost, CopyRead, audit_cost, refuse_cold
 from snaprebuild.operations.boundary_work import BoundaryWork
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.remote_chain import RemoteChain, chain_below, small_file
@@ -27,7 +28,6 @@ from snaprebuild.operations.remote_partition import RemotePartition
 from snaprebuild.operations.replay_partition import BoundaryState, PartitionReplay, ReplayFrom
 from snaprebuild.operations.schedule import run
 from snaprebuild.operations.source import PartitionSource
-from snaprebuild.operations.tier_audit import WRONG, Verdict, verdict_of
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import SnapshotStatus, impossible_entries
 
@@ -123,7 +123,7 @@ def remote_state(
 def _tell_cost(chain: RemoteChain, announce: Callable[[AuditCost], None] | None) -> None:
     partition = chain.remote
     assert partition.layout is not None, "it has objects"
-    cost = audit_cost([(partition.layout, partition.objects_of(each)) for each in chain.segments])
+    cost = audit_cost([CopyRead.unknown(partition.layout, partition.objects_of(each)) for each in chain.segments])
     if announce is not None:
         announce(cost)
     refuse_cold(cost, partition.settings, partition.place)

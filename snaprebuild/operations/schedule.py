@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -84,6 +84,7 @@ class ReadTask:
         traced_producer: id of the producer whose deciding batches are wanted, too, or None.
         deadline: nothing is read once ``time.monotonic()`` is past it, which all processes of a machine share; None for none.
         store: that holds it.
+        until: batches from this offset on do not count; None where all do.
     """
 
     path: str
@@ -97,6 +98,7 @@ class ReadTask:
     traced_producer: int | None = None
     deadline: float | None = None
     store: ReadStore = LOCAL
+    until: int | None = None
 
 
 class Work:
@@ -180,17 +182,28 @@ def read_segment(task: ReadTask) -> Pieces:
         RefusedError: it is not the file that was listed, or the deadline has passed.
         SnaprebuildError: it cannot be read.
     """
+    cuts = task.cuts if task.until is None else (*(cut for cut in task.cuts if cut < task.until), task.until)
     with _opened(task) as (source, hint):
-        return summarise_pieces(
+        pieces = summarise_pieces(
             source,
             task.base_offset,
-            task.cuts,
+            cuts,
             is_last=task.is_last,
             check_crc=task.check_crc,
             hint=hint,
             with_statistics=task.with_statistics,
             traced_producer=task.traced_producer,
         )
+    return pieces if task.until is None else tuple(_before(pieces, task.until))
+
+
+def _before(pieces: Pieces, until: int) -> Iterator[SegmentSummary]:
+    """The pieces up to a cut, which then is the end of the segment; all of them where the segment ends before it."""
+    for piece in pieces:
+        is_end = piece.cut_offset == until
+        yield replace(piece, cut_offset=None, cut_batch_offset=None) if is_end else piece
+        if is_end:
+            return
 
 
 def read_range(task: ReadTask, number: int, ranges: int) -> tuple[RangeSummary, ...]:

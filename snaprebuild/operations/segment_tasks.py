@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.store import NarrowStore
 
 __all__ = ["read_tasks"]
 
@@ -39,16 +40,18 @@ def read_tasks(
         name = segment.offset_index
         is_last = index == len(segments) - 1
         first = bisect_right(cuts, segment.base_offset)
+        path, store = directory.file_path(segment.log.name), directory.store
         tasks.append(
             ReadTask(
-                path=directory.file_path(segment.log.name),
+                path=path,
                 index_path=None if name is None else directory.file_path(name),
                 base_offset=segment.base_offset,
                 identity=segment.log.identity,
                 check_crc=check_crc,
                 is_last=is_last,
                 deadline=deadline,
-                store=directory.store,
+                store=store.narrowed(path) if isinstance(store, NarrowStore) else store,
+                until=segment.until_offset,
                 cuts=tuple(cuts[first:] if is_last else cuts[first : bisect_left(cuts, segments[index + 1].base_offset)]),
                 with_statistics=with_statistics,
                 traced_producer=traced_producer,

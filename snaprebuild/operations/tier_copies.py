@@ -37,6 +37,7 @@ class CopyFacts:
         max_timestamp_ms: greatest of its records, ms since 1970; None where no object tells it.
         event_timestamp_ms: when its copy began, ms since 1970; None where no object tells it.
         fault: why its manifest cannot be read, or None.
+        manifest: its bytes, where it could be read; None in a layout without one.
     """
 
     end_offset: int | None = None
@@ -48,6 +49,7 @@ class CopyFacts:
     max_timestamp_ms: int | None = None
     event_timestamp_ms: int | None = None
     fault: str | None = None
+    manifest: bytes | None = None
 
 
 def missing_objects(layout: TierLayout, copy: TierCopy | None) -> tuple[str, ...]:
@@ -76,13 +78,14 @@ def copy_facts(store: ReadStore, root: str, layout: TierLayout, copy: TierCopy) 
         return CopyFacts()
     location = f"{root}/{found.key}"
     try:
-        manifest = read_aiven_manifest(store.read_small(location, MANIFEST_BYTES_MAX) or b"", file=location)
+        data = store.read_small(location, MANIFEST_BYTES_MAX) or b""
+        manifest = read_aiven_manifest(data, file=location)
     except (FormatError, ReadFailedError) as error:
         return CopyFacts(fault=error.message)
-    return _of_manifest(manifest, copy)
+    return _of_manifest(manifest, data, copy)
 
 
-def _of_manifest(manifest: AivenManifest, copy: TierCopy) -> CopyFacts:
+def _of_manifest(manifest: AivenManifest, data: bytes, copy: TierCopy) -> CopyFacts:
     told = manifest.segment
     end, epochs = told.get("endOffset"), told.get("segmentLeaderEpochs")
     pairs = epochs.items() if isinstance(epochs, dict) else ()
@@ -102,6 +105,7 @@ def _of_manifest(manifest: AivenManifest, copy: TierCopy) -> CopyFacts:
         max_timestamp_ms=_time(told.get("maxTimestampMs")),
         event_timestamp_ms=_time(told.get("eventTimestampMs")),
         fault=None if stored in (None, expected) else f"its chunks have {expected} bytes, and its .log has {stored}",
+        manifest=data,
     )
 
 

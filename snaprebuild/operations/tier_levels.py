@@ -11,6 +11,8 @@ class AuditLevel(StrEnum):
     """``--level``."""
 
     STRUCTURE = "structure"
-    """Manifests and listings: which snapshots are missing, or too small to hold a producer."""
+    """Listings, manifests, and the snapshots themselves: which do not parse, hold nothing, or do not go with those beside them."""
+    REACHABLE = "reachable"
+    """The snapshots that a follower may still start from, held against a replay of one window."""
     FULL = "full"
     """Every segment, replayed, and every snapshot."""

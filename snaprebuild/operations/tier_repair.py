@@ -15,13 +15,14 @@ from formats.aiven_manifest import IndexPlace
 from formats.errors import FormatError
 from formats.partition_metadata import uuid_to_text
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, SnaprebuildError, StorageError
+from snaprebuild.operations.audit.audited import WRONG, AuditedCopy, AuditedPartition, TierAudit
 from snaprebuild.operations.audit_cost import AuditCost
 from snaprebuild.operations.copy_repair import CopyRepair, carry_out, copy_repair
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.proven_snapshots import ProvenSnapshots
 from snaprebuild.operations.source import Selection
-from snaprebuild.operations.tier_audit import WRONG, AuditedCopy, AuditedPartition, TierAudit, tier_audit
+from snaprebuild.operations.tier_audit import tier_audit
 from snaprebuild.operations.tier_undo import UndoFile
 from snaprebuild.storage.replacing import replacing
 from snaprebuild.storage.store import S3Settings, Store

@@ -23,9 +23,9 @@ from formats.limits import MANIFEST_BYTES_MAX
 from formats.partition_metadata import uuid_to_text
 from snaprebuild import __version__
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, StorageError, UsageError, WriteFailedError
+from snaprebuild.operations.audit.audited import AuditedCopy, AuditedPartition
 from snaprebuild.operations.copy_repair import CopyRepair, read_back
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
-from snaprebuild.operations.tier_audit import AuditedCopy, AuditedPartition
 from snaprebuild.storage.journal_file import JournalFile, check_journal_place
 from snaprebuild.storage.regular_file import open_named_file
 from snaprebuild.storage.replacing import ReplacingStore, WholeObject, replacing

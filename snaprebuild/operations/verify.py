@@ -28,14 +28,16 @@ from snaprebuild.operations.source import PartitionSource, Selection, Source, To
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.storage.partition_dir import ListedFile
 
 __all__ = ["BoundaryTold", "PartitionVerdict", "RemoteVerdict", "SnapshotVerdict", "VerifyJob", "VerifyResult", "verify"]
 
 
 UNSOUND = "unsound-boundary"
 
-BoundaryTold = Callable[[PartitionSource, BoundaryState, Comparison | None], None]
-"""Told of each boundary that the replay comes to, in log order: its state, and the snapshot there beside it, None without one."""
+BoundaryTold = Callable[[PartitionSource, BoundaryState, ListedFile | None, Comparison | None], None]
+"""Told of each boundary that the replay comes to, in log order, and of each cut with a snapshot: its state, the snapshot there, and both
+side by side; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,13 @@ class SnapshotVerdict:
         comparison: with the replay.
         snapshot_class: of the replay at this offset; None where it did not come by: below the first segment or its base, above the log
             end, or behind damage.
+        name: of the file.
     """
 
     offset: int
     comparison: Comparison
     snapshot_class: SnapshotClass | None
+    name: str = ""
 
 
 @dataclass(slots=True)
@@ -138,7 +142,7 @@ def _replay_of(source: PartitionSource, clock: Clock) -> PartitionReplay:
 def _read_tasks(source: PartitionSource, indices: Sequence[int], selection: Selection, *, check_crc: bool) -> list[ReadTask]:
     directory = source.directory
     # A broker that stops cleanly writes its snapshot wherever the log ends, and goes on in the same segment when it starts.
-    cuts = [offset for offset, _ in directory.snapshots if selection.takes_boundary(offset)]
+    cuts = sorted({offset for offset, _ in directory.snapshots if selection.takes_boundary(offset)})
     return read_tasks(directory, indices, check_crc=check_crc, cuts=cuts)
 
 
@@ -229,17 +233,27 @@ class _VerifyWork(PartitionWork):
             )
         if not self._selection.takes_boundary(state.offset):
             return
+        found = False
+        for listed in self._verdict.source.directory.snapshots_at(state.offset):
+            found |= self._compared(state, listed)
+        if not found and not state.is_cut:
+            if self._tell is not None:
+                self._tell(self._verdict.source, state, None, None)
+            self._verdict.missing.append(state.offset)
+
+    def _compared(self, state: BoundaryState, listed: ListedFile) -> bool:
+        """Judges a snapshot; False where it is gone by now."""
         try:
-            comparison = self._cross.snapshot(state)
+            comparison = self._cross.snapshot(state, listed)
         except ReadFailedError as error:
             self._unreadable(error)
-            return
-        if self._tell is not None and not state.is_cut:
-            self._tell(self._verdict.source, state, comparison)
-        if comparison is None and not state.is_cut:
-            self._verdict.missing.append(state.offset)
-        elif comparison is not None:
-            self._judge(SnapshotVerdict(state.offset, comparison, state.judgement.snapshot_class))
+            return True
+        if comparison is None:
+            return False
+        if self._tell is not None:
+            self._tell(self._verdict.source, state, listed, comparison)
+        self._judge(SnapshotVerdict(state.offset, comparison, state.judgement.snapshot_class, listed.name))
+        return True
 
     def _is_unsound_told(self) -> bool:
         if not self._told_unsound:
@@ -267,13 +281,13 @@ class _VerifyWork(PartitionWork):
     def _others(self, reason: str) -> None:
         """Snapshots at offsets where the replay has no state to compare with: only what they say by themselves."""
         directory = self._verdict.source.directory
-        for offset, _ in directory.snapshots:
+        for offset, listed in directory.snapshots:
             if offset in self._seen or not self._selection.takes_boundary(offset):
                 continue
             is_first = bool(directory.segments) and offset <= directory.segments[0].base_offset
             why = "nothing before the first segment is on disk" if is_first else reason
             try:
-                entries = read_snapshot_file(directory, offset)
+                entries = read_snapshot_file(directory, offset, listed)
             except ReadFailedError as error:
                 self._unreadable(error)
                 continue
@@ -285,7 +299,7 @@ class _VerifyWork(PartitionWork):
                 impossible = impossible_entries(entries, offset)
                 status = SnapshotStatus.UNVERIFIABLE if impossible is None else SnapshotStatus.CORRUPT
                 comparison = Comparison(status, impossible is not None, 0, len(entries), 0, (), impossible or why)
-            self._judge(SnapshotVerdict(offset, comparison, None))
+            self._judge(SnapshotVerdict(offset, comparison, None, listed.name))
         self._verdict.snapshots.sort(key=lambda each: each.offset)
 
     def _judge(self, verdict: SnapshotVerdict) -> None:

@@ -166,7 +166,7 @@ def may_be_kept(task: ReadTask) -> bool:
 
     The last segment of a log is appended to; an object is another one then.
     """
-    is_plain = not task.cuts and not task.with_statistics and task.traced_producer is None
+    is_plain = not task.cuts and task.until is None and not task.with_statistics and task.traced_producer is None
     return is_plain and task.identity.size_bytes > 0 and not (task.is_last and task.store.is_local)
 
 

@@ -22,6 +22,7 @@ _PLAIN = {
     "check_crc": pa.bool_(),
     "is_last": pa.bool_(),
     "cuts": pa.list_(pa.int64()),
+    "until": pa.int64(),
 }
 _IDENTITY = {"size_bytes": pa.int64(), "mtime_ns": pa.int64(), "inode": pa.int64(), "etag": pa.string()}
 

@@ -49,6 +49,7 @@ class SegmentFiles:
         log: the segment itself.
         offset_index: name of ``.index``, None when it is absent; likewise ``time_index``.
         transaction_index: bytes of ``.txnindex``, None when it is absent: most segments have none.
+        until_offset: what it holds from here on is not of this log, or stands in the next segment, too; None where all of it counts.
     """
 
     base_offset: int
@@ -56,6 +57,7 @@ class SegmentFiles:
     offset_index: str | None = None
     time_index: str | None = None
     transaction_index: int | None = None
+    until_offset: int | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -83,6 +85,7 @@ class PartitionDir:
         others: count of files with names that neither Kafka nor this program knows.
         sub_directories: names of directories inside, which keep a broker from nothing but do not belong there.
         store: that holds them all.
+        log_end_offset: of the log, where something else than its last segment tells it; None elsewhere.
     """
 
     path: str
@@ -101,6 +104,7 @@ class PartitionDir:
     sub_directories: tuple[str, ...] = ()
     inode: int = field(default=0, compare=False)
     store: ReadStore = LOCAL
+    log_end_offset: int | None = None
 
     @property
     def topic_partition(self) -> str:
@@ -116,11 +120,16 @@ class PartitionDir:
         """Path of a file inside."""
         return os.path.join(self.path, name)
 
-    def has_transaction_index(self, base_offset: int) -> bool:
-        """Whether the segment at this base offset has a ``.txnindex``."""
+    def segment_at(self, base_offset: int) -> SegmentFiles | None:
+        """The segment with this base offset, if there is one."""
         index = bisect.bisect_left(self.segments, base_offset, key=lambda segment: segment.base_offset)
         segment = self.segments[index] if index < len(self.segments) else None
-        return segment is not None and segment.base_offset == base_offset and segment.transaction_index is not None
+        return segment if segment is not None and segment.base_offset == base_offset else None
+
+    def has_transaction_index(self, base_offset: int) -> bool:
+        """Whether the segment at this base offset has a ``.txnindex``."""
+        segment = self.segment_at(base_offset)
+        return segment is not None and segment.transaction_index is not None
 
     def transaction_index_path(self, base_offset: int) -> str:
         """Path that the ``.txnindex`` of the segment at this base offset has, or would have."""
@@ -133,10 +142,14 @@ class PartitionDir:
 
     def snapshot_at(self, offset: int) -> ListedFile | None:
         """The snapshot file of this offset, if there is one."""
+        return next(self.snapshots_at(offset), None)
+
+    def snapshots_at(self, offset: int) -> Iterator[ListedFile]:
+        """All of them: a directory has one at most, the copies of remote storage may have several."""
         index = bisect.bisect_left(self.snapshots, offset, key=lambda snapshot: snapshot[0])
-        if index < len(self.snapshots) and self.snapshots[index][0] == offset:
-            return self.snapshots[index][1]
-        return None
+        while index < len(self.snapshots) and self.snapshots[index][0] == offset:
+            yield self.snapshots[index][1]
+            index += 1
 
 
 def list_partition_dir(path: str, name: PartitionDirectoryName) -> PartitionDir:

@@ -23,6 +23,7 @@ __all__ = [
     "OBJECT_SCHEME",
     "USUAL_S3",
     "FileIdentity",
+    "NarrowStore",
     "OpenBytes",
     "ReadStore",
     "S3Settings",
@@ -140,6 +141,14 @@ class ReadStore(Protocol):
         Raises:
             ReadFailedError: it cannot be opened (``errno`` is ENOENT where it is absent).
         """
+
+
+@runtime_checkable
+class NarrowStore(Protocol):
+    """A store that carries something for each of many files."""
+
+    def narrowed(self, location: str) -> ReadStore:
+        """What of it is enough to read one file: this is what is sent to where the file is read."""
 
 
 @runtime_checkable

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import time
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, replace
 from typing import Self
 
 from formats.aiven_encryption import DataKey, NoCryptographyError, PrivateKey
@@ -19,9 +20,10 @@ from formats.errors import BadLengthError, FormatError, TruncatedError
 from formats.limits import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX
 from formats.local_tier_name import LocalTierFile
 from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError, UsageError
+from snaprebuild.storage.object_bytes import SMALL_RANGE_BYTES
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
-__all__ = ["TierStore", "read_private_key"]
+__all__ = ["KnownCopy", "TierStore", "read_private_key"]
 
 INDEX_OF = {
     LocalTierFile.OFFSET_INDEX: SegmentIndex.OFFSET,
@@ -51,21 +53,47 @@ def read_private_key(path: str) -> PrivateKey:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownCopy:
+    """What was read of a copy before, so that nobody asks for it again.
+
+    Attributes:
+        stem: location of its objects, without what their names end with.
+        manifest: its bytes.
+        indexes: what the ``.indexes`` object was when it was listed.
+    """
+
+    stem: str
+    manifest: bytes
+    indexes: FileIdentity
+
+
+@dataclass(frozen=True, slots=True)
 class TierStore:
     """Copies in Aiven's layout; see ``store.ReadStore``.
 
     Attributes:
         base: that holds the objects.
         private_key_file: PEM, for copies that are encrypted; None without one.
+        known: copies of which something is known, ascending by stem. Of others the manifest is read for each of their files.
     """
 
     base: ReadStore
     private_key_file: str | None = None
+    known: tuple[KnownCopy, ...] = ()
 
     @property
     def is_local(self) -> bool:
         """No names that can be changed, no locks."""
         return False
+
+    def narrowed(self, location: str) -> TierStore:
+        """See ``store.NarrowStore``: one copy is known."""
+        found = self._known(location.rpartition(".")[0])
+        return self if len(self.known) < 2 else replace(self, known=() if found is None else (found,))
+
+    def _known(self, stem: str) -> KnownCopy | None:
+        place = bisect_left(self.known, stem, key=lambda each: each.stem)
+        return self.known[place] if place < len(self.known) and self.known[place].stem == stem else None
 
     def _manifest(self, location: str) -> tuple[str, LocalTierFile, AivenManifest]:
         """Stem and kind of a file, and the manifest of its copy.
@@ -75,8 +103,8 @@ class TierStore:
             FormatError: it is bad.
         """
         stem, dot, suffix = location.rpartition(".")
-        path = f"{stem}.{AivenObject.MANIFEST}"
-        data = self.base.read_small(path, MANIFEST_BYTES_MAX)
+        path, known = f"{stem}.{AivenObject.MANIFEST}", self._known(stem)
+        data = self.base.read_small(path, MANIFEST_BYTES_MAX) if known is None else known.manifest
         if data is None:
             raise ReadFailedError("is not there, so that nothing of the copy can be read", path=path)
         return stem, LocalTierFile(dot + suffix), read_aiven_manifest(data, file=path)
@@ -111,8 +139,9 @@ class TierStore:
         if not place.size:
             return b""
         path = f"{stem}.{AivenObject.INDEXES}"
-        key, buffer = self.data_key(manifest, location), bytearray(place.size)
-        with self.base.open_bytes(path) as source:
+        key, buffer, known = self.data_key(manifest, location), bytearray(place.size), self._known(stem)
+        with self.base.open_bytes(path, None if known is None else known.indexes) as source:
+            source.will_stop_at(place.position + place.size)
             count = source.read_into(place.position, memoryview(buffer))
         if count != place.size:
             what, end = f"{INDEX_OF[kind]} index", place.position + place.size
@@ -146,8 +175,16 @@ class TierStore:
         return None if data is None else (len(data), data[-count:])
 
 
+RUN_BYTES = 1 << 20
+"""Of stored chunks that are read at once for a reader that goes through the segment: more than ``object_bytes`` takes for a small range, so
+that small chunks cost no more requests than one large one."""
+
+
 class _ChunkedBytes:
-    """A segment whose chunks are compressed or encrypted; see ``store.OpenBytes``. One chunk is held at a time."""
+    """A segment whose chunks are compressed or encrypted; see ``store.OpenBytes``.
+
+    One chunk is held at a time, and of what is stored some MiB, which are read one behind the other whatever the chunks are.
+    """
 
     def __init__(self, source: OpenBytes, manifest: AivenManifest, key: DataKey | None, deadline: float | None) -> None:
         self._source = source
@@ -157,6 +194,9 @@ class _ChunkedBytes:
         self._key = key
         self._deadline = deadline
         self._held: tuple[int, bytes] = (-1, b"")
+        self._run = bytearray()
+        self._run_begin = 0
+        self._goes_on = False
 
     @property
     def name(self) -> str:
@@ -183,6 +223,7 @@ class _ChunkedBytes:
         """
         end = min(position_bytes + len(buffer), self.size_bytes)
         position = position_bytes
+        self._goes_on = len(buffer) > SMALL_RANGE_BYTES
         while position < end:
             if self._deadline is not None and time.monotonic() > self._deadline:
                 raise DeadlinePassedError("the deadline has passed", path=self.name)
@@ -205,10 +246,9 @@ class _ChunkedBytes:
             expected = f"at most {CHUNK_BYTES_MAX} bytes"
             raise BadLengthError("chunk", file=self.name, position=place, expected=expected, found=max(stop - begin, size))
         self._held = (-1, b"")  # not two at once
-        buffer = bytearray(size)
-        if self._source.read_into(place, memoryview(buffer)) != size:
+        data = self._stored(place, size)
+        if len(data) != size:
             raise TruncatedError("chunk", file=self.name, position=place, expected=f"{size} bytes", found="fewer")
-        data = bytes(buffer)
         try:
             if self._key is not None:
                 data = self._key.decrypted(data, "chunk")
@@ -221,8 +261,22 @@ class _ChunkedBytes:
         self._held = (number, data)
         return data
 
+    def _stored(self, place: int, size: int) -> bytes:
+        """Bytes of the object; fewer where it ends before. What is read of it goes on where the last reading ended, if that may be."""
+        begin, reached = self._run_begin, self._run_begin + len(self._run)
+        if not begin <= place <= reached:
+            self._run, self._run_begin, begin, reached = bytearray(), place, place, place
+        if place + size > reached:
+            del self._run[: max(place - RUN_BYTES - begin, 0)]  # a reader goes back to a batch that it has not had whole
+            self._run_begin = begin = reached - len(self._run)
+            wanted = max(place + size - reached, RUN_BYTES if self._goes_on else 0)
+            buffer = bytearray(min(wanted, self._positions[-1] - reached))
+            count = self._source.read_into(reached, memoryview(buffer))
+            self._run += buffer[:count]
+        return bytes(self._run[place - begin : place - begin + size])
+
     def will_stop_at(self, position_bytes: int) -> None:
-        """See ``OpenBytes``: nothing is fetched ahead but within a chunk."""
+        """See ``OpenBytes``: what is fetched ahead may be whole chunks more than that."""
 
     def close(self) -> None:
         """Lets go of the object."""

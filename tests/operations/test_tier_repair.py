@@ -20,9 +20,10 @@ from formats.partition_metadata import uuid_to_text
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, WriteFailedError
 from snaprebuild.operations import tier_repair as operation
 from snaprebuild.operations import tier_undo
+from snaprebuild.operations.audit.audited import Verdict
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import exit_code_of
-from snaprebuild.operations.tier_audit import Verdict, tier_audit
+from snaprebuild.operations.tier_audit import tier_audit
 from snaprebuild.operations.tier_repair import RepairAction, TierRepair, tier_repair
 from snaprebuild.operations.tier_undo import undo_repairs
 from snaprebuild.storage import s3, s3_replace, s3_requests

@@ -25,7 +25,7 @@ from snaprebuild.operations.kraft.facts import NodeFacts, read_node
 from snaprebuild.operations.metadata.log import MetadataCheckpoint
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
-__all__ = ["CODES", "KraftCheck", "NodeCheck", "kraft_check", "leader_among"]
+__all__ = ["CODES", "KraftCheck", "NodeCheck", "finding_of", "kraft_check", "leader_among"]
 
 CODES = {
     Rule.K1: "start-without-checkpoint",
@@ -117,7 +117,7 @@ def kraft_check(
         path = check.node.log.path
         alone = RuleResult(Rule.K13, Outcome.NOT_JUDGED, None, "one node was given", path)
         check.results += own or [alone if len(nodes) == 1 else RuleResult(Rule.K13, Outcome.HELD, None, "", path)]
-        findings += [_finding(each) for each in check.results if each.grade is not None]
+        findings += [finding_of(each) for each in check.results if each.grade is not None]
     return KraftCheck(checks, followers, findings)
 
 
@@ -141,7 +141,8 @@ def leader_among(nodes: Sequence[NodeFacts], named: str | None) -> NodeFacts | N
     return max(candidates, key=lambda each: each.facts.end_offset, default=None)
 
 
-def _finding(result: RuleResult) -> Finding:
+def finding_of(result: RuleResult) -> Finding:
+    """A violation as a finding."""
     assert result.grade is not None
     message = f"{result.rule.name}: {result.evidence}"
     return Finding(CODES[result.rule], _SEVERITIES[result.grade], result.path, message, result.offset)

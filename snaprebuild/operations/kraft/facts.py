@@ -30,7 +30,7 @@ META_PROPERTIES = "meta.properties"
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """A segment: base offset, and bytes of its file."""
+    """A segment: base offset, and bytes of its whole batches."""
 
     base_offset: int
     size_bytes: int
@@ -45,7 +45,6 @@ class NodeFacts:
         log: as it was listed.
         facts: for the rules.
         segments: with their sizes.
-        log_bytes: of whole batches.
         last_timestamp_ms: of the last batch; None where there is none.
         node_id: by ``meta.properties`` in the directory above; None where that is not there.
         cluster_id: likewise.
@@ -56,7 +55,6 @@ class NodeFacts:
     log: MetadataLog
     facts: LogFacts
     segments: tuple[SegmentFacts, ...]
-    log_bytes: int
     last_timestamp_ms: int | None
     node_id: int | None
     cluster_id: str | None
@@ -99,7 +97,7 @@ class _Reader:
         self._gaps: list[tuple[int, int]] = []
         self._end_offset = log.first_base_offset or 0
         self._last_timestamp_ms: int | None = None
-        self._log_bytes = 0
+        self._segments: list[SegmentFacts] = []
 
     def read(self, location: str) -> NodeFacts:
         log = self._log
@@ -133,8 +131,7 @@ class _Reader:
             location=location,
             log=log,
             facts=facts,
-            segments=tuple(SegmentFacts(each.base_offset, each.identity.size_bytes) for each in log.segments),
-            log_bytes=self._log_bytes,
+            segments=tuple(self._segments),
             last_timestamp_ms=self._last_timestamp_ms,
             node_id=None if meta is None else meta.node_id,
             cluster_id=None if meta is None else meta.cluster_id,
@@ -149,7 +146,6 @@ class _Reader:
             while waiting and waiting[0] <= batch.base_offset:
                 self._take(waiting.pop(0), last)
             last = BatchBelow(batch.base_offset, batch.last_offset, batch.leader_epoch, batch.append_timestamp_ms)
-            self._log_bytes += batch.size_bytes
         for offset in waiting:
             if offset <= self._end_offset:
                 self._take(offset, last)
@@ -165,11 +161,14 @@ class _Reader:
         for number, segment in enumerate(self._log.segments):
             if number and segment.base_offset != self._end_offset:
                 self._gaps.append((self._end_offset, segment.base_offset))
-            walk = replace(self._log, segments=(segment,)).walk(segment.base_offset, records=False)
+            walk, size = replace(self._log, segments=(segment,)).walk(segment.base_offset, records=False), 0
             try:
-                yield from walk
+                for batch in walk:
+                    size = batch.position_bytes + batch.size_bytes
+                    yield batch
             except FormatError as error:
                 self._findings.append(finding_of_error(error, segment.path))
+            self._segments.append(SegmentFacts(segment.base_offset, size))
             self._end_offset = walk.end_offset
             if walk.torn_tail is not None and segment is self._log.segments[-1]:
                 message = "ends with a batch that is not whole, which a node cuts off when it starts"

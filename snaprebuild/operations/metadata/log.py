@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from formats import limits
 from formats.batch_headers import HEADER_COLUMNS, HeaderReader, Tail, TailKind
-from formats.broker_files import QuorumState, read_quorum_state
 from formats.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
 from formats.cluster_metadata import ClusterMetadataRecord, read_cluster_metadata_record
 from formats.control_record import ControlRecord, SnapshotFooter, SnapshotHeader, parse_control_record
@@ -25,6 +24,7 @@ from formats.file_names import (
     parse_file_name,
     parse_partition_dir_name,
 )
+from formats.quorum_state import QuorumState, read_quorum_state
 from formats.record_batch import BatchHeader, Record
 from formats.records import LogRecord, read_records
 from snaprebuild.cluster.metadata_batch import MetadataBatch, MetadataRecord, UnreadRecord
@@ -134,7 +134,7 @@ class MetadataLog:
 
         Args:
             from_offset: least offset; a batch that begins before and reaches it comes first.
-            records: else batches come without their records, faster.
+            records: else batches come without their records, faster; control batches have them all the same.
         """
         return MetadataWalk(self, from_offset, records)
 
@@ -149,11 +149,7 @@ class MetadataLog:
         with _opened(self, checkpoint.path, checkpoint.identity) as source:
             batches = _Batches(source, checkpoint.path, records)
             for batch in batches:
-                if first is None or batch.is_control:
-                    last = _read_again(source, batch) if not records else batch
-                    first = first or last
-                else:
-                    last = None
+                first, last = first or batch, batch
                 yield batch
         _check_tail(batches.tail, checkpoint.path)
         if not _is_control_of(first, 0, SnapshotHeader):
@@ -273,7 +269,9 @@ class _Batches:
                 if header.record_count != header.last_offset_delta + 1:
                     what, expected = "count of records of a batch of the metadata log", header.last_offset_delta + 1
                     raise BadValueError(what, file=self._path, position=position, expected=expected, found=header.record_count)
-                is_wanted = self._records and header.base_offset + header.last_offset_delta >= self._from_offset
+                is_wanted = (
+                    self._records or header.is_control
+                ) and header.base_offset + header.last_offset_delta >= self._from_offset
                 yield _batch(self._source, self._path, header, position, records=is_wanted)
         self.tail = reader.tail
 
@@ -318,19 +316,6 @@ def _content(
     except FormatError as error:
         error.position = position  # of the batch, which can be found; inside of it, nothing is counted from the start of a record
         return UnreadRecord(record.value, error.in_file(path))
-
-
-def _read_again(source: OpenBytes, batch: MetadataBatch) -> MetadataBatch:
-    """With its records."""
-    reader = HeaderReader(
-        source,
-        read_markers=False,
-        start_bytes=batch.position_bytes,
-        end_bytes=batch.position_bytes + batch.size_bytes,
-        block_bytes=limits.BATCH_HEADER_BYTES_MAX,
-    )
-    header = next(iter(reader)).headers()[0]
-    return _batch(source, source.name, header, batch.position_bytes, records=True)
 
 
 def _is_control_of(batch: MetadataBatch | None, record: int, kind: type) -> bool:

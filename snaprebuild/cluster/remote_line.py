@@ -1,0 +1,172 @@
+"""Copies in remote storage that share offsets, put together to the log that they are copies of.
+
+Leaders roll their segments where they please, and a new leader uploads from where it takes remote storage to end, so that copies
+overlap. Where the leader epochs of two of them agree at an offset, so do the records there and all below (KIP-101). So of each copy that
+much belongs to the log as agrees with its leader epochs; what lies behind is of another leader, and was cut off since.
+
+Source: ``RemoteLogManager.isRemoteSegmentWithinLeaderEpochs``, which takes or leaves a copy as a whole.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["CopySpan", "LinePart", "RemoteLine", "agreed_end", "follow_one_another", "remote_line"]
+
+Epochs = Sequence[tuple[int, int]]
+"""Leader epochs with the first offset of each, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopySpan:
+    """A copy.
+
+    Attributes:
+        start_offset: of the segment.
+        end_offset: its last one.
+        epochs: leader epochs of the segment; the first one begins at its start offset. None where nobody tells.
+        rank: of copies that hold the same, the one with the greatest is taken.
+    """
+
+    start_offset: int
+    end_offset: int
+    epochs: tuple[tuple[int, int], ...] = ()
+    rank: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LinePart:
+    """What the log takes of a copy: from its start offset on.
+
+    Attributes:
+        number: of the copy.
+        until: offset behind the last one that is taken.
+    """
+
+    number: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLine:
+    """A log, put together.
+
+    Attributes:
+        parts: ascending; each begins where the one before it ends, or behind a gap.
+        members: copies all of whose records are of this log, so that their ends are boundaries of it; by number, ascending.
+        left: why each of the others is not among them, by number.
+    """
+
+    parts: tuple[LinePart, ...] = ()
+    members: tuple[int, ...] = ()
+    left: dict[int, str] = field(default_factory=dict)
+
+
+def follow_one_another(spans: Sequence[CopySpan]) -> bool:
+    """Whether no two copies hold the same offset, and no leader epoch, as far as it is told, lies behind a later one."""
+    reached, newest = -1, -1
+    for span in sorted(spans, key=lambda each: (each.start_offset, each.end_offset)):
+        if span.start_offset <= reached or (span.epochs and span.epochs[0][0] < newest):
+            return False
+        reached = span.end_offset
+        newest = span.epochs[-1][0] if span.epochs else newest
+    return True
+
+
+def agreed_end(span: CopySpan, epochs: Epochs) -> int:
+    """Offset behind the last one that a copy has in common with a log.
+
+    Args:
+        span: the copy.
+        epochs: of the log. What lies below the first of them is taken to agree: the log has forgotten its epochs.
+    """
+    end = span.end_offset + 1
+    if not epochs:
+        return end
+    first = epochs[0][1]
+    marks = {max(start, span.start_offset) for _, start in (*span.epochs, *epochs) if start < end}
+    for offset in sorted(marks):
+        if offset >= first and _epoch_at(span.epochs, offset) != _epoch_at(epochs, offset):
+            return offset
+    return end
+
+
+def _epoch_at(epochs: Epochs, offset: int) -> int | None:
+    """Of several that begin at one offset the last counts: nothing was written in the others."""
+    found = None
+    for epoch, start in epochs:
+        if start > offset:
+            break
+        found = epoch
+    return found
+
+
+def remote_line(spans: Sequence[CopySpan], epochs: Epochs) -> RemoteLine:
+    """Puts copies together.
+
+    Args:
+        spans: the copies, in any order.
+        epochs: leader epochs of the log that is meant; none where nobody tells, and then copies that share offsets are not put together:
+            the line ends before the first that begins in the middle of another one.
+    """
+    if not epochs:
+        return _without_epochs(spans)
+    ends = [agreed_end(span, epochs) for span in spans]
+    left = {number: _why_left(spans[number], end, epochs) for number, end in enumerate(ends) if end <= spans[number].end_offset}
+    usable = sorted(
+        (number for number, end in enumerate(ends) if end > spans[number].start_offset),
+        key=lambda number: (spans[number].start_offset, -ends[number], _preferred(spans[number])),
+    )
+    chosen: list[int] = []
+    while (following := _following(spans, ends, usable, chosen)) is not None:
+        chosen.append(following)
+    following_starts = [*(spans[number].start_offset for number in chosen[1:]), sys.maxsize]
+    parts = tuple(LinePart(number, min(ends[number], start)) for number, start in zip(chosen, following_starts, strict=False))
+    members = tuple(number for number in range(len(spans)) if number not in left)
+    return RemoteLine(parts, members, left)
+
+
+def _following(spans: Sequence[CopySpan], ends: Sequence[int], usable: Sequence[int], chosen: Sequence[int]) -> int | None:
+    """The copy that comes next: of those that begin within the last one, or right behind it, the one that reaches farthest."""
+    if not chosen:
+        return usable[0] if usable else None
+    start, reached = spans[chosen[-1]].start_offset, ends[chosen[-1]]
+    ahead = [number for number in usable if spans[number].start_offset > start and ends[number] > reached]
+    joined = [number for number in ahead if spans[number].start_offset <= reached]
+    if joined:
+        return min(joined, key=lambda number: (-ends[number], spans[number].start_offset, _preferred(spans[number])))
+    return ahead[0] if ahead else None
+
+
+def _preferred(span: CopySpan) -> tuple[int, ...]:
+    return tuple(-number for number in span.rank)
+
+
+def _why_left(span: CopySpan, end: int, epochs: Epochs) -> str:
+    own, other = _epoch_at(span.epochs, end), _epoch_at(epochs, end)
+    if own is None:
+        return f"nobody tells of which leader epoch its records from {end} on are, and other copies share offsets"
+    what = f"from {end} on its records are of leader epoch {own}, and those of the log of {'none' if other is None else other}"
+    return f"{what}: its snapshot belongs to another line of leaders"
+
+
+def _without_epochs(spans: Sequence[CopySpan]) -> RemoteLine:
+    order = sorted(range(len(spans)), key=lambda number: (spans[number].start_offset, _preferred(spans[number])))
+    parts: list[LinePart] = []
+    members: list[int] = []
+    left: dict[int, str] = {}
+    broken: int | None = None
+    for number in order:
+        span, reached = spans[number], parts[-1].until if parts else 0
+        if broken is not None or (parts and span.start_offset < reached <= span.end_offset):
+            broken = span.start_offset if broken is None else broken
+            left[number] = f"it begins in the middle of another copy: from {broken} on copies are not put together"
+            continue
+        if span.end_offset < reached:
+            left[number] = "other copies hold all of its offsets, and nobody tells whether they are of the same leaders"
+            continue
+        members.append(number)
+        parts.append(LinePart(number, span.end_offset + 1))
+    return RemoteLine(tuple(parts), tuple(sorted(members)), left)

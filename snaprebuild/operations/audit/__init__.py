@@ -1,0 +1,1 @@
+"""What ``tier_audit`` is made of: the values it tells, the copies of one partition put together, and what judges their snapshots."""

@@ -1,0 +1,89 @@
+"""Where the log of a partition begins on the leader's disk: from there on, at most, a follower still starts (KIP-405, KIP-1023)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from formats.errors import FormatError
+from formats.file_names import INT64_MAX
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.operations.partition_view import topic_id_of
+from snaprebuild.operations.source import open_source
+from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.store import S3Settings
+
+__all__ = ["LocalStarts", "read_local_starts"]
+
+_TOLD = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})=(?P<offset>[0-9]{1,19})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalStart:
+    topic: str
+    partition: int
+    topic_id: bytes | None
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStarts:
+    """What is known of local log starts."""
+
+    told: tuple[_LocalStart, ...] = ()
+    found: tuple[_LocalStart, ...] = ()
+
+    def of(self, topic: str, partition: int, topic_id: bytes) -> int | None:
+        """First offset on the leader's disk; the least of several that may be the leader's, None where nobody tells.
+
+        Args:
+            topic: name.
+            partition: number.
+            topic_id: 16 bytes: a directory of another topic of that name tells nothing.
+        """
+        for known in (self.told, self.found):
+            fitting = [
+                each.offset
+                for each in known
+                if (each.topic, each.partition) == (topic, partition) and each.topic_id in (None, topic_id)
+            ]
+            if fitting:
+                return min(fitting)
+        return None
+
+
+def read_local_starts(told: Sequence[str], log_dirs: Sequence[str], settings: S3Settings) -> LocalStarts:
+    """From options, which count first, and from log directories.
+
+    Args:
+        told: ``TOPIC-PARTITION=OFFSET``.
+        log_dirs: of brokers, the leaders best.
+        settings: of object stores that ``log_dirs`` lead into.
+
+    Raises:
+        UsageError: an option is of another form, or no partition lies below a directory.
+    """
+    found = []
+    for source in open_source(log_dirs, settings=settings).partitions if log_dirs else ():
+        segments = source.directory.segments
+        if segments:
+            # ``UnifiedLog.localLogStartOffset``, as it is when the log is loaded.
+            start = max(source.checkpointed_log_start, segments[0].base_offset)
+            name = source.directory.name
+            found.append(_LocalStart(name.topic, name.partition, _topic_id(source.directory), start))
+    return LocalStarts(tuple(_parsed(each) for each in told), tuple(found))
+
+
+def _topic_id(directory: PartitionDir) -> bytes | None:
+    try:
+        return topic_id_of(directory)
+    except (FormatError, ReadFailedError):
+        return None
+
+
+def _parsed(text: str) -> _LocalStart:
+    found = _TOLD.fullmatch(text)
+    if found is None or int(found["offset"]) > INT64_MAX:
+        raise UsageError(f"--local-log-start: expected TOPIC-PARTITION=OFFSET, as orders-0=1151, found {text!r}")
+    return _LocalStart(found["topic"], int(found["partition"]), None, int(found["offset"]))

@@ -1,0 +1,157 @@
+"""``kraft advise`` on real directories; what Kafka itself does there is asked in tests/broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import Run, in_json, snaprebuild
+from log_dirs import tree
+from manifests import FIXTURES
+from metadata_dirs import BROKEN, BUNDLED, checkpoint_name, metadata_copy, remove
+
+MOVED = FIXTURES / "kraft-metadata-moved"
+NOW = ("--as-of", "2026-11-21T14:00:00Z")
+"""Hours after the records: nothing is old."""
+
+
+def starts(run: Run) -> dict[str, int | None]:
+    """Of each policy, None where it stays."""
+    return {each["policy"]: each["start"]["offset"] if each["moves"] else None for each in run.document["policies"]}
+
+
+def policy(run: Run, name: str) -> dict[str, Any]:
+    (found,) = [each for each in run.document["policies"] if each["policy"] == name]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_moved_log() -> None:
+    """Segments of 12,281 and 6,366 bytes; checkpoints of 5,205 bytes at 640 and every 20 up to 760, and of 5,565 at 812."""
+    before = tree(MOVED)
+    run = in_json("kraft advise", MOVED, *NOW, "--max-retention-bytes", "50000", "--replica", "2:705", "--listener", "broker:817")
+    assert run.exit_code == 0
+    assert run.document["start"] == {"offset": 640, "epoch": 4}
+    assert run.document["kept_bytes"] == 12281 + 6366 + 7 * 5205 + 5565
+    # 60,647 bytes; without three checkpoints 45,032. The first segment goes when the start is 720 or above.
+    assert starts(run) == {"immediate": 812, "retention": 700, "seed": 700}
+    assert [len(each["moves"]) for each in run.document["policies"]] == [1, 3, 1]
+    assert policy(run, "immediate")["moves"][0]["deleted_segments"] == [538]
+    assert policy(run, "immediate")["kept_bytes"] == 6366 + 5565
+    assert policy(run, "immediate")["invalidated"] == ["2"]
+    assert policy(run, "retention")["kept_bytes"] == 12281 + 6366 + 4 * 5205 + 5565
+    assert policy(run, "seed")["invalidated"] == policy(run, "seed")["reloaded"] == []
+    assert run.document["unknown_replicas"] == [], "it is the only node of its cluster"
+    assert tree(MOVED) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (NOW, {"immediate": 812, "retention": None, "seed": 812}),
+        (("--as-of", "2026-12-25"), {"immediate": 812, "retention": 812, "seed": 812}),
+        (("--as-of", "2026-12-25", "--max-retention-ms", "-1"), {"immediate": 812, "retention": None, "seed": 812}),
+        ((*NOW, "--replica", "2:650"), {"immediate": 812, "retention": None, "seed": None}),
+        ((*NOW, "--replica", "2:650", "--lag-time-max-ms", "1000"), {"immediate": 812, "retention": None, "seed": 812}),
+        ((*NOW, "--listener", "controller:760"), {"immediate": 812, "retention": None, "seed": 760}),
+        ((*NOW, "--max-retention-bytes", "0"), {"immediate": 812, "retention": 812, "seed": 812}),
+    ],
+)
+def test_settings_and_readers(arguments: tuple[str, ...], expected: dict[str, int | None]) -> None:
+    assert starts(in_json("kraft advise", MOVED, *arguments)) == expected
+
+
+def test_other_nodes_tell_what_they_have_fetched() -> None:
+    leader, *others = (BUNDLED[f"node{number}"] for number in (1, 2, 3))
+    run = in_json("kraft advise", leader, *others, *NOW)
+    assert run.document["is_leader"]
+    assert run.document["replicas"] == [{"name": "2", "offset": 348}, {"name": "3", "offset": 348}]
+    assert run.document["unknown_replicas"] == []
+    assert starts(run) == {"immediate": 315, "retention": None, "seed": 315}
+    alone = in_json("kraft advise", leader, *NOW)
+    assert alone.document["unknown_replicas"] == [2, 3]
+    assert any("how far 2 replicas got is not known: 2, 3" in each for each in alone.document["assumptions"])
+    told = in_json("kraft advise", leader, *others, "--replica", "3:240", *NOW)
+    assert starts(told)["seed"] == 234
+    assert policy(told, "immediate")["invalidated"] == ["3"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), None),
+        (("--leader-start", "0:0"), None),
+        (("--leader-start", "200:4"), 195),
+        (("--leader-start", "200:4", "--followers", "literal"), 200),
+        (("--leader-start", "200:4", "--listener", "broker:199"), None),
+        (("--leader-start", "304:4"), None),
+    ],
+)
+def test_a_follower_asks_where_its_leader_is(arguments: tuple[str, ...], expected: int | None) -> None:
+    """Its own checkpoints are at 76, 195 and 304."""
+    run = in_json("kraft advise", BUNDLED["node3"], *arguments, *NOW)
+    assert not run.document["is_leader"]
+    assert starts(run)["seed"] == expected
+    assert (policy(run, "seed")["stays_because"] is None) == (expected is not None)
+
+
+def test_a_follower_whose_leader_is_given() -> None:
+    run = in_json("kraft advise", BUNDLED["node3"], BUNDLED["node1"], *NOW)
+    assert run.document["leader_start"] == {"offset": 0, "epoch": 0}
+    assert run.document["replicas"] == []
+
+
+def test_the_chart() -> None:
+    run = snaprebuild("kraft", "advise", MOVED, *NOW, "--replica", "2:705")
+    lines = {line.split()[0]: line for line in run.stdout.splitlines() if line.startswith(" ") and "█" in line}
+    assert list(lines) == ["now", "immediate", "retention", "seed"]
+    assert len({len(line) for line in lines.values()}) == 1
+    kept = {name: line.count("█") for name, line in lines.items()}
+    assert kept["immediate"] < kept["seed"] < kept["now"] == kept["retention"]
+
+
+def test_damage_is_told_beside_the_advice(tmp_path: Path) -> None:
+    (directory,) = BROKEN["K8"](tmp_path)
+    run = in_json("kraft advise", directory, *NOW)
+    assert (run.exit_code, run.codes) == (4, {"bad-checkpoint": 1})
+
+
+def test_where_no_checkpoint_is_there(tmp_path: Path) -> None:
+    directory = metadata_copy("kraft-metadata", tmp_path)
+    remove(directory, "*.checkpoint")
+    run = in_json("kraft advise", directory, *NOW)
+    assert set(starts(run).values()) == {None}
+    assert {each["stays_because"] for each in run.document["policies"]} == {"no checkpoint ends above it"}
+
+
+def test_where_there_is_one(tmp_path: Path) -> None:
+    directory = metadata_copy("kraft-metadata", tmp_path)
+    remove(directory, *(f"*-000000000{epoch}.checkpoint" for epoch in (0, 1, 2)), checkpoint_name(444, 3), checkpoint_name(464, 3))
+    assert starts(in_json("kraft advise", directory, *NOW, "--max-retention-bytes", "0")) == {
+        "immediate": 484,
+        "retention": None,
+        "seed": 484,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--replica", "x:1"), "--replica: expected ID:OFFSET, found 'x:1'"),
+        (("--replica", "2:1", "--replica", "2:2"), "--replica: 2 is named twice"),
+        (("--listener", "broker"), "--listener: expected NAME:OFFSET, found 'broker'"),
+        (("--listener", "broker:9223372036854775808"), "--listener: expected NAME:OFFSET"),
+        (("--leader-start", "5"), "--leader-start: expected OFFSET:EPOCH, found '5'"),
+        (("--leader-start", "5:2147483648"), "--leader-start: expected OFFSET:EPOCH"),
+        (("--max-retention-bytes", "-2"), "--max-retention-bytes: expected a number from -1 to"),
+        (("--lag-time-max-ms", "-1"), "--lag-time-max-ms: expected a number from 0 to"),
+        ((str(BUNDLED["node1"]),), "the directories are of 2 clusters"),
+        ((str(MOVED),), "two directories are of node 1"),
+    ],
+)
+def test_usage(arguments: tuple[str, ...], said: str) -> None:
+    run = snaprebuild("kraft", "advise", MOVED, *arguments)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert said in run.stderr
+    assert run.stderr.count("\n") == 1
