@@ -349,6 +349,21 @@ def test_an_unregistered_broker(node: Path) -> None:
     assert str(judged(node, "orders-1")) == "REJECTED(R3)"
 
 
+def test_after_an_unclean_stop_the_own_metadata_log_may_have_lost_its_end(node: Path) -> None:
+    """A broker does not flush it: a topic, epoch or partition that is missing there is not known to be gone, unless another log says so."""
+    (node / "orders-1").rename(node / "orders-7")
+    (node / "orders-2").rename(node / "gone-0")
+    (node / "orders-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n8 292\n")
+    rules = {"orders-7": Rule.R6, "gone-0": Rule.R5, "orders-0": Rule.R12}
+    assert {name: verdicts(check(node))[name].rule for name in rules} == rules
+    (node / ".kafka_cleanshutdown").unlink()
+    own, other = verdicts(check(node)), verdicts(check(node, metadata=CLUSTER / "node1"))
+    for name, rule in rules.items():
+        assert not own[name].is_rejected, name
+        assert rule in own[name].not_known, name
+        assert str(other[name]) == f"REJECTED({rule.name})"
+
+
 def test_the_epoch_of_a_live_broker(node: Path) -> None:
     """Its marker is gone, and --broker-epoch takes its place: closed segments below the high watermark are trusted."""
     (node / ".kafka_cleanshutdown").unlink()

@@ -292,8 +292,10 @@ def _batch(source: OpenBytes, path: str, header: BatchHeader, position: int, *, 
 def _records(source: OpenBytes, path: str, header: BatchHeader, position: int) -> Iterator[MetadataRecord]:
     if header.magic != 2:
         raise BadValueError("magic of a batch of the metadata log", file=path, position=position, expected=2, found=header.magic)
-    if header.size_bytes > limits.DATA_BATCH_BYTES_MAX:
-        expected = f"at most {limits.DATA_BATCH_BYTES_MAX} bytes"
+    if header.codec:
+        raise BadValueError("codec of a batch of the metadata log", file=path, position=position, expected=0, found=header.codec)
+    if header.size_bytes > limits.METADATA_BATCH_BYTES_MAX:
+        expected = f"at most {limits.METADATA_BATCH_BYTES_MAX} bytes"
         raise LimitExceededError("batch", file=path, position=position, expected=expected, found=header.size_bytes)
     data = bytearray(header.size_bytes)
     source.read_into(position, memoryview(data))

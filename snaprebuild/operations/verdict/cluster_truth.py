@@ -88,6 +88,7 @@ class MetadataRead:
             topic_id=None if topic is None else topic.topic_id,
             partition=partition,
             replaced_at=replaced,
+            is_own=self.is_own,
         )
 
 
