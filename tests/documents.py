@@ -21,6 +21,7 @@ VERBS = (
     "kraft-advise",
     "kraft-check",
     "kraft-simulate",
+    "metadata-history",
     "metadata-image",
     "offsets",
     "plan",

@@ -29,6 +29,7 @@ from snaprebuild.cli.hook_run import hook_run
 from snaprebuild.cli.kraft_advise import kraft_advise
 from snaprebuild.cli.kraft_check import kraft_check
 from snaprebuild.cli.kraft_simulate import kraft_simulate
+from snaprebuild.cli.metadata_history import metadata_history
 from snaprebuild.cli.metadata_image import metadata_image
 from snaprebuild.cli.offsets import offsets
 from snaprebuild.cli.rebuild import plan, rebuild
@@ -127,6 +128,10 @@ EXAMPLES = {
         "metadata image /var/lib/kafka --topic 'orders*'",
         "metadata image node1 --voter node2 --voter node3",
     ),
+    "metadata history": (
+        "metadata history /var/lib/kafka --topic orders --partition 0",
+        "metadata history /var/lib/kafka --broker 2",
+    ),
     "follower check": ("follower check /var/lib/kafka s3://tiered",),
     "follower repair": ("follower repair /var/lib/kafka s3://tiered --set-aside",),
 }
@@ -223,7 +228,8 @@ _add("bootstrap build", bootstrap_build, "WRITES the directory of an empty follo
 app.add_typer(GROUPS["follower"], name="follower", short_help="Replicas that started from it: check, repair.")
 _add("follower check", follower_check, "Reads only: replicas that lost their producer state.")
 _add("follower repair", follower_repair, "WRITES the right snapshots into such replicas.")
-app.add_typer(GROUPS["metadata"], name="metadata", short_help="What the controllers decided: image.")
+app.add_typer(GROUPS["metadata"], name="metadata", short_help="What the controllers decided: image, history.")
+_add("metadata history", metadata_history, "Reads only: how a partition or a broker came to be what it is.")
 _add("metadata image", metadata_image, "Reads only: brokers, topics, partitions, as the metadata log has them.")
 app.add_typer(GROUPS["kraft"], name="kraft", short_help="Metadata logs of KRaft: check, advise, simulate.")
 _add("kraft check", kraft_check, "Reads only: whether a metadata log is sound.")

@@ -29,7 +29,17 @@ if TYPE_CHECKING:
     from snaprebuild.operations.metadata.image_result import ImageResult
     from snaprebuild.operations.metadata.proof import Proof
 
-__all__ = ["MetadataPath", "broker_json", "ids_text", "metadata_image", "partition_json"]
+__all__ = [
+    "MetadataPath",
+    "VoterIds",
+    "VoterLogs",
+    "broker_json",
+    "ids_text",
+    "metadata_image",
+    "partition_json",
+    "voter_ids_of",
+    "voter_log_of",
+]
 
 
 class At(click.ParamType):  # type: ignore[type-arg]  # generic in recent releases of click only
@@ -51,6 +61,26 @@ MetadataPath = Annotated[
 ]
 
 
+VoterLogs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--voter",
+        metavar="[ID=]DIR",
+        help="Metadata log of another voter, to prove what a majority holds; repeatable. Whose it is says meta.properties beside "
+        "it, or ID. Default: none.",
+    ),
+]
+VoterIds = Annotated[
+    str | None,
+    typer.Option(
+        "--voters",
+        metavar="IDS",
+        help="Ids of all voters, with commas. Default: as the records say, else quorum-state. Risk: with too few of them too much "
+        "counts as proven.",
+    ),
+]
+
+
 @takes_s3
 def metadata_image(
     s3: S3Options,
@@ -64,24 +94,8 @@ def metadata_image(
             help="Last offset to take, or 'proven' for the last one that is proven to be committed. Default: all of the log.",
         ),
     ] = None,
-    voter: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--voter",
-            metavar="[ID=]DIR",
-            help="Metadata log of another voter, to prove what a majority holds; repeatable. Whose it is says meta.properties beside "
-            "it, or ID. Default: none.",
-        ),
-    ] = None,
-    voters: Annotated[
-        str | None,
-        typer.Option(
-            "--voters",
-            metavar="IDS",
-            help="Ids of all voters, with commas. Default: as the records say, else quorum-state. Risk: with too few of them too much "
-            "counts as proven.",
-        ),
-    ] = None,
+    voter: VoterLogs = None,
+    voters: VoterIds = None,
     topic: Topic = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
@@ -100,9 +114,9 @@ def metadata_image(
     from snaprebuild.operations.metadata.image_result import metadata_image as look
 
     begin(verbose, {"--report": report})
-    others = tuple(_voter_log(each) for each in voter or ())
+    others = tuple(voter_log_of(each) for each in voter or ())
     check_paths([path, *(each for _, each in others)])
-    question = ImageQuestion(path, at if at in (None, PROVEN) else int(at or 0), others, _ids(voters), s3.settings())
+    question = ImageQuestion(path, at if at in (None, PROVEN) else int(at or 0), others, voter_ids_of(voters), s3.settings())
     result = look(question)
     shown_topics = _selected(result.image, topic)
     leave(
@@ -115,8 +129,12 @@ def metadata_image(
     )
 
 
-def _ids(text: str | None) -> tuple[int, ...] | None:
-    """``1,2,3``."""
+def voter_ids_of(text: str | None) -> tuple[int, ...] | None:
+    """Ids with commas between them.
+
+    Raises:
+        UsageError: they are none.
+    """
     from snaprebuild.errors import UsageError
 
     if text is None:
@@ -126,8 +144,12 @@ def _ids(text: str | None) -> tuple[int, ...] | None:
     return tuple(int(each) for each in text.split(","))
 
 
-def _voter_log(text: str) -> tuple[int | None, str]:
-    """``[ID=]DIR``."""
+def voter_log_of(text: str) -> tuple[int | None, str]:
+    """Id and location of ``[ID=]DIR``.
+
+    Raises:
+        UsageError: the id is no int32.
+    """
     from snaprebuild.errors import UsageError
 
     match = re.fullmatch(r"([0-9]{1,10})=(.*)", text, re.DOTALL)

@@ -228,7 +228,7 @@ def tier_upload(
         )
         result = upload(partitions, request, prepare)
     found += [] if announcer is None else announcer.findings
-    if not dry_run:
+    if records is not None and not dry_run:
         result.confirm()
     found += [*sources.judges.truth.findings, *sources.judges.findings]
     findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]

@@ -284,7 +284,10 @@ def _judged_plans(
 def _judged(asked: tuple[PartitionPlan, KnownSource, bool]) -> tuple[PartitionPlan, list[Finding]]:
     plan, known, in_place = asked
     directory = plan.source.directory
-    verdict = known.judged(directory, plan.source.log_dir, plan.log_end_offset)
+    try:
+        verdict = known.judged(directory, plan.source.log_dir, plan.log_end_offset)
+    except (ReadFailedError, RefusedError, FormatError) as error:  # of this partition alone
+        return _nothing(plan.source, plan.target, str(error)), [finding_of_error(error, directory.path)]
     if verdict.is_rejected:
         finding = rejection(verdict, directory.path)
         if not in_place:

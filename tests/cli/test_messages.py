@@ -186,6 +186,7 @@ OPERANDS = {
     "bootstrap build": "STORE is a directory or s3://BUCKET/PREFIX",
     "follower check": "DIR is a partition directory, a log directory, or any directory above them",
     "follower repair": "DIR and STORE are those of `follower check`",
+    "metadata history": "DIR is __cluster_metadata-0, a copy of it under any name",
     "metadata image": "DIR is __cluster_metadata-0, a copy of it under any name",
     "dump": "FILE is a segment, an index, a snapshot",
     "diff": "A and B are snapshot files of any name",

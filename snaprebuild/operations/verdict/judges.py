@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +15,7 @@ from snaprebuild.operations.verdict.cluster_truth import ClusterTruth, MetadataR
 from snaprebuild.operations.verdict.evidence import brokers_of, log_dir_evidence, log_evidence
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.store import is_object
 
 __all__ = ["Judges", "KnownSource", "is_judged", "named_only", "rejection", "verdict_json"]
 
@@ -61,7 +63,8 @@ class Judges:
 
     def meet(self, states: Sequence[LogDirState], log_dirs: Sequence[str] = ()) -> None:
         """Takes note of the log directories of the run, and which of them are of one broker (``brokers_of``)."""
-        self._siblings |= brokers_of(states, frozenset(log_dirs))
+        real = (each if is_object(each) else os.path.realpath(each) for each in log_dirs)
+        self._siblings |= brokers_of(states, frozenset(real))
 
     def metadata_of(self, state: LogDirState) -> MetadataRead | str:
         """The metadata log that tells of a log directory, or why there is none."""
