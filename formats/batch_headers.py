@@ -285,10 +285,10 @@ class HeaderReader:
         # A bytearray can be searched. Behind the block: a row's width, so that a short message at its end is gathered like any.
         data = bytearray(capacity + dtype.itemsize)
         buffer = np.frombuffer(data, dtype=np.uint8)
-        position = self.start_bytes
+        position, held = self.start_bytes, 0
         tail = self.tail
         while tail is None:
-            filled = self._fill(buffer, position, capacity)
+            filled = self._fill(buffer, position, capacity, held)
             at_end = position + filled >= range_end
             offsets, rows, end, reason = self._walk(data, buffer, position, filled, dtype)
             if len(offsets) == 0 and reason is None and not at_end:
@@ -310,7 +310,9 @@ class HeaderReader:
             if len(rows):
                 bad = self._bad_crc(buffer, filled, offsets, rows, position) if self.check_crc else _NO_ROWS
                 yield _Rows(offsets + position, rows, bad)
-            position += end
+            # What begins a batch that is not whole begins the next block: each byte is asked for once, in order.
+            position, held = position + end, max(filled - end, 0)
+            buffer[:held] = buffer[filled - held : filled]
         self.tail = tail
 
     def _chunk(self, found: _Rows) -> _Chunk:
@@ -344,13 +346,15 @@ class HeaderReader:
         self.bytes_read += ahead.bytes_read
         return ahead.tail if crossing is None and ahead.tail is not None else Tail(TailKind.CLEAN, stop)
 
-    def _fill(self, buffer: np.ndarray, position: int, capacity: int) -> int:
+    def _fill(self, buffer: np.ndarray, position: int, capacity: int, held: int) -> int:
+        """Reads a block, of which the first ``held`` bytes are there already. Returns how long it is."""
         wanted = min(capacity, self._range_end - position)
-        filled = self.source.read_into(position, buffer.data[:wanted]) if wanted > 0 else 0
+        count = self.source.read_into(position + held, buffer.data[held:wanted]) if wanted > held else 0
+        filled = held + count
         if filled != wanted:
             found = f"{position + filled if wanted > 0 else self.source.size_bytes} bytes"
             raise TruncatedError("segment became shorter", file=self.source.name, expected=f"{self._range_end} bytes", found=found)
-        self.bytes_read += filled
+        self.bytes_read += count
         buffer[filled : filled + len(buffer) - capacity] = 0
         return filled
 

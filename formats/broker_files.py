@@ -1,7 +1,7 @@
-r"""Files of a broker: Java properties (``server.properties``), ``meta.properties``, ``.kafka_cleanshutdown`` and ``quorum-state``.
+r"""Files of a broker: Java properties (``server.properties``), ``meta.properties`` and ``.kafka_cleanshutdown``.
 
 Source: ``java.util.Properties``, ``MetaProperties``, ``MetaPropertiesVersion``, ``PropertiesUtils``,
-``CleanShutdownFileHandler``, ``FileQuorumStateStore``.
+``CleanShutdownFileHandler``.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ __all__ = [
     "MetaProperties",
     "Properties",
     "Property",
-    "QuorumState",
     "read_clean_shutdown",
     "read_meta_properties",
     "read_properties",
-    "read_quorum_state",
     "write_clean_shutdown",
     "write_meta_properties",
     "write_properties",
@@ -344,48 +342,3 @@ def write_clean_shutdown(clean_shutdown: CleanShutdown) -> bytes:
     if not -(2**63) <= epoch < 2**63:
         raise BadValueError("broker epoch", expected="an int64", found=epoch)
     return f'{{"version":0,"brokerEpoch":{epoch}}}'.encode("ascii")
-
-
-@dataclass(frozen=True, slots=True)
-class QuorumState:
-    """``quorum-state`` of ``__cluster_metadata``: what a KRaft node knows of its quorum.
-
-    Attributes:
-        data_version: 0 (up to 3.8) or 1; what later ones add is ignored.
-        leader_id: int32, -1 for none.
-        leader_epoch: int32.
-        voted_id: int32, -1 for none.
-        voted_directory_id: text of a UUID, None in version 0.
-    """
-
-    data_version: int
-    leader_id: int
-    leader_epoch: int
-    voted_id: int
-    voted_directory_id: str | None = None
-
-
-def read_quorum_state(data: bytes | memoryview, *, file: str | None = None) -> QuorumState:
-    """Reads ``quorum-state``, one JSON object.
-
-    Raises:
-        BadValueError: no JSON object, or a field that is absent or no int32.
-    """
-    what = "quorum state"
-    try:
-        content = json.loads(bytes(data).decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise BadValueError(what, file=file, expected="JSON", found=shown(str(error))) from None
-    if not isinstance(content, dict):
-        raise BadValueError(what, file=file, expected="a JSON object", found=type(content).__name__)
-    numbers = []
-    for name in ("data_version", "leaderId", "leaderEpoch", "votedId"):
-        value = content.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or not -(2**31) <= value < 2**31:
-            raise BadValueError(f"{what} {name}", file=file, expected="an int32", found=shown(repr(value)))
-        numbers.append(value)
-    directory_id = content.get("votedDirectoryId")
-    if not isinstance(directory_id, str | None):
-        raise BadValueError(f"{what} votedDirectoryId", file=file, expected="text", found=shown(repr(directory_id)))
-    data_version, leader_id, leader_epoch, voted_id = numbers
-    return QuorumState(data_version, leader_id, leader_epoch, voted_id, directory_id)

@@ -1,4 +1,4 @@
-"""Partitions of ``__remote_log_metadata``, made by hand."""
+"""Partitions of ``__remote_log_metadata``, made by hand, and records behind a ``__cluster_metadata``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from log_dirs import batch, make_log_dir, record, write_partition
+
+from formats.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
 
 
 def uuid_bytes(text: str) -> bytes:
@@ -35,3 +37,16 @@ def metadata_log(to: Path, segments: list[dict[str, Any]], unfinished: Collectio
     data = b"".join(batch(offset, records=[record(value)]) for offset, value in enumerate(values))
     write_partition(make_log_dir(to) / "__remote_log_metadata-0", {0: data})
     return to
+
+
+def append_metadata_record(
+    log_dir: Path, record_type: MetadataRecordType, message: dict[str, Any], version: int, offset: int = 348
+) -> None:
+    """Puts a batch of one record behind the ``__cluster_metadata-0`` of a log directory, as the controller of epoch 4 would."""
+    (log,) = (log_dir / "__cluster_metadata-0").glob("*.log")
+    name = "".join(part.title() for part in record_type.name.split("_")) + "Record"
+    value = write_cluster_metadata_record(ClusterMetadataRecord(record_type, name, version, message))
+    data = bytearray(batch(offset, records=[record(value)]))
+    data[12:16] = (4).to_bytes(4, "big")  # the leader epoch, which no checksum covers
+    with log.open("ab") as file:
+        file.write(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,11 +24,13 @@ from snaprebuild.cli.options import (
     quoted,
     takes_s3,
 )
+from snaprebuild.cli.source_check import Metadata, check_metadata
 from snaprebuild.cli.tier_audit import announced
 from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from snaprebuild.cluster.source_verdict import SourceVerdict
     from snaprebuild.operations.bootstrap_build import FollowerPlan, PartitionWanted
     from snaprebuild.operations.findings import Finding
 
@@ -82,6 +85,7 @@ def bootstrap_build(
             "start. Default: none, DIR alone is looked into.",
         ),
     ] = None,
+    metadata: Metadata = None,
     allow_unproven: Annotated[
         bool,
         typer.Option(
@@ -110,10 +114,12 @@ def bootstrap_build(
     from snaprebuild.operations.evidence import Clock
     from snaprebuild.operations.remote_chain import metadata_findings
     from snaprebuild.operations.source import log_dirs_of, read_server_properties
+    from snaprebuild.operations.verdict.bootstrap_target import judge_target
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
     from snaprebuild.storage.store import absolute, is_object
 
     begin(verbose, {"--report": report}, private_key=private_key)
+    check_metadata(metadata)
     if not directory or is_object(directory):
         raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
     wanted = _wanted(topic_partition, topic_id, target, log_start)
@@ -122,13 +128,19 @@ def bootstrap_build(
     tier = open_tier(store, s3, metadata_log, private_key)
     plan = plan_follower(tier, wanted, clock, replays=level is RemoteLevel.FULL, jobs=jobs, announce=announced)
     place = absolute(directory)
+    verdict, found = None, list["Finding"]()
+    if os.path.isdir(place):
+        location = None if metadata is None else absolute(metadata)
+        verdict, found = judge_target(plan, place, log_dirs, location, s3.settings())
     if dry_run:
         check_build(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     else:
         build_follower(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
-    findings = [*metadata_findings(tier), *_findings(plan, place)]
+    findings = [*metadata_findings(tier), *found, *_findings(plan, place)]
     leave(
-        lambda: verdict_document("bootstrap-build", 1, _body(plan, tier.root, place, dry_run, tier.has_metadata), findings),
+        lambda: verdict_document(
+            "bootstrap-build", 1, _body(plan, tier.root, place, dry_run, tier.has_metadata, verdict), findings
+        ),
         findings,
         as_json=output is OutputFormat.JSON,
         show=lambda: _print(plan, place, dry_run),
@@ -165,10 +177,13 @@ def _findings(plan: FollowerPlan, place: str) -> list[Finding]:
     return found
 
 
-def _body(plan: FollowerPlan, root: str, place: str, dry_run: bool, verified: bool) -> dict[str, object]:
+def _body(
+    plan: FollowerPlan, root: str, place: str, dry_run: bool, verified: bool, verdict: SourceVerdict | None
+) -> dict[str, object]:
     import os
 
     from formats.partition_metadata import uuid_to_text
+    from snaprebuild.operations.verdict.judges import verdict_json
 
     return {
         "store": root,
@@ -188,6 +203,7 @@ def _body(plan: FollowerPlan, root: str, place: str, dry_run: bool, verified: bo
         "files": [{"name": each.name, "size_bytes": len(each.data), "sha256": each.sha256} for each in plan.files],
         "checkpoints": {name: [entry.topic, entry.partition, entry.offset] for name, entry in plan.checkpoints.items()},
         "warnings": list(plan.warnings),
+        "verdict": verdict_json(verdict),
         "takes_effect": "when a broker next loads the log, at its start",
     }
 

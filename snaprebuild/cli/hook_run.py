@@ -26,6 +26,7 @@ from snaprebuild.cli.options import (
     selection_of,
 )
 from snaprebuild.cli.rebuild import DryRun, SetAside
+from snaprebuild.cli.source_check import Metadata, check_metadata
 from snaprebuild.cli.streams import tell
 from snaprebuild.cli.wrapped_command import start_after, wrapped_command
 from snaprebuild.errors import UsageError
@@ -76,6 +77,7 @@ def hook_run(
             "Default: bytes-blocked.",
         ),
     ] = Order.BYTES_BLOCKED,
+    metadata: Metadata = None,
     topic: Topic = None,
     expiration_ms: ExpirationMs = None,
     set_aside: SetAside = False,
@@ -105,7 +107,7 @@ def hook_run(
         start_after(command, seconds=deadline, only_if_done=fail_closed)
     until = None if deadline is None else time.monotonic() + deadline
     begin(verbose, {"--report": report, "--receipt": receipt})
-    request = _request(paths, server_properties, topic, expiration_ms, set_aside=set_aside)
+    request = _request(paths, server_properties, topic, expiration_ms, metadata, set_aside=set_aside)
     by_blocked = order is Order.BYTES_BLOCKED
     result = prepare(request, by_bytes_blocked=by_blocked, deadline=until, dry_run=dry_run, receipt=receipt, jobs=jobs)
     try:
@@ -126,6 +128,7 @@ def _request(
     server_properties: str | None,
     topic: list[str] | None,
     expiration_ms: int | None,
+    metadata: str | None,
     *,
     set_aside: bool,
 ) -> Request:
@@ -133,6 +136,7 @@ def _request(
     from snaprebuild.storage.store import absolute
 
     check_paths(paths, server_properties=server_properties)
+    check_metadata(metadata)
     return Request(
         paths=tuple(absolute(path) for path in paths or ()),
         server_properties=None if server_properties is None else os.path.abspath(server_properties),
@@ -140,6 +144,7 @@ def _request(
         set_aside=set_aside,
         as_of_ms=int(time.time() * 1000),
         expiration_ms=expiration_ms,
+        metadata=None if metadata is None else absolute(metadata),
     )
 
 
@@ -151,6 +156,7 @@ def _document(result: HookRun, deadline: int | None, order: Order) -> dict[str, 
         "paths": list(plan.request.paths),
         "server_properties": plan.request.server_properties,
         "topics": list(plan.request.topics),
+        "metadata": plan.request.metadata,
         "deadline_seconds": deadline,
         "order": order.value,
         "set_aside": plan.request.set_aside,
@@ -183,6 +189,8 @@ def _counts(partition: PreparedPartition) -> dict[str, int]:
 
 
 def _partition(partition: PreparedPartition) -> dict[str, object]:
+    from snaprebuild.operations.verdict.judges import verdict_json
+
     result = partition.result
     return {
         "path": result.plan.source.directory.path,
@@ -191,6 +199,7 @@ def _partition(partition: PreparedPartition) -> dict[str, object]:
         **_counts(partition),
         "seconds": round(result.seconds, 4),
         "fault": result.plan.fault,
+        "verdict": verdict_json(result.plan.verdict),
     }
 
 

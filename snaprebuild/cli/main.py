@@ -26,9 +26,13 @@ from snaprebuild.cli.explain import explain
 from snaprebuild.cli.follower_check import follower_check
 from snaprebuild.cli.follower_repair import follower_repair
 from snaprebuild.cli.hook_run import hook_run
+from snaprebuild.cli.isr_check import isr_check
+from snaprebuild.cli.isr_simulate import isr_simulate
 from snaprebuild.cli.kraft_advise import kraft_advise
 from snaprebuild.cli.kraft_check import kraft_check
 from snaprebuild.cli.kraft_simulate import kraft_simulate
+from snaprebuild.cli.metadata_history import metadata_history
+from snaprebuild.cli.metadata_image import metadata_image
 from snaprebuild.cli.offsets import offsets
 from snaprebuild.cli.rebuild import plan, rebuild
 from snaprebuild.cli.scan import scan
@@ -111,6 +115,8 @@ EXAMPLES = {
         "hook run /var/lib/kafka --deadline 300",
         "hook run /data -- kafka-server-start.sh server.properties",
     ),
+    "isr check": ("isr check /var/lib/kafka",),
+    "isr simulate": ("isr simulate race", "isr simulate --search --mode no-epochs"),
     "kraft check": ("kraft check /var/lib/kafka", "kraft check n1 n2 n3 --followers strict --output json"),
     "kraft advise": (
         "kraft advise /var/lib/kafka --replica 2:8231 --listener broker:8200",
@@ -122,6 +128,14 @@ EXAMPLES = {
         "tier upload /kafka/orders-0 s3://tiered/kafka --records r.jsonl",
     ),
     "bootstrap build": ("bootstrap build s3://tiered /kafka --topic-partition orders-0",),
+    "metadata image": (
+        "metadata image /var/lib/kafka --topic 'orders*'",
+        "metadata image node1 --voter node2 --voter node3",
+    ),
+    "metadata history": (
+        "metadata history /var/lib/kafka --topic orders --partition 0",
+        "metadata history /var/lib/kafka --broker 2",
+    ),
     "follower check": ("follower check /var/lib/kafka s3://tiered",),
     "follower repair": ("follower repair /var/lib/kafka s3://tiered --set-aside",),
 }
@@ -159,8 +173,10 @@ GROUPS = {
     "tier": _group("Looks after remote storage (tiered storage, KIP-405)."),
     "bootstrap": _group("Starts followers from remote storage (KIP-1023)."),
     "follower": _group("Looks after replicas that started from remote storage."),
+    "metadata": _group("Reads what the controllers of a KRaft cluster decided (__cluster_metadata)."),
     "source": _group("Judges whether a replica may be a source."),
     "kraft": _group("Looks after metadata logs (KRaft, KAFKA-14932)."),
+    "isr": _group("Looks after in-sync replicas (KIP-903)."),
     "hook": _group("Stands beside a broker: what runs before it starts."),
 }
 
@@ -206,6 +222,9 @@ _add("offsets", offsets, "Reads only: what the leader would answer to ListOffset
 _add("where", where, "Reads only: what serves an offset, and what deletes it.")
 app.add_typer(GROUPS["source"], name="source", short_help="Replicas as sources: check.")
 _add("source check", source_check, "Reads only: may this replica be a source, rule by rule.")
+app.add_typer(GROUPS["isr"], name="isr", short_help="In-sync replicas: check, simulate.")
+_add("isr check", isr_check, "Reads only: did replicas join the in-sync ones as they may.")
+_add("isr simulate", isr_simulate, "Reads only: who is in sync, and what is lost, step by step.")
 app.add_typer(GROUPS["tier"], name="tier", short_help="Remote storage: inventory, audit, repair, upload.")
 _add("tier inventory", tier_inventory, "Reads only: the copies of segments in remote storage.")
 _add("tier audit", tier_audit, "Reads only: compares snapshots in remote storage with a replay.")
@@ -217,6 +236,9 @@ _add("bootstrap build", bootstrap_build, "WRITES the directory of an empty follo
 app.add_typer(GROUPS["follower"], name="follower", short_help="Replicas that started from it: check, repair.")
 _add("follower check", follower_check, "Reads only: replicas that lost their producer state.")
 _add("follower repair", follower_repair, "WRITES the right snapshots into such replicas.")
+app.add_typer(GROUPS["metadata"], name="metadata", short_help="What the controllers decided: image, history.")
+_add("metadata history", metadata_history, "Reads only: how a partition or a broker came to be what it is.")
+_add("metadata image", metadata_image, "Reads only: brokers, topics, partitions, as the metadata log has them.")
 app.add_typer(GROUPS["kraft"], name="kraft", short_help="Metadata logs of KRaft: check, advise, simulate.")
 _add("kraft check", kraft_check, "Reads only: whether a metadata log is sound.")
 _add("kraft advise", kraft_advise, "Reads only: where the start of a metadata log would move now.")

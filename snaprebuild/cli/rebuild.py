@@ -34,6 +34,7 @@ from snaprebuild.cli.options import (
     selection_of,
     takes_s3,
 )
+from snaprebuild.cli.source_check import Metadata, check_metadata
 from snaprebuild.cli.streams import tell
 from snaprebuild.errors import UsageError
 
@@ -167,6 +168,7 @@ class Asked:
     allow_unproven: AllowUnproven = False
     as_of: AsOf = None
     expiration_ms: ExpirationMs = None
+    metadata: Metadata = None
     topic: Topic = None
     partition: Partition = None
     offsets: Offset = None
@@ -182,6 +184,7 @@ class Asked:
 
         selection = selection_of(self.topic, self.partition, self.offsets)
         check_paths(self.paths, server_properties=self.server_properties, out=self.out)
+        check_metadata(self.metadata)
         if self.set_aside and self.out is not None:
             raise UsageError("--set-aside renames files in the log directories, and --out leaves those alone: give one of them")
         settings = s3.settings()
@@ -203,6 +206,7 @@ class Asked:
             allow_unproven=self.allow_unproven,
             as_of_ms=as_of_ms(self.as_of),
             expiration_ms=self.expiration_ms,
+            metadata=None if self.metadata is None else absolute(self.metadata),
             s3=settings,
         )
 

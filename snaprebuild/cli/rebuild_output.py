@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, time_text, verdict_document
 from snaprebuild.operations.findings import counted
 from snaprebuild.operations.from_effects import NONE_KEPT
+from snaprebuild.operations.verdict.judges import verdict_json
 from snaprebuild.storage.store import absolute, is_object
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def _partition_plan(plan: PartitionPlan) -> dict[str, object]:
         "bytes_to_read_most": plan.bytes_most,
         "retention_frees_ms": plan.retention_frees_ms,
         "fault": plan.fault,
+        "verdict": verdict_json(plan.verdict),
         "boundaries": [asdict(boundary) for boundary in plan.boundaries],
         "left_out": [{"offset": offset, "reason": reason} for offset, reason in plan.left_out],
     }
@@ -98,7 +100,12 @@ def _print_left_out(plan: Plan) -> None:
     reasons = Counter(reason for partition in plan.partitions for _, reason in partition.left_out)
     for reason, count in reasons.items():
         print_text(f"left out: {counted(count, 'boundary', 'boundaries')}: {reason}")
-    faults = sum(partition.fault is not None for partition in plan.partitions)
+    rejected = sum(partition.fault is not None and partition.verdict is not None for partition in plan.partitions)
+    if rejected:
+        print_text(
+            f"left out: {counted(rejected, 'partition')} that may be no source (snaprebuild source check tells), named on stderr"
+        )
+    faults = sum(partition.fault is not None and partition.verdict is None for partition in plan.partitions)
     if faults:
         print_text(f"left out: {counted(faults, 'partition')} that cannot be read, named on stderr")
 
@@ -142,6 +149,7 @@ def _partition_result(result: PartitionResult) -> dict[str, object]:
         "bytes_read": result.bytes_read,
         "from_effects": result.from_effects.as_json(),
         "seconds": round(result.seconds, 4),
+        "verdict": verdict_json(result.plan.verdict),
         "boundaries": [boundary_json(boundary) for boundary in result.boundaries],
         "left_out": [{"offset": offset, "reason": reason} for offset, reason in result.plan.left_out],
     }

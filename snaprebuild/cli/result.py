@@ -39,6 +39,7 @@ __all__ = [
     "print_text",
     "shown",
     "size_text",
+    "terminal_width",
     "time_text",
     "verdict_document",
     "write_report",
@@ -121,12 +122,12 @@ def time_text(ms: int) -> str:
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
     """Prints a table to stdout; columns named in ``right`` are set flush right."""
     rule = "─" if sys.stdout.encoding.lower().startswith("utf") else "-"
-    sys.stdout.write(table_text(title, columns, rows, right=right, width=_width(), rule=rule))
+    sys.stdout.write(table_text(title, columns, rows, right=right, width=terminal_width(), rule=rule))
 
 
 def print_text(text: str) -> None:
     """Prints a paragraph to stdout: one line, which a terminal breaks between words."""
-    width = _width()
+    width = terminal_width()
     text = printable(text)
     sys.stdout.write((text if width is None else textwrap.fill(text, width, break_on_hyphens=False)) + "\n")
 
@@ -136,7 +137,7 @@ def print_line(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
-def _width() -> int | None:
+def terminal_width() -> int | None:
     """Cells of the terminal that stdout is; None where it is none, and lines have any length."""
     return max(20, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
 

@@ -28,7 +28,7 @@ from snaprebuild.errors import UsageError
 if TYPE_CHECKING:
     from snaprebuild.operations.verdict.source_check import CheckedSource, SourceCheck
 
-__all__ = ["BrokerEpoch", "LeaderByWord", "Metadata", "source_check"]
+__all__ = ["BrokerEpoch", "LeaderByWord", "Metadata", "check_metadata", "source_check"]
 
 RULES_TABLES_MAX = 1
 """Replicas whose rules are printed one by one without ``-v``."""
@@ -69,6 +69,12 @@ BrokerEpoch = Annotated[
         "and its marker tells.",
     ),
 ]
+
+
+def check_metadata(location: str | None) -> None:
+    """Raises UsageError where ``--metadata`` is empty, as a variable of a shell that is not set makes it."""
+    if location == "":
+        raise UsageError("--metadata: the path is empty")
 
 
 @takes_s3
@@ -128,8 +134,7 @@ def source_check(
     check_paths([*(paths or ()), *(peer or ())])
     if not paths:
         raise UsageError("name at least one path")
-    if metadata == "":
-        raise UsageError("--metadata: the path is empty")
+    check_metadata(metadata)
     question = SourceQuestion(
         paths=tuple(absolute(path) for path in paths),
         purpose=Purpose(purpose.value),

@@ -23,6 +23,7 @@ from snaprebuild.cli.options import (
     takes_s3,
 )
 from snaprebuild.cli.produce_options import ProducerConfig, ProduceTo
+from snaprebuild.cli.source_check import BrokerEpoch, LeaderByWord, Metadata, check_metadata
 from snaprebuild.cli.tier_inventory import MetadataLog
 from snaprebuild.errors import UsageError
 
@@ -134,6 +135,9 @@ def tier_upload(
     produce_to: ProduceTo = None,
     producer_config: ProducerConfig = None,
     metadata_partitions: MetadataPartitions = None,
+    metadata: Metadata = None,
+    broker_epoch: BrokerEpoch = None,
+    i_am_the_leader: LeaderByWord = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, and write nothing. Default: upload.")] = False,
     as_of: AsOf = None,
     expiration_ms: ExpirationMs = None,
@@ -163,6 +167,7 @@ def tier_upload(
     from snaprebuild.operations.tier_upload import UploadRequest
     from snaprebuild.operations.tier_upload import tier_upload as upload
     from snaprebuild.operations.upload_copy import Uploader
+    from snaprebuild.operations.verdict.upload_source import UploadSources
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
     from snaprebuild.storage.journal_file import check_journal_place
     from snaprebuild.storage.large_objects import large_objects_of
@@ -171,6 +176,7 @@ def tier_upload(
 
     begin(verbose, {"--report": report, "--records": None if dry_run else records})
     check_paths([path, store, *(metadata_log or [])])
+    check_metadata(metadata)
     if produce_to is not None and (records is not None or metadata_log):
         raise UsageError("with --produce-to the topic itself is read and told: neither --records nor --metadata-log go with it")
     if records is not None and not dry_run:
@@ -195,6 +201,13 @@ def tier_upload(
     def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None) -> PreparedUpload:
         return prepare_upload(log, after=after, topic_id=topic_id, as_of_ms=clock[0], expiration_ms=clock[1], s3=settings)
 
+    sources = UploadSources(
+        partitions,
+        None if metadata is None else absolute(metadata),
+        settings,
+        broker_epoch=broker_epoch,
+        is_leader_by_word=i_am_the_leader,
+    )
     with announcing(produce_to, producer_config, wanted_partitions(partitions, topic_ids)) as announcer:
         request = UploadRequest(
             store=target,
@@ -210,9 +223,14 @@ def tier_upload(
             knows_all=(bool(metadata_log) and not found) if announcer is None else announcer.is_whole,
             allow_unverified=allow_unverified,
             announcer=announcer,
+            judge=sources.judge,
+            fence=sources.fence,
         )
         result = upload(partitions, request, prepare)
     found += [] if announcer is None else announcer.findings
+    if records is not None and not dry_run:
+        result.confirm()
+    found += [*sources.judges.truth.findings, *sources.judges.findings]
     findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
     leave(
         lambda: verdict_document("tier-upload", 1, upload_body(result, request, records, produce_to), findings),

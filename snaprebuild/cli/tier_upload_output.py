@@ -7,10 +7,13 @@ from collections.abc import Sequence
 
 from formats.aiven_key import AivenObject, aiven_key
 from formats.partition_metadata import uuid_to_text
+from formats.upload_claim import UploadClaim
 from snaprebuild.cli.result import print_table, print_text, size_text
 from snaprebuild.operations.announce_copies import Announced
 from snaprebuild.operations.findings import counted
 from snaprebuild.operations.tier_upload import Action, TierUpload, UploadedPartition, UploadedSegment, UploadRequest
+from snaprebuild.operations.upload_fence import BrokerIdentity
+from snaprebuild.operations.verdict.judges import verdict_json
 from snaprebuild.storage.store import OBJECT_SCHEME, is_object
 
 __all__ = ["print_upload", "upload_body"]
@@ -68,6 +71,8 @@ def _partition(partition: UploadedPartition, prefix: str) -> dict[str, object]:
         "partition": name.partition,
         "metadata_partition": partition.metadata_partition,
         "uploader": partition.uploader,
+        **_identity(partition.identity),
+        "verdict": verdict_json(partition.verdict),
         "totals": _totals([partition]),
         "segments": [_segment(partition, segment, prefix) for segment in partition.segments],
     }
@@ -89,6 +94,7 @@ def _segment(partition: UploadedPartition, segment: UploadedSegment, prefix: str
         "why": segment.why,
         "segment_id": None if segment.segment_id is None else uuid_to_text(segment.segment_id),
         "key": key,
+        "took_over": None if segment.took_over is None else _claim(segment.took_over),
         "announced": None if segment.announced is None else segment.announced.value,
         "snapshot": None
         if upload is None
@@ -101,6 +107,20 @@ def _segment(partition: UploadedPartition, segment: UploadedSegment, prefix: str
         "max_timestamp_ms": None if upload is None else upload.max_timestamp_ms,
         "txn_index_empty": None if upload is None else upload.txn_index_empty,
     }
+
+
+def _identity(broker: BrokerIdentity | UploadClaim) -> dict[str, object]:
+    directory_id = broker.directory_id
+    return {
+        "node_id": broker.node_id,
+        "directory_id": None if directory_id is None else uuid_to_text(directory_id),
+        "broker_epoch": broker.broker_epoch,
+    }
+
+
+def _claim(claim: UploadClaim) -> dict[str, object]:
+    told = {"uploader": claim.uploader, "run": claim.run, "segment_id": uuid_to_text(claim.segment_id)}
+    return {**told, "claimed_ms": claim.claimed_ms, **_identity(claim)}
 
 
 def print_upload(result: TierUpload, produce_to: str | None) -> None:
@@ -122,6 +142,12 @@ def print_upload(result: TierUpload, produce_to: str | None) -> None:
     totals = ", ".join(f"{count} {action}" for action, count in _totals(result.partitions).items() if count)
     print_text(f"{counted(len(result.partitions), 'partition')}, segments: {totals or 'none'}")
     segments = [segment for partition in result.partitions for segment in partition.segments]
+    taken = sum(segment.took_over is not None for segment in segments)
+    if taken:
+        print_text(f"{counted(taken, 'claim')} taken over from an earlier registration of the same broker")
+    rejected = sum(each.verdict is not None and each.verdict.is_rejected for each in result.partitions)
+    if rejected:
+        print_text(f"{counted(rejected, 'replica')} rejected as a source of uploads (snaprebuild source check tells)")
     if produce_to is not None:
         counts = Counter(segment.announced for segment in segments)
         now, before = counted(counts[Announced.NOW], "copy", "copies"), counts[Announced.BEFORE]

@@ -87,7 +87,7 @@ def start_after(command: list[str], *, seconds: float | None, only_if_done: bool
     umask = click.get_current_context().obj.umask
     parent = os.getpid()
     try:
-        child = os.fork()
+        child = _forked()
     except OSError as error:
         tell(f"snaprebuild: the preparation has no process: {error.strerror}")
         code = DIED
@@ -105,6 +105,15 @@ def start_after(command: list[str], *, seconds: float | None, only_if_done: bool
     if code:
         tell(f"snaprebuild: {printable(command[0])} is started all the same")
     _become(command, umask)
+
+
+def _forked() -> int:
+    """As ``os.fork``. A signal that stops us waits so long: in what Python calls around a fork, the error that it raises would be lost."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
+    try:
+        return os.fork()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_with(parent: int) -> None:

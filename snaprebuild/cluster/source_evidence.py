@@ -118,6 +118,7 @@ class ClusterEvidence:
         origin: where it lies.
         offset: last one that was taken.
         cluster_id: of the directory that it lies in; None where nothing tells.
+        is_own: it lies in a log directory of the broker itself.
         broker: the registration of the broker, None where it has none.
         topic_id: of the topic of that name, 16 bytes; None where there is none.
         partition: None where the topic has no such partition.
@@ -132,6 +133,7 @@ class ClusterEvidence:
     topic_id: bytes | None
     partition: PartitionRegistration | None
     replaced_at: int | None = None
+    is_own: bool = False
 
 
 @dataclass(frozen=True, slots=True)

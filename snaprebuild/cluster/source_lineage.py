@@ -11,7 +11,7 @@ from itertools import pairwise
 from formats.checkpoint_file import LeaderEpochEntry
 from snaprebuild.cluster.leader_epochs import end_of_epoch
 from snaprebuild.cluster.source_evidence import LogEvidence, PeerEvidence, SourceEvidence
-from snaprebuild.cluster.source_rules import registered_partition
+from snaprebuild.cluster.source_rules import fails_by_log, registered_partition
 from snaprebuild.cluster.source_ruling import Ruling, fails, not_known, passes, warns
 
 __all__ = ["diverging_epoch", "leader_epochs", "truncated_at"]
@@ -30,7 +30,9 @@ def leader_epochs(evidence: SourceEvidence) -> Ruling:
     partition = registered_partition(evidence)
     last = epochs[-1].epoch
     if not isinstance(partition, str) and last > partition.leader_epoch:
-        return fails(f"its last leader epoch is {last}, and the cluster never had one above {partition.leader_epoch}")
+        return fails_by_log(
+            evidence, f"its last leader epoch is {last}, and the cluster never had one above {partition.leader_epoch}"
+        )
     limit, told = None, []
     for peer in evidence.peers:
         if not _is_comparable(log, peer):

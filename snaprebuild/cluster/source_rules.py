@@ -26,6 +26,7 @@ __all__ = [
     "clean_shutdown",
     "directory_form",
     "directory_id",
+    "fails_by_log",
     "high_watermark",
     "in_sync",
     "log_end",
@@ -56,6 +57,18 @@ def _image(evidence: SourceEvidence) -> ClusterEvidence | str:
     if epoch is not None and epoch > cluster.offset:
         return f"the metadata log ends at {cluster.offset}, before the broker registered with epoch {epoch}: a later one is needed"
     return cluster
+
+
+def fails_by_log(evidence: SourceEvidence, told: str) -> Ruling:
+    """A rule that is broken unless the metadata log has lost its end.
+
+    A broker that is no voter does not flush its own copy (``KafkaRaftClient.appendAsFollower``), so that after an unclean stop it may be
+    older than the partitions beside it.
+    """
+    cluster, own = evidence.cluster, evidence.log_dir
+    if cluster is not None and cluster.is_own and not own.has_marker:
+        return not_known(f"{told}; but after an unclean stop the broker's own metadata log may have lost its end (--metadata)")
+    return fails(told)
 
 
 def registered_partition(evidence: SourceEvidence) -> PartitionRegistration | str:
@@ -107,7 +120,7 @@ def registration(evidence: SourceEvidence) -> Ruling:
     if node is None:
         return not_known(NO_NODE_ID)
     if cluster.broker is None:
-        return fails(f"node {node} is not registered at offset {cluster.offset}")
+        return fails_by_log(evidence, f"node {node} is not registered at offset {cluster.offset}")
     return passes(f"node {node} is registered with broker epoch {cluster.broker.epoch}")
 
 
@@ -135,12 +148,14 @@ def topic_id(evidence: SourceEvidence) -> Ruling:
     if isinstance(cluster, str):
         return not_known(cluster)
     if cluster.topic_id is None:
-        return fails(f"the cluster has no topic {evidence.log.topic} at offset {cluster.offset}: it was deleted")
+        told = f"the cluster has no topic {evidence.log.topic} at offset {cluster.offset}: it was deleted"
+        return fails_by_log(evidence, told)
     if own is None:
         return not_known("no partition.metadata tells the topic id")
     if own != cluster.topic_id:
         now = uuid_to_text(cluster.topic_id)
-        return fails(f"topic id {uuid_to_text(own)} here, {now} in the cluster: the topic was deleted and made again")
+        told = f"topic id {uuid_to_text(own)} here, {now} in the cluster: the topic was deleted and made again"
+        return fails_by_log(evidence, told)
     return passes(f"topic id {uuid_to_text(own)}")
 
 
@@ -154,11 +169,11 @@ def assignment(evidence: SourceEvidence) -> Ruling:
     if node is None or cluster.broker is None:
         return not_known(NO_NODE_ID if node is None else "the broker is not registered")
     if cluster.partition is None:
-        return fails("the topic has no such partition in the cluster")
+        return fails_by_log(evidence, "the topic has no such partition in the cluster")
     replicas = list(cluster.partition.replicas)
     assigned = cluster.partition.directory_of(node)
     if assigned is None:
-        return fails(f"node {node} is none of the replicas {replicas}: the partition was reassigned")
+        return fails_by_log(evidence, f"node {node} is none of the replicas {replicas}: the partition was reassigned")
     own = evidence.log_dir.directory_id
     if assigned == LOST_DIRECTORY:
         return fails("the cluster has its directory for lost")
@@ -167,7 +182,8 @@ def assignment(evidence: SourceEvidence) -> Ruling:
     if assigned == UNASSIGNED_DIRECTORY:
         return warns(f"node {node} is one of the replicas {replicas}, and has not told the cluster in which directory")
     if assigned != own:
-        return fails(f"the cluster has it in directory {uuid_to_text(assigned)}, not in {uuid_to_text(own)}")
+        told = f"the cluster has it in directory {uuid_to_text(assigned)}, not in {uuid_to_text(own)}"
+        return fails_by_log(evidence, told)
     return passes(f"node {node} is one of the replicas {replicas}, in this directory")
 
 

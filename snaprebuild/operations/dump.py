@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from formats import limits
-from formats.broker_files import read_clean_shutdown, read_meta_properties, read_quorum_state
+from formats.broker_files import read_clean_shutdown, read_meta_properties
 from formats.checkpoint_file import read_leader_epoch_checkpoint, read_offset_checkpoint
 from formats.dumped_kind import DumpedKind
 from formats.errors import BadValueError, FormatError, LimitExceededError
@@ -23,6 +23,7 @@ from formats.index_entries import Index
 from formats.offset_index import read_offset_index
 from formats.partition_metadata import read_partition_metadata, uuid_to_text
 from formats.producer_snapshot import read_entries
+from formats.quorum_state import read_quorum_state
 from formats.time_index import read_time_index
 from formats.transaction_index import read_transaction_index
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
@@ -178,7 +179,8 @@ def _clean_shutdown(data: bytes, file: str) -> Iterator[Items]:  # noqa: ARG001 
 
 def _quorum_state(data: bytes, file: str) -> Iterator[Items]:
     state = read_quorum_state(data, file=file)
-    yield _one(ItemForm.QUORUM_STATE, **{name: getattr(state, name) for name in state.__dataclass_fields__})
+    names = ("data_version", "leader_id", "leader_epoch", "voted_id", "voted_directory_id")
+    yield _one(ItemForm.QUORUM_STATE, **{name: getattr(state, name) for name in names})
 
 
 def _one(form: ItemForm, **fields: object) -> Items:

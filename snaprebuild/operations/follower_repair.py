@@ -17,6 +17,7 @@ from snaprebuild.operations.rebuild_result import EQUAL, WOULD_WRITE, WRITTEN, P
 from snaprebuild.operations.receipt import Receipt
 from snaprebuild.operations.replay_partition import ReplayFrom
 from snaprebuild.operations.source import PartitionSource, Source, live_broker_notes
+from snaprebuild.operations.verdict.judges import rejection
 
 __all__ = ["FollowerRepair", "follower_repair", "refuse_live_broker", "repair_plan"]
 
@@ -101,6 +102,8 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
         if planned is None or not _is_unchanged(replica.source, planned.source):
             why = "segments, snapshots or checkpoints changed since it was checked: stop the broker, and repair again"
             refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
+        elif planned.verdict is not None and planned.verdict.is_rejected:
+            refused.append(rejection(planned.verdict, path))
         else:
             partitions.append(_with_given(planned, replica))
     if not partitions:

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from formats.batch_headers import HeaderReader
 from formats.errors import FormatError
 from formats.file_names import snapshot_file_name
+from snaprebuild.cluster.source_evidence import Purpose
+from snaprebuild.cluster.source_verdict import SourceVerdict
 from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.each import Each, here_for
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
@@ -22,12 +24,16 @@ from snaprebuild.operations.replay_partition import Clock, GivenState, Partition
 from snaprebuild.operations.source import (
     PartitionSource,
     Selection,
+    Source,
     TopicKind,
     check_segments_are_files,
     live_broker_notes,
+    log_dirs_of,
     open_source,
     read_server_properties,
 )
+from snaprebuild.operations.verdict.cluster_truth import ClusterTruth
+from snaprebuild.operations.verdict.judges import Judges, KnownSource, is_judged, named_only, rejection
 from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.broker_start import LoadedLog, broker_start
 from snaprebuild.replay.classes import SnapshotClass
@@ -80,6 +86,7 @@ class Request:
         drop_expired: leave expired entries out.
         allow_unproven: write UNPROVEN ones in place.
         as_of_ms, expiration_ms: the clock.
+        metadata: location of the cluster's metadata log, which tells whether replicas may be written to; None for each broker's own.
         s3: how object stores are reached.
     """
 
@@ -98,6 +105,7 @@ class Request:
     allow_unproven: bool = False
     as_of_ms: int = 0
     expiration_ms: int | None = None
+    metadata: str | None = None
     s3: S3Settings = USUAL_S3
 
     def as_json(self) -> dict[str, object]:
@@ -149,6 +157,7 @@ class PartitionPlan:
         retention_frees_ms: moment after which plain retention has deleted every segment that lacks a snapshot; None when unknown.
         fault: why nothing can be done, or None.
         given: the state before the first segment, where it is known from elsewhere; None to begin as the request says.
+        verdict: on the replica as a source of snapshots; None where nothing would be written.
     """
 
     source: PartitionSource
@@ -165,6 +174,7 @@ class PartitionPlan:
     retention_frees_ms: int | None
     fault: str | None = None
     given: GivenState | None = None
+    verdict: SourceVerdict | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,11 +249,61 @@ def make_plan(
     findings = [*source.findings, *live_broker_notes(source)]
     wanted = [_Wanted(each, targets[each.directory.path], request, clock, retention_ms, deadline) for each in source.partitions]
     plans = []
-    for planned, found in (each or here_for(partition.directory.store for partition in source.partitions))(_planned, wanted):
+    each = each or here_for(partition.directory.store for partition in source.partitions)
+    for planned, found in each(_planned, wanted):
         plans.append(planned)
         findings += found
+    plans = _judged_plans(plans, request, source, each, findings)
     rate = _measured_rate(plans, request.check_crc) if measure_rate else None
     return Plan(request, clock, tuple(plans), tuple(findings), rate, retention_ms, retention_source)
+
+
+def _judged_plans(
+    plans: list[PartitionPlan], request: Request, source: Source, each: Each, findings: list[Finding]
+) -> list[PartitionPlan]:
+    """The plans with a verdict on each replica that something would be written for; those that are rejected write nothing in place.
+
+    Raises:
+        UsageError: the metadata log that was named is none.
+        SnaprebuildError, FormatError: it cannot be read.
+    """
+    truth = ClusterTruth(request.metadata, request.s3)
+    truth.named()
+    judges = Judges(Purpose.REBUILD, truth)
+    judges.meet(source.log_dirs, [] if source.properties is None else log_dirs_of(source.properties))
+    busy = [plan for plan in plans if plan.boundaries and is_judged(plan.source.directory)]
+    asked = [(plan, judges.know(plan.source.log_dir, named_only(plan.source.directory)), request.out is None) for plan in busy]
+    told: dict[str, PartitionPlan] = {}
+    for plan, found in each(_judged, asked):
+        told[plan.source.directory.path] = plan
+        findings += found
+    findings += [*truth.findings, *judges.findings]
+    return [told.get(plan.source.directory.path, plan) for plan in plans]
+
+
+def _judged(asked: tuple[PartitionPlan, KnownSource, bool]) -> tuple[PartitionPlan, list[Finding]]:
+    plan, known, in_place = asked
+    directory = plan.source.directory
+    try:
+        verdict = known.judged(directory, plan.source.log_dir, plan.log_end_offset)
+    except (ReadFailedError, RefusedError, FormatError) as error:  # of this partition alone
+        return _nothing(plan.source, plan.target, str(error)), [finding_of_error(error, directory.path)]
+    if verdict.is_rejected:
+        finding = rejection(verdict, directory.path)
+        if not in_place:
+            told = replace(finding, severity=Severity.NOTE, message=f"{finding.message}; written elsewhere all the same")
+            return replace(plan, verdict=verdict), [told]
+        nothing = _nothing(plan.source, plan.target, f"{verdict}: {verdict.why}", plan.log_end_offset)
+        return replace(nothing, left_out=plan.left_out, verdict=verdict), [finding]
+    if not in_place or verdict.offset is None:
+        return replace(plan, verdict=verdict), []
+    kept = tuple(boundary for boundary in plan.boundaries if boundary.offset <= verdict.offset)
+    reason = f"the replica is {verdict}: {verdict.why}"
+    beyond = tuple((boundary.offset, reason) for boundary in plan.boundaries if boundary.offset > verdict.offset)
+    if not kept:
+        plan = _nothing(plan.source, plan.target, None, plan.log_end_offset)
+    limited = replace(plan, boundaries=kept, left_out=tuple(sorted((*plan.left_out, *beyond))), verdict=verdict)
+    return limited, _left_out_findings(replace(limited, left_out=beyond))
 
 
 @dataclass(frozen=True, slots=True)

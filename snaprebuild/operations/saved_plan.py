@@ -24,7 +24,7 @@ from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings
 
 __all__ = ["load_plan", "save_plan"]
 
-SCHEMA = "snaprebuild.saved-plan/3"
+SCHEMA = "snaprebuild.saved-plan/4"
 
 LINE_BYTES_MAX = 256 << 20
 """A partition directory holds at most 2,000,000 files (``partition_dir.ENTRIES_MAX``), each of which takes some 100 bytes of its line."""

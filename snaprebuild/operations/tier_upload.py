@@ -21,6 +21,7 @@ from formats.partition_metadata import uuid_to_text
 from formats.remote_log_metadata import RemoteSegment, TopicIdPartition, metadata_partition
 from formats.upload_claim import UploadClaim
 from snaprebuild.cluster.remote_log import RemoteLogs
+from snaprebuild.cluster.source_verdict import SourceVerdict
 from snaprebuild.errors import SnaprebuildError, UploadRefusedError
 from snaprebuild.operations.announce_copies import Announced, Announcer
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
@@ -32,12 +33,15 @@ from snaprebuild.operations.upload_copy import Uploader, claimed, finished_copy,
 from snaprebuild.operations.upload_fence import CLAIM_LOST, NOBODY, STALE, BrokerIdentity, UploadFence, epoch_text
 from snaprebuild.operations.upload_records import WrittenCopy
 from snaprebuild.operations.upload_target import CompleteCopy, UploadTarget
+from snaprebuild.operations.verdict.judges import rejection
+from snaprebuild.operations.verdict.upload_source import trusted_end
 from snaprebuild.storage.large_objects import LargeObjects
 from snaprebuild.storage.store import Store
 
 __all__ = ["Action", "Prepare", "TierUpload", "UploadRequest", "UploadedPartition", "UploadedSegment", "tier_upload"]
 
-WAITING = ("above-high-watermark", "above-last-stable-offset", "active-segment")
+ABOVE_TRUSTED = "above-trusted-offset"
+WAITING = ("above-high-watermark", "above-last-stable-offset", "active-segment", ABOVE_TRUSTED)
 """Why a segment does not go up yet: nothing is wrong with it."""
 
 UNVERIFIED = (
@@ -99,6 +103,7 @@ class UploadRequest:
         logs: what the metadata logs say.
         knows_all: they were given, and all of them could be read: what they do not call live no broker reads.
         allow_unverified: take every complete copy for one that brokers read.
+        judge: whether a replica may be uploaded; None where nobody asks.
         fence: who uploads a partition, by its broker's registration, and how that is read again; None for nobody in particular.
         announcer: tells brokers of copies; None where that is left to others.
     """
@@ -115,6 +120,7 @@ class UploadRequest:
     logs: RemoteLogs = field(default_factory=RemoteLogs)
     knows_all: bool = False
     allow_unverified: bool = False
+    judge: Callable[[PartitionSource], SourceVerdict] | None = None
     fence: Callable[[PartitionSource], UploadFence] | None = None
     announcer: Announcer | None = None
 
@@ -157,6 +163,7 @@ class UploadedPartition:
         topic_id: 16 bytes; None where nothing was looked at.
         metadata_partition: that holds its records.
         identity: whose log it is, as claims have it.
+        verdict: on the replica as a source; None where nobody asked.
     """
 
     source: PartitionSource
@@ -165,6 +172,7 @@ class UploadedPartition:
     topic_id: bytes | None = None
     metadata_partition: int | None = None
     identity: BrokerIdentity = NOBODY
+    verdict: SourceVerdict | None = None
 
 
 @dataclass(slots=True)
@@ -231,6 +239,7 @@ class _Partition:
         self._result = result
         self._after: EnsuredSnapshot | None = None
         self._done_to = -1
+        self._trusted_end: int | None = None
         self._topic_id = request.topic_ids.get(source.directory.name.topic)
         self._target: UploadTarget | None = None
         bases = [segment.base_offset for segment in source.directory.segments]
@@ -250,6 +259,8 @@ class _Partition:
             self._say("tier-never-uploaded", Severity.NOTE, "internal and compacted topics never go to remote storage: left out")
             self._segments.clear()
             return
+        if not self._segments or self._is_rejected():
+            return
         for segment in self._segments:
             self._try(segment)
             if segment.action not in DONE:
@@ -261,6 +272,31 @@ class _Partition:
                 f"{counted(behind, 'later segment')} left: behind a gap brokers take what is missing for uploaded, and delete it"
             )
             self._say("tier-upload-stopped", Severity.NOTE, message, segment.end_offset + 1)
+
+    def _is_rejected(self) -> bool:
+        """Whether the replica is no source; what cannot be told of it ends nothing."""
+        if self._request.judge is None:
+            return False
+        path, first = self._source.directory.path, self._segments[0]
+        try:
+            verdict = self.told.verdict = self._request.judge(self._source)
+        except (SnaprebuildError, FormatError) as error:
+            self._result.findings.append(finding_of_error(error, path))
+            first.action, first.why = Action.FAILED, str(error)
+            return True
+        self._trusted_end = trusted_end(verdict)
+        if verdict.is_rejected:
+            first.action, first.why = Action.REFUSED, f"the replica is {verdict}: {verdict.why}"
+            self._result.findings.append(rejection(verdict, path))
+        return verdict.is_rejected
+
+    def _check_trusted(self, segment: UploadedSegment, path: str) -> None:
+        verdict, end = self.told.verdict, self._trusted_end
+        if verdict is not None and end is not None and segment.end_offset >= end:
+            why = next(each.ruling.evidence for each in verdict.results if each.ruling.limit == end)
+            raise UploadRefusedError(
+                f"ends above {end}, below which the replica is trusted: {why}", path=path, reason=ABOVE_TRUSTED
+            )
 
     def _say(self, code: str, severity: Severity, message: str, offset: int | None = None) -> None:
         self._result.findings.append(Finding(code, severity, self._source.directory.path, message, offset))
@@ -304,6 +340,7 @@ class _Partition:
         if copy is not None and claim is not None:
             self._finished_before(segment, claim, target, path, is_older=is_older)
             return
+        self._check_trusted(segment, path)
         upload = self._prepare(path, self._after, self._topic_id)
         segment.upload, self._after = upload, upload.snapshot
         if self._request.is_dry_run:

@@ -117,9 +117,11 @@ def may_go_back(job: Job) -> bool:
 def measured(read: DataFrame) -> dict[tuple[int, int], int]:
     """Bytes that the rows of each segment take, by partition and base offset."""
     columns = {"effect_producer_id": summary_rows.PRODUCER_BYTES, "close_producer_id": summary_rows.CLOSE_BYTES}
-    sizes = [sql.coalesce(sql.sum(sql.size(name)), sql.lit(0)) * width for name, width in columns.items()]
-    rows = read.groupBy("partition", "base_offset").agg((sizes[0] + sizes[1]).alias("size")).collect()
-    return {(row.partition, row.base_offset): row.size for row in rows}
+    sizes = [sql.greatest(sql.size(name), sql.lit(0)) * width for name, width in columns.items()]
+    # Summed up here: three numbers for 16,384 producers are little, and a shuffle more is a good part of what a small job costs.
+    rows: Any = read.select("partition", "base_offset", (sizes[0] + sizes[1]).cast("bigint").alias("size_bytes")).toPandas()
+    found = rows.groupby(["partition", "base_offset"])["size_bytes"].sum()
+    return {(int(partition), int(base_offset)): int(size) for (partition, base_offset), size in found.items()}
 
 
 def put_together(

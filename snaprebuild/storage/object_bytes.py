@@ -1,7 +1,7 @@
 """An object read as if it were an open file: ranges of some MiB, several of them on their way ahead of a reader that goes forward.
 
 A reader that asks for little, or jumps, gets a small range and nothing ahead of it. Memory is bounded by ``HELD_MAX`` ranges, whatever
-the size of the object.
+the size of the object. A reader that goes forward through a store whose connections are quick gets a stream instead of ranges.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Self
 
 from snaprebuild.errors import DeadlinePassedError
+from snaprebuild.storage.object_stream import PIECE_BYTES, Attempted, Body, ObjectStream, Pace
 from snaprebuild.storage.store import FileIdentity
 
-__all__ = ["RANGE_BYTES", "SMALL_RANGE_BYTES", "Fetch", "ObjectBytes"]
+__all__ = ["RANGE_BYTES", "SMALL_RANGE_BYTES", "ObjectBytes"]
 
 RANGE_BYTES = 8 << 20
 """One request. Below some MiB the time to its first byte counts more than its bytes."""
@@ -31,9 +31,6 @@ AHEAD = 4
 
 HELD_MAX = AHEAD + 1
 """Ranges held, the one that is read among them."""
-
-Fetch = Callable[[int, memoryview, threading.Event], None]
-"""Fills the buffer from a position of the object on, whole, or raises; gives up when the event is set."""
 
 _pool: ThreadPoolExecutor | None = None
 _pool_lock = threading.Lock()
@@ -52,11 +49,13 @@ def _fetchers() -> ThreadPoolExecutor:
 
 def _buffer(count: int) -> memoryview:
     """Memory for so many bytes of a range: fresh memory costs more than to fill it."""
-    if count > SMALL_RANGE_BYTES:
-        with contextlib.suppress(IndexError):
-            return _spare.pop()[:count]
-        return memoryview(bytearray(RANGE_BYTES))[:count]
-    return memoryview(bytearray(count))
+    if count <= SMALL_RANGE_BYTES:
+        return memoryview(bytearray(count))
+    with contextlib.suppress(IndexError):
+        kept = _spare.pop()
+        if len(kept) == RANGE_BYTES:
+            return kept[:count]
+    return memoryview(bytearray(RANGE_BYTES))[:count]
 
 
 def _keep(buffer: memoryview) -> None:
@@ -76,18 +75,26 @@ class _Range:
 class ObjectBytes:
     """The bytes of one object; see ``store.OpenBytes``."""
 
-    def __init__(self, location: str, identity: FileIdentity, fetch: Fetch, deadline: float | None) -> None:
+    def __init__(
+        self, location: str, identity: FileIdentity, body: Body, attempted: Attempted, pace: Pace, deadline: float | None
+    ) -> None:
         """Takes what it needs; nothing is asked of the store yet.
 
         Args:
             location: for messages.
-            identity: of the object, to which ``fetch`` holds it.
-            fetch: fills a range.
+            identity: of the object, to which ``body`` holds it.
+            body: asks for a range.
+            attempted: does it again where that helps.
+            pace: of connections to this store; what comes is noted there.
             deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
         """
         self._location = location
         self._identity = identity
-        self._fetch = fetch
+        self._body = body
+        self._attempted = attempted
+        self._pace = pace
+        self._stream = ObjectStream(body, attempted, pace)
+        self._went_back = False
         self._deadline = deadline
         self._ranges: deque[_Range] = deque()
         self._stop = identity.size_bytes
@@ -126,6 +133,9 @@ class ObjectBytes:
         while position < end:
             if self._deadline is not None and time.monotonic() > self._deadline:
                 raise DeadlinePassedError("the deadline has passed", path=self._location)
+            if self._streams(position, size):
+                self._stream.read_into(position, buffer[position - position_bytes : end - position_bytes], max(self._stop, end))
+                return end - position_bytes
             self._ask(position, end, size)
             current = next(each for each in self._ranges if each.start <= position < each.end)
             current.filled.result()
@@ -134,6 +144,28 @@ class ObjectBytes:
             buffer[position - position_bytes : position - position_bytes + count] = current.buffer[start : start + count]
             position += count
         return max(end - position_bytes, 0)
+
+    def _streams(self, position: int, size: int) -> bool:
+        """Whether a stream is to give what stands at a position: to a reader of much that has never gone back, behind what is held."""
+        reached = self._stream.position_bytes
+        if size != RANGE_BYTES or not self._pace.is_quick or (self._ranges and position < self._ranges[-1].end):
+            return False
+        self._went_back |= reached is not None and position < reached
+        return not self._went_back
+
+    def _fill(self, start: int, buffer: memoryview) -> None:
+        """In a thread: one range, over a connection of its own."""
+        done = 0
+
+        def get() -> None:
+            nonlocal done
+            with self._body(start + done, len(buffer) - done) as read_into:
+                while done < len(buffer) and not self._closed.is_set():
+                    done += read_into(buffer[done : done + PIECE_BYTES])
+
+        started = time.perf_counter()
+        self._attempted(get, f"cannot be read at bytes {start} to {start + len(buffer) - 1}")
+        self._pace.note(done, time.perf_counter() - started)
 
     def _let_go(self, position: int) -> None:
         """Of what lies behind the reader, and of everything where it jumped."""
@@ -154,11 +186,18 @@ class ObjectBytes:
             self._let_go_of_first()
         reached = self._ranges[-1].end if self._ranges else position
         target = max(self._stop, end) if size == RANGE_BYTES else end
-        while len(self._ranges) < HELD_MAX and reached < target:
+        most = self._ranges_at_once(size)
+        while reached < target and (reached <= position or len(self._ranges) < most):
             until = min(reached + size, self.size_bytes if reached >= self._stop else self._stop)
             buffer = _buffer(until - reached)
-            self._ranges.append(_Range(reached, until, buffer, _fetchers().submit(self._fetch, reached, buffer, self._closed)))
+            self._ranges.append(_Range(reached, until, buffer, _fetchers().submit(self._fill, reached, buffer)))
             reached = until
+
+    def _ranges_at_once(self, size: int) -> int:
+        if size != RANGE_BYTES or self._went_back:
+            return HELD_MAX
+        # The first range of all comes alone, and tells how quick a connection is; a stream begins behind what is held.
+        return 0 if self._pace.is_quick else HELD_MAX if self._pace.is_known else 1
 
     def _cancel(self) -> None:
         for each in self._ranges:
@@ -169,6 +208,7 @@ class ObjectBytes:
     def close(self) -> None:
         """Gives up what is on its way."""
         self._closed.set()
+        self._stream.close()
         self._cancel()
 
     def __enter__(self) -> Self:

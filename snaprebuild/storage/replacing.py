@@ -1,6 +1,6 @@
 """The port for what must replace an object: whole reads that remember what was there, and writes that hold only while it is still that.
 
-Apart from ``store``, because nothing else in this program replaces what it finds.
+Apart from ``store``, because hardly anything in this program replaces what it finds: repairs of remote storage, and claims of uploads.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import errno
+import functools
 import hashlib
 import logging
 import os
@@ -42,11 +43,11 @@ from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.meter import meter_of
 from snaprebuild.storage.object_bytes import ObjectBytes
+from snaprebuild.storage.object_stream import PIECE_BYTES, Pace, ReadInto
 from snaprebuild.storage.object_tree import ObjectStatus
 from snaprebuild.storage.s3_requests import (
     ATTEMPTS,
     PutOutcome,
-    ShortBodyError,
     access_of,
     attempted,
     bucket_and_key,
@@ -67,9 +68,6 @@ __all__ = ["PROBE_NAME", "RUN_KEY", "S3Store"]
 
 log = logging.getLogger(__name__)
 
-PIECE_BYTES = 1 << 20
-"""Read of a body at once; between two pieces it is asked whether anybody still wants them."""
-
 DIRECTORIES_ENOUGH, LEVELS_MAX = 32, 4
 """A long listing is parted at directories: at the first level that has so many, and not below this one."""
 
@@ -86,6 +84,12 @@ _CONTENT_RANGE = re.compile(r"bytes ([0-9]+)-([0-9]+)/([0-9]+)")
 
 _probed: set[tuple[S3Settings, str]] = set()
 _probed_lock = threading.Lock()
+
+
+@functools.lru_cache
+def _pace_of(_settings: S3Settings) -> Pace:
+    """Of the connections of this process to a store."""
+    return Pace()
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,30 +291,17 @@ class S3Store:
                 raise ReadFailedError("does not exist", path=location, errno=errno.ENOENT)
         if not identity.etag:
             raise ReadFailedError("the store gives no ETag, which would tell whether it changes while it is read", path=location)
-        known = identity
-
-        def fetch(start: int, buffer: memoryview, given_up: threading.Event) -> None:
-            self._range(location, known, start, buffer, given_up)
-
-        return ObjectBytes(location, identity, fetch, deadline)
-
-    def _range(self, location: str, identity: FileIdentity, start: int, buffer: memoryview, given_up: threading.Event) -> None:
-        """One range of an object that must not have changed; a body that breaks off is gone on with where it broke."""
-        count, done = len(buffer), 0
-
-        def get() -> None:
-            nonlocal done
-            with self._body(location, identity, start + done, count - done) as read_into:
-                while done < count and not given_up.is_set():
-                    filled = read_into(buffer[done : done + PIECE_BYTES])
-                    if not filled:
-                        raise ShortBodyError
-                    done += filled
-
-        attempted(get, location, f"cannot be read at bytes {start} to {start + count - 1}")
+        return ObjectBytes(
+            location,
+            identity,
+            body=partial(self._body, location, identity),
+            attempted=lambda get, what: attempted(get, location, what),
+            pace=_pace_of(self.settings),
+            deadline=deadline,
+        )
 
     @contextlib.contextmanager
-    def _body(self, location: str, identity: FileIdentity, start: int, count: int) -> Iterator[Callable[[memoryview], int]]:
+    def _body(self, location: str, identity: FileIdentity, start: int, count: int) -> Iterator[ReadInto]:
         """The answer to a request for a range, once it is known to be that range: fills memory, and returns the count of bytes."""
         bucket, key = bucket_and_key(location)
         self._count(count)

@@ -45,6 +45,7 @@ from snaprebuild import __version__
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.storage.at_once import THREADS
 from snaprebuild.storage.meter import meter_of
+from snaprebuild.storage.object_stream import ReadInto
 from snaprebuild.storage.store import OBJECT_SCHEME, S3Settings
 
 __all__ = [
@@ -275,20 +276,19 @@ def attempted(get: Callable[[], _Answer], location: str, what: str) -> _Answer:
 
 
 @contextlib.contextmanager
-def reading(body: StreamingBody) -> Iterator[Callable[[memoryview], int]]:
+def reading(body: StreamingBody) -> Iterator[ReadInto]:
     """The body of an answer, closed afterwards; a connection whose body was read to its end serves again.
 
-    What is yielded fills memory as a socket does, and returns the count of bytes, 0 where the body has no more. The SDK makes objects of
-    all bytes, and copies these; so where it can be reached, the standard library's answer inside is asked.
+    The SDK makes objects of all bytes, and copies these; so where it can be reached, the standard library's answer inside is asked.
 
     Raises:
-        ShortBodyError: the connection breaks.
+        ShortBodyError: by what is yielded, where nothing more comes.
     """
     inside: Any = getattr(body, "_raw_stream", None)
     answer = getattr(inside, "_fp", None)
     if not hasattr(inside, "release_conn") or not isinstance(answer, http.client.HTTPResponse) or answer.chunked:
         with contextlib.closing(body):
-            yield lambda buffer: int(body.readinto(buffer))
+            yield lambda buffer: _some(int(body.readinto(buffer)))
         return
 
     def read_into(buffer: memoryview) -> int:
@@ -298,10 +298,16 @@ def reading(body: StreamingBody) -> Iterator[Callable[[memoryview], int]]:
             raise ShortBodyError from None
         if answer.isclosed():  # by itself, behind the last byte
             inside.release_conn()
-        return count
+        return _some(count)
 
     with contextlib.closing(inside):
         yield read_into
+
+
+def _some(count: int) -> int:
+    if not count:
+        raise ShortBodyError
+    return count
 
 
 def object_changed(location: str) -> RefusedError:

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import warm_command
 from command import COMMAND, in_json, live_broker, snaprebuild
 from documents import check
 from log_dirs import EMPTY_SNAPSHOT, copy_of, entries_in, flip, remove_snapshots, snapshot_name, tree, truth
@@ -38,8 +39,12 @@ SECONDS_MAX = 400
 
 def hook(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs the verb around a command; its words stand behind ``--``."""
-    command = [*COMMAND, "hook", "run", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=SECONDS_MAX, check=False, **options)
+    words = ["hook", "run", *map(str, arguments)]
+    if options:
+        around: dict[str, Any] = {"capture_output": True, "text": True, "cwd": REPOSITORY, **options}
+        done = subprocess.run([*COMMAND, *words], timeout=SECONDS_MAX, check=False, **around)
+    else:
+        done = warm_command.run(words, SECONDS_MAX)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 

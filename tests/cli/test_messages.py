@@ -186,6 +186,8 @@ OPERANDS = {
     "bootstrap build": "STORE is a directory or s3://BUCKET/PREFIX",
     "follower check": "DIR is a partition directory, a log directory, or any directory above them",
     "follower repair": "DIR and STORE are those of `follower check`",
+    "metadata history": "DIR is __cluster_metadata-0, a copy of it under any name",
+    "metadata image": "DIR is __cluster_metadata-0, a copy of it under any name",
     "dump": "FILE is a segment, an index, a snapshot",
     "diff": "A and B are snapshot files of any name",
     "tier audit": "STORE is a directory or s3://BUCKET/PREFIX",
@@ -198,7 +200,16 @@ OPERANDS = {
 """What the text of a verb says of its operands, where they are no PATH."""
 
 RISKY = {"--set-aside", "--crc", "--drop-expired", "--allow-unproven", "--expiration-ms", "--replay-from"}
-RISKY |= {"--late-ms", "--max-timeout-ms", "--effects", "--metadata-log", "--allow-unverified", "--uploader", "--i-am-the-leader"}
+RISKY |= {
+    "--late-ms",
+    "--max-timeout-ms",
+    "--effects",
+    "--metadata-log",
+    "--allow-unverified",
+    "--uploader",
+    "--voters",
+    "--i-am-the-leader",
+}
 """Options with which a snapshot may become wrong, a way back is lost, damage is not seen, a transaction that lives may be taken for a
 hanging one, a good copy for an orphan, or a replica that lags for the truth."""
 

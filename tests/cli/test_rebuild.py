@@ -37,9 +37,14 @@ EXIT_CODES = {
     "kafka4-compacted": 1,
     # Has a compacted partition, too.
     "kafka27-killed": 1,
+    # Directories that no broker serves (-stray).
+    "kraft-cluster3": 1,
     # A compacted internal topic.
     "txn-state": 1,
 }
+
+NODES = ("follower-lost-state", "kraft-cluster3")
+"""Log directories of several brokers, whose manifests tell of no partition: the tests of their own below do."""
 
 MISSING_IN_MIXED = {
     "mixed-0": (583, 1151, 1662, 2181, 2596, 3089, 3664, 4168, 4695, 5247, 5821, 6390),
@@ -49,7 +54,7 @@ MISSING_IN_MIXED = {
 
 def out_of(fixture: str, out: Path) -> dict[str, dict[int, Entries]]:
     """What a rebuild of a bundled directory must leave in ``out``: entries by directory and boundary, from the manifest."""
-    if fixture == "follower-lost-state":
+    if fixture in NODES:
         return {str(path.relative_to(out)): snapshots_in(path) for path in {file.parent for file in out.rglob("*.snapshot")}}
     return {
         each.partition: {segment.snapshot_offset: segment.entries for segment in each.segments}
@@ -70,7 +75,7 @@ def test_every_boundary_of_a_bundled_directory(fixture: str, jobs: tuple[object,
     expected = out_of(fixture, tmp_path)
     assert expected
     found = {str(path.relative_to(tmp_path)): snapshots_in(path) for path in tmp_path.rglob("*") if path.is_dir()}
-    if fixture not in ("follower-lost-state", "tiered-local"):
+    if fixture not in (*NODES, "tiered-local"):
         assert found == expected
     for partition, boundaries in expected.items():
         assert found[partition] == boundaries
@@ -95,6 +100,18 @@ def test_the_same_partition_on_two_nodes(tmp_path: Path) -> None:
             retained = {entry for entry in right if entry.last_offset >= bases[0]}
             assert retained <= found[offset]
             assert {entry.producer_id for entry in found[offset]} <= {entry.producer_id for entry in right}
+
+
+def test_the_nodes_of_a_cluster_wrote_the_same(tmp_path: Path) -> None:
+    """Nothing was ever removed from their logs: a replay gives what the brokers knew at each boundary where they left a snapshot."""
+    assert in_json("rebuild", "fixtures/kraft-cluster3", "--out", tmp_path, *LINE).exit_code == 1
+    compared = 0
+    for path in {each.parent for each in tmp_path.rglob("*.snapshot")}:
+        rebuilt, theirs = snapshots_in(path), snapshots_in(FIXTURES / "kraft-cluster3" / path.relative_to(tmp_path))
+        both = rebuilt.keys() & theirs.keys()
+        assert {offset: rebuilt[offset] for offset in both} == {offset: theirs[offset] for offset in both}
+        compared += len(both)
+    assert compared > 150
 
 
 def test_written_files_are_canonical(tmp_path: Path) -> None:

@@ -15,11 +15,9 @@ from formats.broker_files import (
     MetaProperties,
     Properties,
     Property,
-    QuorumState,
     read_clean_shutdown,
     read_meta_properties,
     read_properties,
-    read_quorum_state,
     write_clean_shutdown,
     write_meta_properties,
     write_properties,
@@ -281,38 +279,3 @@ def test_clean_shutdown_is_written() -> None:
 @given(st.binary() | st.text().map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_any_bytes_are_a_clean_shutdown(data: bytes) -> None:
     assert isinstance(read_clean_shutdown(data), CleanShutdown)
-
-
-class TestQuorumState:
-    @each_broker_file("quorum-state")
-    def test_bundled(self, path: Path) -> None:
-        state = read_quorum_state(path.read_bytes())
-        text = path.read_text()
-        assert f'"leaderId":{state.leader_id},"leaderEpoch":{state.leader_epoch},"votedId":{state.voted_id},' in text
-        assert text.endswith(f'"data_version":{state.data_version}}}')
-        assert (state.voted_directory_id is None) == (state.data_version == 0)
-
-    def test_what_newer_versions_add_is_ignored(self) -> None:
-        data = b'{"leaderId":2,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","more":[],"data_version":2}'
-        assert read_quorum_state(data) == QuorumState(2, 2, 7, -1, "A" * 22)
-
-    @pytest.mark.parametrize(
-        ("data", "told"),
-        [
-            (b"", "expected JSON"),
-            (b"[" * 100_000, "expected JSON"),
-            (b"[1]", "expected a JSON object, found list"),
-            (b'{"data_version":1,"leaderId":"1"}', "leaderId: expected an int32, found \"'1'\""),
-            (b'{"data_version":true}', "data_version: expected an int32"),
-            (b'{"data_version":1,"leaderId":1,"leaderEpoch":2147483648}', "leaderEpoch: expected an int32"),
-            (
-                b'{"data_version":1,"leaderId":1,"leaderEpoch":1,"votedId":1,"votedDirectoryId":5}',
-                "votedDirectoryId: expected text",
-            ),
-        ],
-    )
-    def test_damage(self, data: bytes, told: str) -> None:
-        with pytest.raises(BadValueError) as caught:
-            read_quorum_state(data, file="quorum-state")
-        assert str(caught.value).startswith("quorum-state: quorum state")
-        assert told in str(caught.value)

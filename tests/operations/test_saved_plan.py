@@ -78,7 +78,7 @@ def test_what_is_saved(tmp_path: Path) -> None:
     directory = write_partition(logs / "t-0", {0: batch(0, count=3), 3: batch(3, count=4), 7: batch(7), 9: b""})
     (directory / snapshot_name(7)).write_bytes(EMPTY_SNAPSHOT)
     header, partition, closing = lines_of(path := saved(tmp_path, planned(logs)))
-    assert header["schema"] == "snaprebuild.saved-plan/3"
+    assert header["schema"] == "snaprebuild.saved-plan/4"
     assert header["request"]["paths"] == [str(logs)]
     assert header["expiration_ms"] == 86_400_000
 
@@ -208,7 +208,7 @@ def test_any_byte_that_changed_is_noticed(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "another version": lambda header: {**header, "schema": "snaprebuild.saved-plan/4"},
+    "another version": lambda header: {**header, "schema": "snaprebuild.saved-plan/5"},
     "no request": lambda header: {key: value for key, value in header.items() if key != "request"},
     "a store that is none": lambda header: {**header, "request": {**header["request"], "s3": {"endpoint_url": None}}},
     "no expiration": lambda header: {key: value for key, value in header.items() if key != "expiration_ms"},

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_dirs import batch, cut, record
+from log_dirs import cut
 from manifests import FIXTURES
+from metadata_logs import append_metadata_record
 
-from formats.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
+from formats.cluster_metadata import MetadataRecordType
 from formats.partition_metadata import uuid_from_text
 from snaprebuild.cluster.source_evidence import Purpose
 from snaprebuild.cluster.source_ruling import State
@@ -132,17 +133,6 @@ def meta(node: Path, **changed: str) -> None:
     path.write_text("\n".join([*lines, *(f"{key.replace('_', '.', 1)}={value}" for key, value in changed.items())]) + "\n")
 
 
-def append_record(node: Path, record_type: MetadataRecordType, message: dict[str, Any], version: int) -> None:
-    """Puts a batch of one record behind the metadata log, as the controller of the last epoch would."""
-    (log,) = (node / "__cluster_metadata-0").glob("*.log")
-    name = "".join(part.title() for part in record_type.name.split("_")) + "Record"
-    value = write_cluster_metadata_record(ClusterMetadataRecord(record_type, name, version, message))
-    data = bytearray(batch(LAST_OFFSET + 1, records=[record(value)]))
-    data[12:16] = (4).to_bytes(4, "big")  # the leader epoch, which no checksum covers
-    with log.open("ab") as file:
-        file.write(data)
-
-
 NO_CHANGE: dict[str, Any] = {
     "isr": None,
     "leader": -2,
@@ -205,19 +195,19 @@ def break_assignment(node: Path) -> str:
 
 def break_lost(node: Path) -> str:
     change = {"partitionId": 1, "topicId": uuid_from_text(ORDERS), "directories": [bytes(15) + b"\2"] * 3}
-    append_record(node, MetadataRecordType.PARTITION_CHANGE, {**NO_CHANGE, **change}, 2)
+    append_metadata_record(node, MetadataRecordType.PARTITION_CHANGE, {**NO_CHANGE, **change}, 2)
     return "orders-1"
 
 
 def break_membership(node: Path) -> str:
     change = {"partitionId": 1, "topicId": uuid_from_text(ORDERS), "eligibleLeaderReplicas": [2]}
-    append_record(node, MetadataRecordType.PARTITION_CHANGE, {**NO_CHANGE, **change}, 2)
+    append_metadata_record(node, MetadataRecordType.PARTITION_CHANGE, {**NO_CHANGE, **change}, 2)
     return "orders-1"
 
 
 def break_recovery(node: Path) -> str:
     change = {"partitionId": 1, "topicId": uuid_from_text(ORDERS), "leaderRecoveryState": 1}
-    append_record(node, MetadataRecordType.PARTITION_CHANGE, {**NO_CHANGE, **change}, 2)
+    append_metadata_record(node, MetadataRecordType.PARTITION_CHANGE, {**NO_CHANGE, **change}, 2)
     return "orders-1"
 
 
@@ -335,9 +325,43 @@ def test_a_marker_that_is_newer_than_the_metadata_log(node: Path) -> None:
     assert "before the broker registered with epoch 348" in verdict.results[2].ruling.evidence
 
 
+def test_two_log_directories_of_one_broker(node: Path, tmp_path: Path) -> None:
+    """Named one by one they are those of one broker: of two clusters they cannot be, and for an upload both are to have stopped cleanly."""
+    other = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "other", ignore=shutil.ignore_patterns("__cluster_metadata-0")))
+    meta(other, directory_id="ab9ZJ6AMRJSTUIzVRVFYag")
+    (other / ".kafka_cleanshutdown").unlink()
+    for path in other.glob("orders-[12]"):
+        shutil.rmtree(path)
+    shutil.rmtree(node / "orders-0")
+    both = (node, other)
+    assert verdicts(check(*both, purpose=Purpose.UPLOAD))["orders-1"].rule is Rule.R11, (
+        "a disk that is not registered is none of its"
+    )
+    meta(other, cluster_id="AAAAAAAAAAAAAAAAAAAAAA")
+    found = verdicts(check(*both))
+    assert [str(found[name]) for name in ("orders-0", "orders-1")] == ["REJECTED(R2)"] * 2
+    assert "cluster.id is" in found["orders-1"].why
+    assert str(verdicts(check(node))["orders-1"]) == "TRUSTED"
+
+
 def test_an_unregistered_broker(node: Path) -> None:
-    append_record(node, MetadataRecordType.UNREGISTER_BROKER, {"brokerId": 1, "brokerEpoch": 15}, 0)
+    append_metadata_record(node, MetadataRecordType.UNREGISTER_BROKER, {"brokerId": 1, "brokerEpoch": 15}, 0)
     assert str(judged(node, "orders-1")) == "REJECTED(R3)"
+
+
+def test_after_an_unclean_stop_the_own_metadata_log_may_have_lost_its_end(node: Path) -> None:
+    """A broker does not flush it: a topic, epoch or partition that is missing there is not known to be gone, unless another log says so."""
+    (node / "orders-1").rename(node / "orders-7")
+    (node / "orders-2").rename(node / "gone-0")
+    (node / "orders-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n8 292\n")
+    rules = {"orders-7": Rule.R6, "gone-0": Rule.R5, "orders-0": Rule.R12}
+    assert {name: verdicts(check(node))[name].rule for name in rules} == rules
+    (node / ".kafka_cleanshutdown").unlink()
+    own, other = verdicts(check(node)), verdicts(check(node, metadata=CLUSTER / "node1"))
+    for name, rule in rules.items():
+        assert not own[name].is_rejected, name
+        assert rule in own[name].not_known, name
+        assert str(other[name]) == f"REJECTED({rule.name})"
 
 
 def test_the_epoch_of_a_live_broker(node: Path) -> None:

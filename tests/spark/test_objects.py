@@ -108,7 +108,7 @@ def test_segments_that_cannot_be_read(store: FaultyStore, rebuild: Rebuild) -> N
     assert run.exit_code == 5
     told = "; ".join(each["message"] for each in run.document["findings"])
     for text in (
-        "does not answer as it should (IncompleteReadError)",
+        "the answer breaks off every time",
         "changed since it was listed",
         "the store answers 403 AccessDenied",
     ):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from snaprebuild.storage import object_bytes
 from snaprebuild.storage.object_bytes import ObjectBytes
+from snaprebuild.storage.object_stream import Pace, ReadInto
 from snaprebuild.storage.store import FileIdentity
 
 RANGE, SMALL = 64, 8
@@ -25,18 +28,52 @@ def _small_ranges() -> object:
         yield
 
 
-def opened(asked: list[tuple[int, int]], buffers: dict[int, object] | None = None) -> ObjectBytes:
-    """The object; what is asked of its store is noted."""
+def opened(
+    asked: list[tuple[int, int]], buffers: dict[int, object] | None = None, *, is_quick: bool = False, fails: Sequence[int] = ()
+) -> ObjectBytes:
+    """The object; what is asked of its store is noted.
+
+    Args:
+        asked: gets begin and end of each request.
+        buffers: gets the memory that was filled.
+        is_quick: connections are known to be quick; else to be slow.
+        fails: bodies that reach these positions break off there, each once.
+    """
     lock = threading.Lock()
+    breaks = list(fails)
 
-    def fetch(position: int, buffer: memoryview, given_up: threading.Event) -> None:
+    @contextlib.contextmanager
+    def body(start: int, count: int) -> Iterator[ReadInto]:
+        position = start
         with lock:
-            asked.append((position, position + len(buffer)))
-            if buffers is not None:
-                buffers[id(buffer.obj)] = buffer.obj  # kept, so that no other gets its id
-        buffer[:] = CONTENT[position : position + len(buffer)]
+            asked.append((start, start + count))
 
-    return ObjectBytes("s3://b/k", FileIdentity(SIZE, 0, 0, '"e"'), fetch, None)
+        def read_into(buffer: memoryview) -> int:
+            nonlocal position
+            end = min(start + count, position + min(len(buffer), 7))
+            with lock:
+                if buffers is not None:
+                    buffers[id(buffer.obj)] = buffer.obj  # kept, so that no other gets its id
+                if (at := next((each for each in breaks if position <= each < end), None)) is not None:
+                    breaks.remove(at)
+                    raise EOFError
+            assert end > position, "asked for more than the body has"
+            filled = end - position
+            buffer[:filled] = CONTENT[position:end]
+            position = end
+            return filled
+
+        yield read_into
+
+    def attempted(get: Callable[[], None], _what: str) -> None:
+        while True:
+            with contextlib.suppress(EOFError):
+                return get()
+
+    pace = Pace()
+    pace.note(1 << 40 if is_quick else 1 << 20, 1)
+    pace.note = lambda _count, _seconds: None  # type: ignore[method-assign]
+    return ObjectBytes("s3://b/k", FileIdentity(SIZE, 0, 0, '"e"'), body, attempted, pace, None)
 
 
 def read(source: ObjectBytes, position: int, count: int) -> bytes:
@@ -45,10 +82,15 @@ def read(source: ObjectBytes, position: int, count: int) -> bytes:
     return bytes(buffer[: source.read_into(position, memoryview(buffer))])
 
 
-@given(st.lists(st.tuples(st.integers(0, SIZE + 10), st.integers(1, 300)), max_size=20), st.integers(0, SIZE))
-def test_any_reads_give_the_bytes_of_the_object(reads: list[tuple[int, int]], stop: int) -> None:
-    """Forward, back, small and large, also behind the place where the reader said it would stop."""
-    with opened([]) as source:
+@given(
+    st.lists(st.tuples(st.integers(0, SIZE + 10), st.integers(1, 300)), max_size=20),
+    st.integers(0, SIZE),
+    st.booleans(),
+    st.lists(st.integers(0, SIZE), max_size=3),
+)
+def test_any_reads_give_the_bytes_of_the_object(reads: list[tuple[int, int]], stop: int, is_quick: bool, fails: list[int]) -> None:
+    """Forward, back, small and large, also behind the place where the reader said it would stop, over connections that break."""
+    with opened([], is_quick=is_quick, fails=fails) as source:
         source.will_stop_at(stop)
         for position, count in reads:
             assert read(source, position, count) == CONTENT[position : position + count]
@@ -71,3 +113,56 @@ def test_a_reader_that_goes_forward_takes_few_buffers() -> None:
         found = b"".join(read(source, position, 40) for position in range(0, SIZE, 40))
     assert found == CONTENT
     assert len(buffers) <= object_bytes.HELD_MAX + 1  # the last range is shorter
+
+
+def test_quick_connections_are_read_as_streams() -> None:
+    """One request for all, nothing behind the place where the reader stops; what lies little ahead comes by the same answer."""
+    asked: list[tuple[int, int]] = []
+    with opened(asked, is_quick=True) as source:
+        source.will_stop_at(900)
+        for position in (100, 140, 180, 230, 800):
+            assert read(source, position, 40) == CONTENT[position : position + 40]
+        assert asked == [(100, 900)]
+        assert read(source, 880, 40) == CONTENT[880:920]
+    assert asked == [(100, 900), (900, 920)]
+
+
+def test_what_a_stream_looks_up_disturbs_it_not() -> None:
+    """A marker is read again behind the reader."""
+    asked: list[tuple[int, int]] = []
+    with opened(asked, is_quick=True) as source:
+        for position in range(0, 400, 40):
+            read(source, position, 40)
+            assert read(source, position + 1, SMALL) == CONTENT[position + 1 : position + 1 + SMALL]
+    assert asked[0] == (0, SIZE)
+    assert all(end - start == SMALL for start, end in asked[1:])
+
+
+def test_a_reader_that_goes_back_gets_ranges() -> None:
+    """It would have to ask anew each time."""
+    asked: list[tuple[int, int]] = []
+    with opened(asked, is_quick=True) as source:
+        for position in range(0, 600, 30):
+            read(source, position, 40)
+    assert asked[0] == (0, SIZE)
+    assert all(end - start <= RANGE for start, end in asked[1:])
+
+
+def test_a_stream_that_breaks_goes_on_where_it_broke() -> None:
+    asked: list[tuple[int, int]] = []
+    with opened(asked, is_quick=True, fails=(100, 333)) as source:
+        assert b"".join(read(source, position, 40) for position in range(0, SIZE, 40)) == CONTENT
+    assert [start for start, _ in asked] == [0, 94, 327]
+
+
+def test_the_first_range_of_all_tells_the_pace() -> None:
+    """It comes alone, and what follows comes as a stream or as ranges."""
+    for size, expected in ((1 << 20, [(0, RANGE), (RANGE, SIZE)]), (1, [(at, at + RANGE) for at in range(0, 6 * RANGE, RANGE)])):
+        asked: list[tuple[int, int]] = []
+        with opened(asked) as source:
+            source._pace = source._stream._pace = pace = Pace()
+            pace.note = lambda _count, _seconds, pace=pace, size=size: Pace.note(pace, size << 20, 1)  # type: ignore[method-assign, misc]
+            read(source, 0, RANGE)
+            assert asked == expected[:1]
+            read(source, RANGE, RANGE)
+            assert sorted(asked) == expected

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from formats.errors import BadValueError, FormatError
 from snaprebuild.cluster.metadata_fold import ImageFold
@@ -11,7 +13,9 @@ from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.operations.metadata.log import MetadataCheckpoint, MetadataLog, MetadataWalk, open_metadata_log
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
-__all__ = ["ImageAt", "fold_checkpoint", "image_at", "read_image"]
+__all__ = ["ImageAt", "fold_checkpoint", "image_at", "read_image", "with_fresh_listing"]
+
+Answer = TypeVar("Answer")
 
 ATTEMPTS = 3
 """A controller deletes old checkpoints and segments while it runs: what has gone since the listing is listed again."""
@@ -38,13 +42,23 @@ class ImageAt:
 
 def read_image(location: str, offset: int | None = None, settings: S3Settings = USUAL_S3) -> ImageAt:
     """Lists a metadata log and folds it; see ``open_metadata_log`` and ``image_at``."""
-    for attempt in range(ATTEMPTS):
+    return with_fresh_listing(location, settings, lambda log: image_at(log, offset))
+
+
+def with_fresh_listing(location: str, settings: S3Settings, work: Callable[[MetadataLog], Answer]) -> Answer:
+    """Lists a metadata log and works on it; once more from the start where a file has gone since the listing.
+
+    Raises:
+        UsageError: as ``open_metadata_log``.
+        ReadFailedError: a file cannot be read, or files go faster than they are read.
+    """
+    for _ in range(ATTEMPTS - 1):
         try:
-            return image_at(open_metadata_log(location, settings), offset)
+            return work(open_metadata_log(location, settings))
         except ReadFailedError as error:
-            if error.errno != errno.ENOENT or attempt == ATTEMPTS - 1:
+            if error.errno != errno.ENOENT:
                 raise
-    raise AssertionError
+    return work(open_metadata_log(location, settings))
 
 
 def image_at(log: MetadataLog, offset: int | None = None) -> ImageAt:

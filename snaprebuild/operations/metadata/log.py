@@ -7,12 +7,12 @@ ends where its last segment holds no further whole batch.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from formats import limits
 from formats.batch_headers import HEADER_COLUMNS, HeaderReader, Tail, TailKind
-from formats.broker_files import QuorumState, read_quorum_state
 from formats.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
 from formats.cluster_metadata import ClusterMetadataRecord, read_cluster_metadata_record
 from formats.control_record import ControlRecord, SnapshotFooter, SnapshotHeader, parse_control_record
@@ -25,6 +25,7 @@ from formats.file_names import (
     parse_file_name,
     parse_partition_dir_name,
 )
+from formats.quorum_state import QuorumState, read_quorum_state
 from formats.record_batch import BatchHeader, Record
 from formats.records import LogRecord, read_records
 from snaprebuild.cluster.metadata_batch import MetadataBatch, MetadataRecord, UnreadRecord
@@ -41,6 +42,8 @@ __all__ = [
     "MetadataWalk",
     "open_metadata_log",
 ]
+
+Content = TypeVar("Content")
 
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
@@ -134,7 +137,7 @@ class MetadataLog:
 
         Args:
             from_offset: least offset; a batch that begins before and reaches it comes first.
-            records: else batches come without their records, faster.
+            records: else batches come without their records, faster; control batches have them all the same.
         """
         return MetadataWalk(self, from_offset, records)
 
@@ -149,11 +152,7 @@ class MetadataLog:
         with _opened(self, checkpoint.path, checkpoint.identity) as source:
             batches = _Batches(source, checkpoint.path, records)
             for batch in batches:
-                if first is None or batch.is_control:
-                    last = _read_again(source, batch) if not records else batch
-                    first = first or last
-                else:
-                    last = None
+                first, last = first or batch, batch
                 yield batch
         _check_tail(batches.tail, checkpoint.path)
         if not _is_control_of(first, 0, SnapshotHeader):
@@ -273,7 +272,9 @@ class _Batches:
                 if header.record_count != header.last_offset_delta + 1:
                     what, expected = "count of records of a batch of the metadata log", header.last_offset_delta + 1
                     raise BadValueError(what, file=self._path, position=position, expected=expected, found=header.record_count)
-                is_wanted = self._records and header.base_offset + header.last_offset_delta >= self._from_offset
+                is_wanted = (
+                    self._records or header.is_control
+                ) and header.base_offset + header.last_offset_delta >= self._from_offset
                 yield _batch(self._source, self._path, header, position, records=is_wanted)
         self.tail = reader.tail
 
@@ -294,8 +295,10 @@ def _batch(source: OpenBytes, path: str, header: BatchHeader, position: int, *, 
 def _records(source: OpenBytes, path: str, header: BatchHeader, position: int) -> Iterator[MetadataRecord]:
     if header.magic != 2:
         raise BadValueError("magic of a batch of the metadata log", file=path, position=position, expected=2, found=header.magic)
-    if header.size_bytes > limits.DATA_BATCH_BYTES_MAX:
-        expected = f"at most {limits.DATA_BATCH_BYTES_MAX} bytes"
+    if header.codec:
+        raise BadValueError("codec of a batch of the metadata log", file=path, position=position, expected=0, found=header.codec)
+    if header.size_bytes > limits.METADATA_BATCH_BYTES_MAX:
+        expected = f"at most {limits.METADATA_BATCH_BYTES_MAX} bytes"
         raise LimitExceededError("batch", file=path, position=position, expected=expected, found=header.size_bytes)
     data = bytearray(header.size_bytes)
     source.read_into(position, memoryview(data))
@@ -318,19 +321,6 @@ def _content(
     except FormatError as error:
         error.position = position  # of the batch, which can be found; inside of it, nothing is counted from the start of a record
         return UnreadRecord(record.value, error.in_file(path))
-
-
-def _read_again(source: OpenBytes, batch: MetadataBatch) -> MetadataBatch:
-    """With its records."""
-    reader = HeaderReader(
-        source,
-        read_markers=False,
-        start_bytes=batch.position_bytes,
-        end_bytes=batch.position_bytes + batch.size_bytes,
-        block_bytes=limits.BATCH_HEADER_BYTES_MAX,
-    )
-    header = next(iter(reader)).headers()[0]
-    return _batch(source, source.name, header, batch.position_bytes, records=True)
 
 
 def _is_control_of(batch: MetadataBatch | None, record: int, kind: type) -> bool:
@@ -424,19 +414,8 @@ def _list(path: str, store: Store) -> MetadataLog:
                 checkpoints.append(MetadataCheckpoint(known.offset, known.epoch, place, FileIdentity.of(status)))
         elif known.kind in _KINDS:
             names[_KINDS[known.kind]].append(name)
-    epochs_path, state_path = os.path.join(path, LEADER_EPOCH_CHECKPOINT), os.path.join(path, QUORUM_STATE)
-    epochs, epochs_fault = None, None
-    state, state_fault = None, None
-    try:
-        data = store.read_small(epochs_path, limits.TEXT_FILE_BYTES_MAX)
-        epochs = None if data is None else read_leader_epoch_checkpoint(data, file=epochs_path)
-    except FormatError as error:
-        epochs_fault = error
-    try:
-        data = store.read_small(state_path, limits.TEXT_FILE_BYTES_MAX)
-        state = None if data is None else read_quorum_state(data, file=state_path)
-    except FormatError as error:
-        state_fault = error
+    epochs, epochs_fault = _small_file(store, path, LEADER_EPOCH_CHECKPOINT, read_leader_epoch_checkpoint)
+    state, state_fault = _small_file(store, path, QUORUM_STATE, read_quorum_state)
     return MetadataLog(
         path=path,
         segments=tuple(segments),
@@ -453,6 +432,16 @@ def _list(path: str, store: Store) -> MetadataLog:
         quorum_state_fault=state_fault,
         store=store,
     )
+
+
+def _small_file(store: Store, directory: str, name: str, read: Callable[..., Content]) -> tuple[Content | None, FormatError | None]:
+    """What a file says, None where it is absent; and why it cannot be read."""
+    path = os.path.join(directory, name)
+    data = store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
+    try:
+        return None if data is None else read(data, file=path), None
+    except FormatError as error:
+        return None, error
 
 
 _KINDS = {

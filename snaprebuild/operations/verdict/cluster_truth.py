@@ -88,6 +88,7 @@ class MetadataRead:
             topic_id=None if topic is None else topic.topic_id,
             partition=partition,
             replaced_at=replaced,
+            is_own=self.is_own,
         )
 
 
@@ -119,7 +120,10 @@ class ClusterTruth:
             return None
         found = self._known.get(self.location)
         if found is None:
-            found = self._known[self.location] = self._read(self.location, is_own=False)
+            found = self._read(self.location, is_own=False)
+            if found.image.offset < 0:
+                raise UsageError("the metadata log is empty", path=found.path)
+            self._known[self.location] = found
         assert isinstance(found, MetadataRead)
         return found
 

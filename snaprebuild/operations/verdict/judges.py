@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,8 +15,9 @@ from snaprebuild.operations.verdict.cluster_truth import ClusterTruth, MetadataR
 from snaprebuild.operations.verdict.evidence import brokers_of, log_dir_evidence, log_evidence
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.store import is_object
 
-__all__ = ["Judges", "KnownSource", "is_judged", "rejection", "verdict_json"]
+__all__ = ["Judges", "KnownSource", "is_judged", "named_only", "rejection", "verdict_json"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +63,22 @@ class Judges:
 
     def meet(self, states: Sequence[LogDirState], log_dirs: Sequence[str] = ()) -> None:
         """Takes note of the log directories of the run, and which of them are of one broker (``brokers_of``)."""
-        self._siblings |= brokers_of(states, frozenset(log_dirs))
+        real = (each if is_object(each) else os.path.realpath(each) for each in log_dirs)
+        self._siblings |= brokers_of(states, frozenset(real))
 
     def metadata_of(self, state: LogDirState) -> MetadataRead | str:
         """The metadata log that tells of a log directory, or why there is none."""
         return self.truth.of((state, *self._siblings.get(state.path, ())))
 
-    def know(
-        self, directory: PartitionDir, state: LogDirState, log: LogEvidence | None = None, peers: tuple[PeerEvidence, ...] = ()
-    ) -> KnownSource:
+    def know(self, state: LogDirState, log: LogEvidence, peers: tuple[PeerEvidence, ...] = ()) -> KnownSource:
         """What is known of a partition beside its log.
 
         Args:
-            directory: the listing.
             state: the small files of its log directory.
-            log: what its files say, where they were read.
+            log: what its own files say; ``named_only`` where they are read later.
             peers: other replicas.
         """
         own = log_dir_evidence(state, self._siblings.get(state.path, ()), self.broker_epoch)
-        log = log or _named_only(directory)
         read = self.metadata_of(state)
         cluster: ClusterEvidence | None = None
         missing = read if isinstance(read, str) else ""
@@ -92,7 +91,8 @@ class Judges:
         return KnownSource(SourceEvidence(self.purpose, log, own, cluster, missing, peers, self.is_leader_by_word))
 
 
-def _named_only(directory: PartitionDir) -> LogEvidence:
+def named_only(directory: PartitionDir) -> LogEvidence:
+    """A partition of which nothing was read but names."""
     bases = tuple(segment.base_offset for segment in directory.segments)
     return LogEvidence(directory.path, directory.name.topic, directory.name.partition, directory.name.form, bases=bases)
 

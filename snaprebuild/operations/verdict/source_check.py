@@ -143,7 +143,7 @@ def _checked(
 ) -> CheckedSource:
     log = log_evidence(directory, state, last_stable=last_stable)
     own = tuple(peer for peer in peers.get(directory.topic_partition, ()) if peer.path != directory.path)
-    known = judges.know(directory, state, log, own)
+    known = judges.know(state, log, own)
     return CheckedSource(directory, state, log, judges.metadata_of(state), known.judge())
 
 

@@ -1,0 +1,49 @@
+"""Whether a broker may get the replica that ``bootstrap build`` makes: the rules that need no replica, asked of its log directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from snaprebuild.cluster.source_evidence import LogEvidence, Purpose
+from snaprebuild.cluster.source_verdict import SourceVerdict
+from snaprebuild.errors import RefusedError
+from snaprebuild.operations.bootstrap_build import FollowerPlan
+from snaprebuild.operations.findings import Finding
+from snaprebuild.operations.verdict.cluster_truth import ClusterTruth
+from snaprebuild.operations.verdict.judges import Judges, rejection
+from snaprebuild.storage.log_dir import read_log_dir
+from snaprebuild.storage.store import S3Settings
+
+__all__ = ["judge_target"]
+
+
+def judge_target(
+    plan: FollowerPlan, log_dir: str, log_dirs: Sequence[str], metadata: str | None, settings: S3Settings
+) -> tuple[SourceVerdict, list[Finding]]:
+    """The verdict on a replica that is yet to be made, and what could not be asked.
+
+    Args:
+        plan: of the follower.
+        log_dir: that it is to go to, absolute.
+        log_dirs: all of the broker, where it is known which.
+        metadata: location of the cluster's metadata log; None for the broker's own.
+        settings: of object stores.
+
+    Raises:
+        RefusedError: the broker is not to get it: not of this cluster, none of its replicas, another topic of this name.
+        UsageError: what was named is no metadata log.
+        SnaprebuildError, FormatError: it cannot be read.
+    """
+    truth = ClusterTruth(metadata, settings)
+    truth.named()
+    judges = Judges(Purpose.BOOTSTRAP, truth)
+    state = read_log_dir(os.path.realpath(log_dir))
+    own = [os.path.realpath(each) for each in log_dirs if os.path.isdir(each)]
+    judges.meet([state, *(read_log_dir(each) for each in own if each != state.path)], own)
+    path = os.path.join(log_dir, plan.directory_name)
+    log = LogEvidence(path, plan.topic, plan.number, topic_id=plan.topic_id, exists=False)
+    verdict = judges.know(state, log).judge()
+    if verdict.is_rejected:
+        raise RefusedError(rejection(verdict, path).message, path=path)
+    return verdict, [*truth.findings, *judges.findings]

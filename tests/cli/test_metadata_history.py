@@ -1,0 +1,153 @@
+"""``metadata history`` as a user runs it: timelines against the manifests and dumps of real clusters, and charts of any width."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import in_json, snaprebuild
+from log_dirs import cut
+from manifests import FIXTURES
+from terminal import in_terminal
+
+from snaprebuild.cli.metadata_chart import BLOCKS, LETTERS, ChartLine, chart_text
+
+CLUSTER = FIXTURES / "kraft-cluster3"
+NODE = CLUSTER / "node1"
+MANIFEST = json.loads((CLUSTER / "manifest.json").read_text())
+FINAL = json.loads((CLUSTER / "expected" / "image-final.json").read_text())
+
+
+def dumped_records() -> list[tuple[int, str, dict[str, Any]]]:
+    """Offset, type and fields of every record, as ``kafka-dump-log`` printed them."""
+    text = (CLUSTER / "expected" / "node1.00000000000000000000.log.dump.txt").read_text()
+    found = re.findall(r"^\| offset: (\d+) .*? payload: (\{.*\})$", text, re.MULTILINE)
+    return [(int(offset), (payload := json.loads(line))["type"], payload["data"]) for offset, line in found]
+
+
+def test_every_partition_of_the_cluster() -> None:
+    """One entry for each record of it, epochs that count, and at the end what Kafka's image has."""
+    records = dumped_records()
+    for topic in {each["name"] for each in FINAL["topics"]}:
+        run = in_json("metadata history", NODE, "--topic", topic)
+        assert (run.exit_code, run.document["first_offset"], run.document["last_offset"]) == (0, 0, 347)
+        for timeline in run.document["partitions"]:
+            key = (timeline["topic_id"], timeline["partition"])
+            expected = [
+                offset
+                for offset, kind, data in records
+                if (kind.startswith("PARTITION") and (data["topicId"], data["partitionId"]) == key)
+                or (kind == "REMOVE_TOPIC_RECORD" and data["topicId"] == key[0])
+            ]
+            entries = timeline["entries"]
+            assert [each["offset"] for each in entries] == expected
+            states = [each["state"] for each in entries if each["state"] is not None]
+            assert [each["partition_epoch"] for each in states] == list(range(len(states)))
+            (now,) = [each for each in FINAL["topics"] if each["name"] == topic]
+            if now["topic_id"] == timeline["topic_id"]:
+                (final,) = [each for each in now["partitions"] if each["partition"] == key[1]]
+                assert {"partition": key[1], **states[-1]} == final
+            else:
+                assert (topic, entries[-1]["state"], entries[-1]["what"]) == ("reborn", None, ["deleted with its topic"])
+
+
+def test_a_topic_that_was_created_again_is_another() -> None:
+    run = in_json("metadata history", NODE, "--topic", "reborn", "--partition", "0")
+    old, new = run.document["partitions"]
+    assert old["topic_id"] != new["topic_id"] == "5RZ5JfslTlyQJjgTg3vKgw"
+    assert old["entries"][-1]["offset"] < new["entries"][0]["offset"]
+    assert new["entries"][0]["what"] == ["created on 1,2,3, led by 1"]
+    gone = in_json("metadata history", NODE, "--topic", "gone")
+    assert {each["entries"][-1]["record"] for each in gone.document["partitions"]} == {"RemoveTopicRecord"}
+
+
+@pytest.mark.parametrize("broker", [1, 2, 3])
+def test_registrations_of_a_broker(broker: int) -> None:
+    run = in_json("metadata history", NODE, "--broker", broker)
+    found = [each for each in run.document["broker"]["entries"] if each["record"] == "RegisterBrokerRecord"]
+    expected = [each for each in MANIFEST["registrations_in_metadata_log"] if each["broker_id"] == broker]
+    assert [(each["offset"], each["state"]["epoch"], each["state"]["directories"]) for each in found] == [
+        (each["record_offset"], each["broker_epoch"], each["log_dirs"]) for each in expected
+    ]
+    replaced = [each for each in found if "disks were replaced" in " ".join(each["what"])]
+    assert [each["offset"] for each in replaced] == ([274] if broker == 2 else [])
+    last = run.document["broker"]["entries"][-1]
+    partitions = [each for topic in FINAL["topics"] for each in topic["partitions"]]
+    assert (last["leads"], last["in_isr"]) == (0, 0)
+    assert last["in_elr"] == sum(broker in each["elr"] for each in partitions)
+    assert last["replicas"] == sum(broker in each["replicas"] for each in partitions)
+    assert last["state"]["fenced"]
+
+
+def test_a_log_that_begins_with_a_checkpoint() -> None:
+    """Node 2's does; what came before is one entry, and the rest is that of node 1."""
+    short = in_json("metadata history", CLUSTER / "node2", "--topic", "orders", "--partition", "0").document
+    whole = in_json("metadata history", NODE, "--topic", "orders", "--partition", "0").document
+    assert short["first_offset"] == 234
+    (first, *others), before = short["partitions"][0]["entries"], whole["partitions"][0]["entries"]
+    assert (first["offset"], first["record"], first["what"]) == (233, None, ["as a checkpoint has it"])
+    assert first["state"] == [each for each in before if each["offset"] < 234][-1]["state"]
+    assert others == [each for each in before if each["offset"] >= 234]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "name a --topic, a --broker, or both"),
+        (("--broker", "1", "--partition", "0"), "--partition belongs to a --topic"),
+        (("--topic", "nope"), "nothing from offset 0 to 347 tells of nope"),
+        (("--topic", "orders", "--partition", "9"), "tells of orders-9"),
+        (("--broker", "9"), "tells of broker 9"),
+    ],
+)
+def test_what_makes_no_sense(arguments: tuple[str, ...], said: str) -> None:
+    run = snaprebuild("metadata", "history", NODE, *arguments)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert said in run.stderr
+
+
+def test_damage_ends_the_history(tmp_path: Path) -> None:
+    shutil.copytree(NODE / "__cluster_metadata-0", tmp_path / "__cluster_metadata-0")
+    log = tmp_path / "__cluster_metadata-0" / "00000000000000000000.log"
+    cut(log, 20_000)
+    run = in_json("metadata history", tmp_path, "--topic", "orders", "--partition", "0")
+    assert run.codes["torn-tail"] == 1
+    log.write_bytes(log.read_bytes()[:15_000] + b"\0" * 40 + log.read_bytes()[15_040:])
+    damaged = in_json("metadata history", tmp_path, "--topic", "orders", "--partition", "0")
+    assert damaged.exit_code == 4
+    kept = damaged.document["partitions"][0]["entries"]
+    assert 0 < len(kept) < len(run.document["partitions"][0]["entries"])
+    assert kept == run.document["partitions"][0]["entries"][: len(kept)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------- charts
+
+
+@pytest.mark.parametrize("columns", [20, 34, 60, 100, 160])
+def test_a_terminal_of_any_width(columns: int) -> None:
+    screen = in_terminal("metadata", "history", NODE, "--topic", "shrink", "--partition", "0", columns=columns)
+    assert screen.exit_code == 0
+    chart = [line for line in screen.text.splitlines() if line.startswith(" broker ")]
+    assert len(chart) == 3
+    assert all(len(line.rstrip()) <= columns for line in chart)
+    assert all("L" not in line and "█" in line for line in chart[:1])
+    plain = snaprebuild("metadata", "history", NODE, "--topic", "shrink", "--partition", "0").stdout
+    assert "█" not in plain
+    assert " broker 1 L" in plain
+
+
+def test_a_chart_has_the_state_at_the_end_of_each_stretch() -> None:
+    lines: list[ChartLine[str]] = [ChartLine("a", lambda state: state[0]), ChartLine("b", lambda state: state[1])]
+    text = chart_text([(0, "xy"), (400, "X "), (410, "Xz"), (799, "..")], 800, lines, 18)
+    # 0..800 ms in eight stretches of 100.
+    assert text.splitlines()[:3] == [" a       xxxxXXX.", " b       yyyyzzz.", " changes 1   2  1"]
+
+
+def test_no_two_states_look_alike() -> None:
+    for glyphs in (BLOCKS, LETTERS):
+        assert len({glyphs.leader, glyphs.in_sync, glyphs.eligible, glyphs.behind, glyphs.none}) == 5
+        assert len(set(glyphs.heights)) == 9

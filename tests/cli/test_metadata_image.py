@@ -1,0 +1,231 @@
+"""``metadata image`` as a user runs it: facts of real clusters, what is proven of them, and directories that are not sound."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import in_json, snaprebuild
+from log_dirs import batch, cut, flip, record, tree
+from manifests import FIXTURES
+from object_store import ObjectStore
+
+from formats.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
+
+CLUSTER = FIXTURES / "kraft-cluster3"
+LOG = "__cluster_metadata-0"
+FINAL = json.loads((CLUSTER / "expected" / "image-final.json").read_text())
+
+
+def facts(document: dict[str, Any]) -> dict[str, Any]:
+    """The document in the words of the manifest."""
+    names = {"directories": "log_dirs"}
+    brokers = [{names.get(key, key): value for key, value in each.items()} for each in document["brokers"]]
+    configs: dict[str, dict[str, str]] = {}
+    for each in document["configs"]:
+        kind, name = each["resource"].split(":")
+        configs.setdefault(f"ConfigResource(type={kind}, name='{name}')", {})[each["name"]] = each["value"]
+    return {
+        "last_offset": document["offset"],
+        "features": document["features"],
+        "next_producer_id": document["next_producer_id"],
+        "brokers": [{key: each[key] for key in FINAL["brokers"][0]} for each in brokers],
+        "topics": document["topics"],
+        "configs": configs,
+    }
+
+
+def test_the_final_image_with_all_voters() -> None:
+    before = tree(CLUSTER / "node1")
+    run = in_json("metadata image", CLUSTER / "node1", "--voter", CLUSTER / "node2", "--voter", CLUSTER / "node3")
+    assert run.exit_code == 0
+    assert facts(run.document) == {key: value for key, value in FINAL.items() if key != "checkpoint_used"}
+    proof = run.document["proof"]
+    assert (proof["proven_end_offset"], proof["majority_end_offset"], proof["unproven"]) == (348, 348, None)
+    assert (proof["voters"], proof["voters_from"]) == ([1, 2, 3], "records")
+    assert proof["shared_end_offsets"] == {"1": 348, "2": 348, "3": 348}
+    assert run.codes == {}
+    assert tree(CLUSTER / "node1") == before
+
+
+def test_one_log_proves_what_its_checkpoint_holds() -> None:
+    """Everything behind it may be taken back by a new leader; what that would be is told."""
+    run = in_json("metadata image", CLUSTER / "node2", "--topic", "orders")
+    proof = run.document["proof"]
+    assert (proof["proven_end_offset"], proof["checkpoint_end_offset"], proof["log_end_offset"]) == (315, 315, 348)
+    assert proof["voters_from"] == "quorum-state"
+    assert proof["unproven"]["first_offset"] == 315
+    assert proof["unproven"]["brokers"] == [1, 2, 3]
+    assert "orders-0" in proof["unproven"]["partitions"]
+    assert run.codes == {"unproven-tail": 1, "deleted-files": 1}
+    assert [each["name"] for each in run.document["topics"]] == ["orders"]
+    proven = in_json("metadata image", CLUSTER / "node2", "--at", "proven")
+    assert (proven.document["offset"], proven.document["proof"]["unproven"]) == (314, None)
+    assert proven.document == {**in_json("metadata image", CLUSTER / "node2", "--at", "314").document}
+
+
+def test_a_majority_of_two(tmp_path: Path) -> None:
+    """Two of three are enough; a third that was cut changes nothing, and one without ``meta.properties`` counts by its id."""
+    copied = tmp_path / "copied"
+    shutil.copytree(CLUSTER / "node3" / LOG, copied)
+    cut(copied / "00000000000000000000.log", 25_500)
+    two = in_json("metadata image", CLUSTER / "node1", "--voter", CLUSTER / "node2").document["proof"]
+    assert two["proven_end_offset"] == 348
+    unnamed = in_json("metadata image", CLUSTER / "node1", "--voter", copied)
+    assert unnamed.codes == {"unproven-tail": 1, "voter-not-counted": 1}
+    named = in_json("metadata image", CLUSTER / "node1", "--voter", f"3={copied}").document["proof"]
+    assert 304 < named["majority_end_offset"] < 348
+    assert named["shared_end_offsets"] == {"1": 348, "3": named["majority_end_offset"]}
+    three = in_json("metadata image", CLUSTER / "node1", "--voter", f"3={copied}", "--voter", CLUSTER / "node2")
+    assert three.document["proof"]["proven_end_offset"] == 348
+
+
+def test_old_disks_prove_what_they_share() -> None:
+    """Node 2's old disk, replaced after offset 272, and node 3's: none of them is one of another log."""
+    old = CLUSTER / "old"
+    run = in_json(
+        *("metadata image", CLUSTER / "node1", "--voter", old / "node2-replaced-disk", "--voter", old / "node3-old-topic"),
+        *("--at", "200"),
+    )
+    shared = run.document["proof"]["shared_end_offsets"]
+    manifest = json.loads((CLUSTER / "manifest.json").read_text())["directories"]
+    assert shared["1"] == 348
+    assert 200 < shared["2"] < 348
+    assert 198 <= shared["3"] < shared["2"]
+    assert run.document["offset"] == 200
+    assert {"node1", "old/node2-replaced-disk"} <= set(manifest)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("node1", "--voter", "node1"), "is of voter 1, like"),
+        (("node1", "--voter", "../kraft-metadata/logs"), "is of cluster"),
+        (("node1", "--at", "348"), "the log ends before offset 348: its last one is 347"),
+        (("node2", "--at", "100"), "nothing tells of offset 100: no checkpoint so old, and the log begins at 234"),
+        (("node1", "--at", "yesterday"), "expected an offset or 'proven', found 'yesterday'"),
+        (("node1", "--voters", "1;2"), "--voters: expected ids with commas between them, found '1;2'"),
+        (("node1", "--voter", "9999999999=node2"), "--voter: expected [ID=]DIR with an id up to 2147483647"),
+        (("node1/orders-0",), "is a partition of orders, not __cluster_metadata-0"),
+    ],
+)
+def test_what_makes_no_sense(arguments: tuple[str, ...], said: str) -> None:
+    words = [str(CLUSTER / each) if (CLUSTER / each).exists() else each for each in arguments]
+    run = snaprebuild("metadata", "image", *words)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert said in run.stderr
+
+
+def test_a_quorum_of_one_proves_itself() -> None:
+    for name, end in (("kraft-metadata", 531), ("kraft-metadata-moved", 817)):
+        run = in_json("metadata image", FIXTURES / name)
+        manifest = json.loads((FIXTURES / name / "manifest.json").read_text())["partitions"][LOG]
+        assert run.document["proof"]["proven_end_offset"] == manifest["end_offset"] == end
+        assert run.document["proof"]["voters"] == [1]
+
+
+@pytest.mark.s3
+def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
+    place = f"s3://{object_store.bucket()}/disks"
+    nodes = [object_store.upload(CLUSTER / node, f"{place}/{node}") for node in ("node1", "node2")]
+    here = in_json("metadata image", CLUSTER / "node1", "--voter", CLUSTER / "node2").document
+    there = in_json("metadata image", nodes[0], "--voter", nodes[1]).document
+    assert there["proof"]["proven_end_offset"] == 348
+    assert {**there, "path": ""} == {**here, "path": ""}
+
+
+# ---------------------------------------------------------------------------------------------------------------- not sound
+
+
+def copy_of_node(to: Path, node: str = "node1") -> Path:
+    return Path(shutil.copytree(CLUSTER / node / LOG, to / LOG))
+
+
+def test_damage_in_the_log_ends_the_image(tmp_path: Path) -> None:
+    directory = copy_of_node(tmp_path)
+    for path in directory.glob("*.checkpoint"):
+        path.unlink()
+    flip(directory / "00000000000000000000.log", 12_000)
+    run = in_json("metadata image", directory)
+    assert run.exit_code == 4
+    assert run.codes["damaged-file"] == 1
+    assert "byte" in run.messages("damaged-file")
+    assert 0 < run.document["offset"] < 347
+    assert run.document["proof"]["log_end_offset"] == run.document["offset"] + 1
+
+
+def test_a_log_without_its_checkpoints(tmp_path: Path) -> None:
+    directory = copy_of_node(tmp_path, "node2")
+    for path in directory.glob("*.checkpoint"):
+        path.write_bytes(path.read_bytes()[:-40])
+    run = in_json("metadata image", directory)
+    assert (run.exit_code, run.document["offset"]) == (4, -1)
+    assert {"damaged-checkpoint": 2, "metadata-gap": 1}.items() <= run.codes.items()
+
+
+def test_a_checkpoint_of_another_log(tmp_path: Path) -> None:
+    directory = copy_of_node(tmp_path)
+    checkpoint = directory / "00000000000000000315-0000000004.checkpoint"
+    checkpoint.rename(directory / "00000000000000000315-0000000005.checkpoint")
+    run = in_json("metadata image", directory)
+    assert (run.exit_code, run.codes["diverged-checkpoint"]) == (4, 1)
+    assert "ends in leader epoch 5, and the log has 4 there" in run.messages("diverged-checkpoint")
+
+
+def test_a_copy_in_the_directory_of_another_node_is_not_its(tmp_path: Path) -> None:
+    """``meta.properties`` beside a directory of another name says nothing of it."""
+    shutil.copy(CLUSTER / "node2" / "meta.properties", tmp_path)
+    shutil.copytree(CLUSTER / "node1" / LOG, tmp_path / "copy-of-node1")
+    run = in_json("metadata image", CLUSTER / "node3", "--voter", tmp_path / "copy-of-node1")
+    assert "nothing beside it says whose log it is" in run.messages("voter-not-counted")
+    assert run.document["proof"]["shared_end_offsets"] == {"3": 348}
+
+
+def values(*records: tuple[MetadataRecordType, dict[str, Any]]) -> list[bytes]:
+    return [write_cluster_metadata_record(ClusterMetadataRecord(kind, "", 0, fields)) for kind, fields in records]
+
+
+def made_log(to: Path, written: list[bytes]) -> Path:
+    directory = to / LOG
+    directory.mkdir(parents=True)
+    records = [record(value, offset_delta=delta) for delta, value in enumerate(written)]
+    (directory / "00000000000000000000.log").write_bytes(batch(0, count=len(records), records=records))
+    return directory
+
+
+def config(name: str, value: str | None) -> tuple[MetadataRecordType, dict[str, Any]]:
+    return MetadataRecordType.CONFIG, {"resourceType": 4, "resourceName": "1", "name": name, "value": value}
+
+
+def test_secrets_are_masked(tmp_path: Path) -> None:
+    secrets = ("ssl.keystore.password", "listener.name.x.ssl.key.password", "listener.name.x.scram.sasl.jaas.config", "my.secret")
+    plain = ("log.retention.ms", "ssl.keystore.location", "delegation.token.max.lifetime.ms")
+    directory = made_log(tmp_path, values(*(config(name, "hunter2") for name in (*secrets, *plain))))
+    run = in_json("metadata image", directory)
+    assert {each["name"] for each in run.document["configs"] if each["masked"]} == set(secrets)
+    assert {each["name"]: each["value"] for each in run.document["configs"] if not each["masked"]} == dict.fromkeys(
+        plain, "hunter2"
+    )
+    table = snaprebuild("metadata", "image", directory).stdout
+    assert table.count("hunter2") == len(plain)
+    assert table.count("(secret)") == len(secrets)
+
+
+def test_records_that_make_no_sense(tmp_path: Path) -> None:
+    change = (MetadataRecordType.PARTITION_CHANGE, {"partitionId": 0, "topicId": bytes(15) + b"\7", "leader": 2})
+    written = [*values(change, config("a", "1")), b"\1\x7f\0"]
+    run = in_json("metadata image", made_log(tmp_path, written))
+    assert run.exit_code == 4
+    assert {"contradictory-record": 1, "unknown-record": 1}.items() <= run.codes.items()
+    assert "expected a topic of this id, found none" in run.messages("contradictory-record")
+    assert [each["name"] for each in run.document["configs"]] == ["a"]
+
+
+def test_a_transaction_that_is_open(tmp_path: Path) -> None:
+    begin = (MetadataRecordType.BEGIN_TRANSACTION, {"name": "Bootstrap records"})
+    run = in_json("metadata image", made_log(tmp_path, values(config("a", "1"), begin, config("b", "2"), config("a", None))))
+    assert run.document["open_transaction"] == {"offset": 1, "name": "Bootstrap records", "record_count": 2}
+    assert [each["name"] for each in run.document["configs"]] == ["a"]

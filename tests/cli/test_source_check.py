@@ -1,0 +1,217 @@
+"""``source check`` as a user runs it, and what writes: it asks for the verdict first, and refuses where a replica is rejected."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import Run, in_json, live_broker, snaprebuild
+from log_dirs import remove_snapshots, snapshots_in, tree
+from manifests import FIXTURES
+from object_store import ObjectStore
+
+CLUSTER = FIXTURES / "kraft-cluster3"
+STALE = "old/node3-clean-stopped"
+"""A cleanly stopped disk of a broker that registered again since: healthy by itself, R10 where the cluster is asked."""
+METADATA = ("--metadata", CLUSTER / "node1")
+AS_OF = ("--as-of", "2026-11-22")
+
+
+def copy_without_snapshots(directory: str, to: Path) -> Path:
+    node = Path(shutil.copytree(CLUSTER / directory, to / "node"))
+    for partition in node.glob("orders-*"):
+        remove_snapshots(partition)
+    return node
+
+
+def outcomes(run: Run) -> dict[str, tuple[str, str | None]]:
+    """Of the partitions that something is to be written for."""
+    found = {each["topic_partition"]: each["verdict"] for each in run.document["partitions"]}
+    return {name: (verdict["outcome"], verdict["rule"]) for name, verdict in found.items() if verdict is not None}
+
+
+def written(node: Path) -> list[str]:
+    return [name for name in ("orders-0", "orders-1", "orders-2") if snapshots_in(node / name)]
+
+
+def test_the_document_and_the_table_say_the_same() -> None:
+    arguments = (CLUSTER / "node2", "--purpose", "upload", *METADATA)
+    run = in_json("source check", *arguments)
+    assert run.exit_code == 3
+    told = {each["topic_partition"]: each for each in run.document["replicas"]}
+    assert {name: each["verdict"] for name, each in told.items()} == {
+        **dict.fromkeys(("__transaction_state-0", "orders-0", "orders-1", "orders-2", "reborn-0", "shrink-1"), "REJECTED(R7)"),
+        "single-0": "REJECTED(R8)",
+    }
+    orders = told["orders-0"]
+    assert (orders["node_id"], orders["log_end"], orders["high_watermark"], orders["last_stable"]) == (2, 533, 533, 496)
+    assert orders["metadata_log"] == {
+        "path": str(CLUSTER / "node1" / "__cluster_metadata-0"),
+        "own": False,
+        "offset": 347,
+        "proven_below": 315,
+        "proof": "proven committed below 315, by its newest checkpoint; the rest is what this node holds",
+    }
+    assert [each["rule"] for each in orders["rules"]] == [f"R{number}" for number in range(1, 14)]
+    table = snaprebuild("source", "check", *arguments)
+    assert table.exit_code == 3
+    lines = [" ".join(line.split()) for line in table.stdout.splitlines()]
+    for name, each in told.items():
+        (line,) = [line for line in lines if f"/{name} " in line]
+        assert f" {each['verdict']} {each['rule']} " in line
+    assert lines[-1] == "7 replicas: 7 REJECTED"
+
+
+def test_a_healthy_broker_and_one_of_before_kraft() -> None:
+    run = in_json("source check", CLUSTER / "node1", "--topic", "orders", "--purpose", "upload")
+    assert (run.exit_code, {each["metadata_log"]["own"] for each in run.document["replicas"]}) == (0, {True})
+    table = snaprebuild(
+        "source", "check", FIXTURES / "kafka27-mixed" / "logs", "--topic", "mixed", "--purpose", "upload", "--i-am-the-leader"
+    )
+    assert table.exit_code == 0
+    assert "TRUSTED_BELOW(6913)" in table.stdout, "the last stable offset, by Kafka's own classes"
+    assert "rests on the operator's word (--i-am-the-leader)" in table.stdout
+    assert "no metadata log was given (--metadata), and none lies beside the partition" in table.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name at least one path"),
+        ((CLUSTER / "node1", "--metadata", ""), "--metadata: the path is empty"),
+        ((CLUSTER / "node1", "--metadata", FIXTURES / "kafka27-mixed"), "holds no __cluster_metadata-0"),
+        ((CLUSTER / "node1", "--at", 400), "the log ends before offset 400: its last one is 347"),
+    ],
+)
+def test_usage(arguments: tuple[object, ...], message: str) -> None:
+    run = snaprebuild("source", "check", *arguments)
+    assert (run.exit_code, message in run.stderr) == (2, True), run.stderr
+
+
+# ---------------------------------------------------------------------------------------------------------------- the gate
+
+
+@pytest.mark.parametrize("verb", ["plan", "rebuild", "hook run"])
+def test_a_rejected_replica_is_not_written_to(tmp_path: Path, verb: str) -> None:
+    """Its own metadata log knows nothing of the later registration: with it the snapshots are written."""
+    node = copy_without_snapshots(STALE, tmp_path)
+    before = tree(node)
+    receipt = () if verb == "plan" else ("--receipt", tmp_path / "receipt.jsonl")
+    run = in_json(verb, node, *METADATA, *receipt)
+    assert (run.exit_code, tree(node)) == (3, before)
+    assert outcomes(run) == dict.fromkeys(("orders-0", "orders-1", "orders-2"), ("REJECTED", "R10"))
+    assert run.codes["source-rejected"] == 3
+    assert "marker has broker epoch 10, the registration 233" in run.messages("source-rejected")
+    own = in_json(verb, node, *receipt)
+    assert own.exit_code == 0
+    assert outcomes(own) == dict.fromkeys(("orders-0", "orders-1", "orders-2"), ("TRUSTED", None))
+    assert bool(written(node)) == (verb != "plan")
+
+
+def test_elsewhere_the_verdict_is_only_reported(tmp_path: Path) -> None:
+    node = copy_without_snapshots(STALE, tmp_path)
+    before = tree(node)
+    run = in_json("rebuild", node, *METADATA, *AS_OF, "--out", tmp_path / "out")
+    assert (run.exit_code, tree(node)) == (0, before)
+    assert set(outcomes(run).values()) == {("REJECTED", "R10")}
+    assert {each["severity"] for each in run.document["findings"] if each["code"] == "source-rejected"} == {"note"}
+    assert set(written(tmp_path / "out")) == {"orders-0", "orders-1", "orders-2"}
+
+
+def test_one_rejected_partition_ends_no_other(tmp_path: Path) -> None:
+    """A topic that was made again since is refused, the others of the broker are written; a saved plan carries the metadata log."""
+    node = copy_without_snapshots("node1", tmp_path)
+    (node / "orders-1" / "partition.metadata").write_text("version: 0\ntopic_id: kJEH2V5MQ3qe3pGZOsqMwA")
+    saved = tmp_path / "plan.jsonl"
+    assert in_json("plan", node, *METADATA, *AS_OF, "--save", saved).exit_code == 3
+    assert json.loads(saved.read_text().splitlines()[0])["request"]["metadata"] == str(CLUSTER / "node1")
+    run = in_json("rebuild", "--plan", saved, "--receipt", tmp_path / "receipt.jsonl")
+    assert (run.exit_code, written(node)) == (3, ["orders-0", "orders-2"])
+    assert outcomes(run) == {"orders-0": ("TRUSTED", None), "orders-1": ("REJECTED", "R5"), "orders-2": ("TRUSTED", None)}
+
+
+def test_a_metadata_log_that_cannot_be_asked_is_told(tmp_path: Path) -> None:
+    """Never silently: a finding, and the rules that had nothing to judge."""
+    node = copy_without_snapshots("node1", tmp_path)
+    for path in (node / "__cluster_metadata-0").iterdir():
+        if path.suffix in (".checkpoint", ".log"):
+            path.write_bytes(b"\0" * 100 + path.read_bytes()[100:])
+    run = in_json("rebuild", node, "--topic", "orders", "--receipt", tmp_path / "receipt.jsonl", *AS_OF)
+    assert (run.exit_code, run.codes["source-metadata-unreadable"]) == (1, 1)
+    assert len(written(node)) == 3
+    assert {"R3", "R5", "R6"} <= set(run.partition("orders-0")["verdict"]["not_known"])
+
+
+def test_no_rejected_replica_goes_up(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    for directory, options, rule in ((STALE, METADATA, "R10"), ("node2", (), "R7")):
+        run = in_json("tier upload", CLUSTER / directory, store, "--topic-partition", "orders-0", *options, *AS_OF)
+        assert (run.exit_code, store.exists()) == (3, False)
+        told = run.partition("orders-0")
+        assert (told["verdict"]["outcome"], told["verdict"]["rule"], told["segments"][0]["action"]) == ("REJECTED", rule, "refused")
+        assert run.codes["source-rejected"] == 1
+    run = in_json("tier upload", CLUSTER / "node1", store, "--topic-partition", "orders-0", *AS_OF)
+    told = run.partition("orders-0")
+    assert (run.exit_code, told["verdict"]["outcome"], told["totals"]["uploaded"]) == (0, "TRUSTED_BELOW", 5)
+    assert (told["node_id"], told["directory_id"], told["broker_epoch"]) == (1, "vbgXJ_mX3w2WzAJjsPWbwQ", 15)
+    (claim, *_) = [json.loads(path.read_text()) for path in store.rglob("*.json")]
+    assert (claim["node_id"], claim["directory_id"], claim["broker_epoch"]) == (1, "vbgXJ_mX3w2WzAJjsPWbwQ", 15)
+
+
+def test_an_upload_after_an_unclean_stop_waits_above_the_recovery_point(tmp_path: Path) -> None:
+    node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
+    (node / ".kafka_cleanshutdown").unlink()
+    points = node / "recovery-point-offset-checkpoint"
+    points.write_text(points.read_text().replace("orders 0 533", "orders 0 258"))
+    run = in_json("tier upload", node, tmp_path / "store", "--topic-partition", "orders-0", *AS_OF)
+    assert run.exit_code == 0
+    segments: list[dict[str, Any]] = run.partition("orders-0")["segments"]
+    assert [(each["end_offset"], each["action"]) for each in segments] == [
+        *((end, "uploaded") for end in (90, 178, 257)),
+        (329, "waits"),
+        *((end, "behind") for end in (410, 500)),
+    ]
+    assert "above-trusted-offset" in run.messages("tier-upload-waits")
+
+
+def test_beside_a_live_broker_its_epoch_can_be_told(tmp_path: Path) -> None:
+    node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
+    (node / ".kafka_cleanshutdown").unlink()
+    with live_broker(node):
+        for epoch, exit_code, verdict in ((15, 0, "TRUSTED_BELOW(501)"), (14, 3, "REJECTED(R10)")):
+            run = in_json("source check", node / "orders-0", "--broker-epoch", epoch)
+            (told,) = run.document["replicas"]
+            assert (run.exit_code, told["verdict"]) == (exit_code, verdict)
+
+
+@pytest.mark.s3
+def test_a_copy_of_a_log_directory_in_an_object_store(object_store: ObjectStore) -> None:
+    """With its own metadata log, which lies there too."""
+    location = object_store.upload(CLUSTER / "node1", f"s3://{object_store.bucket()}/logs/node1")
+    run = in_json("source check", location, "--topic", "orders", "--purpose", "upload")
+    assert run.exit_code == 0
+    here = in_json("source check", CLUSTER / "node1", "--topic", "orders", "--purpose", "upload")
+    for there, local in zip(run.document["replicas"], here.document["replicas"], strict=True):
+        assert (there["verdict"], there["metadata_log"]["own"], there["rules"]) == (local["verdict"], True, local["rules"])
+
+
+FOLLOWER = FIXTURES / "follower-lost-state"
+
+
+def test_a_replica_is_made_for_one_of_the_replicas_only(tmp_path: Path) -> None:
+    """``bootstrap build`` asks the metadata log of the broker that gets the directory."""
+    node = Path(shutil.copytree(FOLLOWER / "node2", tmp_path / "node2"))
+    shutil.rmtree(node / "payments-0")
+    arguments = (FOLLOWER / "remote", node, "--topic-partition", "payments-0", "--metadata-log", FOLLOWER / "node1", *AS_OF)
+    run = in_json("bootstrap build", *arguments, "--dry-run")
+    assert run.exit_code == 0
+    assert run.document["verdict"]["outcome"] == "TRUSTED"
+    meta = node / "meta.properties"
+    meta.write_text(meta.read_text().replace("node.id=2", "node.id=3"))
+    for options in ((), ("--dry-run",)):
+        refused = snaprebuild("bootstrap", "build", *arguments, *options)
+        assert (refused.exit_code, (node / "payments-0").exists()) == (3, False)
+        assert "no source for another replica, REJECTED(R3): node 3 is not registered" in refused.stderr

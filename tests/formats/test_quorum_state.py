@@ -1,0 +1,59 @@
+"""``quorum-state``: the files of real nodes byte for byte, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from fixture_files import each_broker_file
+
+from formats.errors import BadValueError
+from formats.quorum_state import QuorumState, read_quorum_state, write_quorum_state
+
+
+@each_broker_file("quorum-state")
+def test_bundled(path: Path) -> None:
+    state = read_quorum_state(path.read_bytes())
+    text = path.read_text()
+    assert f'"leaderId":{state.leader_id},"leaderEpoch":{state.leader_epoch},"votedId":{state.voted_id},' in text
+    assert text.endswith(f'"data_version":{state.data_version}}}')
+    assert (state.voted_directory_id is None) == (state.data_version == 0)
+    assert (state.voters is None) == (state.data_version == 1)
+    assert re.findall(r'"voterId":(\d+)', text) == [str(each) for each in state.voters or ()]
+    assert write_quorum_state(state) == path.read_bytes()
+
+
+def test_what_newer_versions_add_is_ignored() -> None:
+    data = b'{"leaderId":2,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","more":[],"data_version":2}'
+    assert read_quorum_state(data) == QuorumState(2, 2, 7, -1, "A" * 22)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"", "expected JSON"),
+        (b"[" * 100_000, "expected JSON"),
+        (b"[1]", "expected a JSON object, found list"),
+        (b'{"data_version":1,"leaderId":"1"}', "leaderId: expected an int32, found \"'1'\""),
+        (b'{"data_version":true}', "data_version: expected an int32"),
+        (b'{"data_version":1,"leaderId":1,"leaderEpoch":2147483648}', "leaderEpoch: expected an int32"),
+        (
+            b'{"data_version":1,"leaderId":1,"leaderEpoch":1,"votedId":1,"votedDirectoryId":5}',
+            "votedDirectoryId: expected the text of a uuid, found '5'",
+        ),
+        (
+            b'{"data_version":1,"leaderId":1,"leaderEpoch":1,"votedId":1}',
+            "votedDirectoryId: expected the text of a uuid, found nothing",
+        ),
+        (
+            b'{"data_version":0,"clusterId":"","leaderId":1,"leaderEpoch":1,"votedId":1,"appliedOffset":0,"currentVoters":[1]}',
+            "currentVoters: expected a JSON object, found int",
+        ),
+    ],
+)
+def test_damage(data: bytes, told: str) -> None:
+    with pytest.raises(BadValueError) as caught:
+        read_quorum_state(data, file="quorum-state")
+    assert str(caught.value).startswith("quorum-state: quorum state")
+    assert told in str(caught.value)
