@@ -11,6 +11,7 @@ import pytest
 from command import in_json, snaprebuild
 from log_dirs import batch, cut, flip, record, tree
 from manifests import FIXTURES
+from object_store import ObjectStore
 
 from formats.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
 
@@ -124,6 +125,16 @@ def test_a_quorum_of_one_proves_itself() -> None:
         manifest = json.loads((FIXTURES / name / "manifest.json").read_text())["partitions"][LOG]
         assert run.document["proof"]["proven_end_offset"] == manifest["end_offset"] == end
         assert run.document["proof"]["voters"] == [1]
+
+
+@pytest.mark.s3
+def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
+    place = f"s3://{object_store.bucket()}/disks"
+    nodes = [object_store.upload(CLUSTER / node, f"{place}/{node}") for node in ("node1", "node2")]
+    here = in_json("metadata image", CLUSTER / "node1", "--voter", CLUSTER / "node2").document
+    there = in_json("metadata image", nodes[0], "--voter", nodes[1]).document
+    assert there["proof"]["proven_end_offset"] == 348
+    assert {**there, "path": ""} == {**here, "path": ""}
 
 
 # ---------------------------------------------------------------------------------------------------------------- not sound
