@@ -17,6 +17,7 @@ __all__ = [
     "offset_index",
     "partition_metadata",
     "producer_snapshot",
+    "quorum_state",
     "record_batch",
     "time_index",
     "transaction_index",

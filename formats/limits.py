@@ -13,6 +13,7 @@ __all__ = [
     "INDEX_BYTES_MAX",
     "KRAFT_VOTERS_MAX",
     "MANIFEST_BYTES_MAX",
+    "METADATA_BATCH_BYTES_MAX",
     "METADATA_TRANSACTION_RECORDS_MAX",
     "RANGES_MAX",
     "RECORD_HEADERS_MAX",
@@ -84,6 +85,10 @@ CHUNK_BYTES_MAX = 256 << 20
 
 SCENARIO_BYTES_MAX = 1 << 20
 """A scenario of `kraft simulate`: a thousand replicas and listeners take 100 KiB."""
+
+METADATA_BATCH_BYTES_MAX = 16 << 20
+"""A batch of the metadata log or of a checkpoint, whose records are held at a time. Raft writes none of more than 8 MiB
+(`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`), and compresses none."""
 
 METADATA_TRANSACTION_RECORDS_MAX = 2_000_000
 """Records of one transaction of the metadata log, which are held until it ends. A controller writes the records of its

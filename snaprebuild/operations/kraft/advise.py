@@ -125,8 +125,8 @@ def model_of(node: NodeFacts, *, restarted: bool = False) -> MetadataLogModel:
     ]
     segments = [SegmentOfLog(each.base_offset, each.size_bytes) for each in node.segments]
     model = MetadataLogModel(OffsetAndEpoch(offset, epoch or 0), facts.end_offset, segments, checkpoints)
-    latest, last_epoch = model.latest, 0 if node.log.leader_epochs is None else max(each.epoch for each in node.log.leader_epochs)
-    if restarted and latest is not None and latest.id > OffsetAndEpoch(facts.end_offset, last_epoch):
+    latest = model.latest
+    if restarted and latest is not None and latest.id > OffsetAndEpoch(facts.end_offset, node.last_epoch):
         model.restart_at(latest)
     return model
 

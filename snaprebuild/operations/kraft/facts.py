@@ -46,6 +46,7 @@ class NodeFacts:
         facts: for the rules.
         segments: with their sizes.
         last_timestamp_ms: of the last batch; None where there is none.
+        last_epoch: leader epoch of the last batch; 0 where there is none.
         node_id: by ``meta.properties`` in the directory above; None where that is not there.
         cluster_id: likewise.
         findings: what kept something from being read.
@@ -56,6 +57,7 @@ class NodeFacts:
     facts: LogFacts
     segments: tuple[SegmentFacts, ...]
     last_timestamp_ms: int | None
+    last_epoch: int
     node_id: int | None
     cluster_id: str | None
     findings: tuple[Finding, ...]
@@ -96,7 +98,7 @@ class _Reader:
         self._below: dict[int, BatchBelow] = {}
         self._gaps: list[tuple[int, int]] = []
         self._end_offset = log.first_base_offset or 0
-        self._last_timestamp_ms: int | None = None
+        self._last: BatchBelow | None = None
         self._segments: list[SegmentFacts] = []
 
     def read(self, location: str) -> NodeFacts:
@@ -132,7 +134,8 @@ class _Reader:
             log=log,
             facts=facts,
             segments=tuple(self._segments),
-            last_timestamp_ms=self._last_timestamp_ms,
+            last_timestamp_ms=None if self._last is None else self._last.timestamp_ms,
+            last_epoch=0 if self._last is None else self._last.epoch,
             node_id=None if meta is None else meta.node_id,
             cluster_id=None if meta is None else meta.cluster_id,
             findings=tuple(self._findings),
@@ -149,8 +152,7 @@ class _Reader:
         for offset in waiting:
             if offset <= self._end_offset:
                 self._take(offset, last)
-        if last is not None:
-            self._last_timestamp_ms = last.timestamp_ms
+        self._last = last
 
     def _take(self, offset: int, last: BatchBelow | None) -> None:
         if last is not None and last.last_offset >= offset - 1:

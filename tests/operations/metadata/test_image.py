@@ -11,9 +11,10 @@ from cluster_images import as_in_manifest
 from manifests import FIXTURES
 
 from formats.errors import BadValueError
-from snaprebuild.errors import UsageError
-from snaprebuild.operations.metadata.image import read_image
-from snaprebuild.operations.metadata.log import METADATA_DIRECTORY
+from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.operations.metadata.image import ImageAt, image_at, read_image, with_fresh_listing
+from snaprebuild.operations.metadata.log import METADATA_DIRECTORY, MetadataLog
+from snaprebuild.storage.store import USUAL_S3
 
 CLUSTER = FIXTURES / "kraft-cluster3"
 EXPECTED = {
@@ -76,6 +77,25 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
         path.unlink()
     with pytest.raises(BadValueError, match="first offset of the metadata log: expected at most 0, found 234"):
         read_image(str(tmp_path))
+
+
+def test_files_that_go_while_they_are_read(tmp_path: Path) -> None:
+    """As a live controller deletes them: the directory is listed again, but not for ever."""
+    directory = Path(shutil.copytree(CLUSTER / "node1" / METADATA_DIRECTORY, tmp_path / METADATA_DIRECTORY))
+    listings: list[MetadataLog] = []
+
+    def work(log: MetadataLog) -> ImageAt:
+        listings.append(log)
+        if log.checkpoints:
+            Path(log.checkpoints[-1].path).unlink()
+        return image_at(log)
+
+    with pytest.raises(ReadFailedError, match="cannot be opened: No such file or directory"):
+        with_fresh_listing(str(directory), USUAL_S3, work)
+    assert [len(each.checkpoints) for each in listings] == [4, 3, 2]
+    found = with_fresh_listing(str(directory), USUAL_S3, lambda log: work(log) if len(log.checkpoints) == 1 else image_at(log))
+    assert found.checkpoint is None
+    assert as_in_manifest(found.fold.image()) == EXPECTED["image-final"]
 
 
 def test_the_log_ends_before() -> None:

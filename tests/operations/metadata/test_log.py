@@ -13,9 +13,10 @@ import pytest
 from log_dirs import batch, record
 from manifests import FIXTURES
 
+from formats import limits
 from formats.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
 from formats.control_record import ControlRecord, ControlRecordType
-from formats.errors import BadChecksumError, BadValueError, FormatError, TruncatedError
+from formats.errors import BadChecksumError, BadValueError, FormatError, LimitExceededError, TruncatedError
 from formats.message_schema import FieldSchema, StructSchema, load_schemas
 from formats.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata_batch import MetadataBatch, UnreadRecord
@@ -235,6 +236,14 @@ def test_a_record_that_nobody_knows_is_handed_out(tmp_path: Path) -> None:
     assert unread.content.value == b"\1\x63\0"
     assert "api key of a message" in str(unread.content.error)
     assert isinstance(no_op.content, ClusterMetadataRecord)
+
+
+def test_batches_that_no_controller_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadValueError, match="codec of a batch of the metadata log: expected 0, found 1"):
+        offsets(made(tmp_path / "gzip", {0: batch(0, attributes=1, records=[record(NO_OP)])}))
+    monkeypatch.setattr(limits, "METADATA_BATCH_BYTES_MAX", 60)
+    with pytest.raises(LimitExceededError, match="byte 0: batch: expected at most 60 bytes"):
+        offsets(made(tmp_path / "large", {0: no_ops(0)}))
 
 
 def test_every_cut_of_a_checkpoint_is_seen(tmp_path: Path) -> None:
