@@ -12,12 +12,13 @@ import signal
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from header_engines import HEADER_ENGINES
 from hypothesis import HealthCheck, settings
 from manifests import REPOSITORY, partition_fixtures
+from work_groups import GroupScheduling, place_of
 
 if TYPE_CHECKING:
     from object_store import ObjectStore
@@ -79,14 +80,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("partition_fixture", partition_fixtures(), ids=str)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What a module makes once is made in one process of pytest-xdist, which begins with the largest groups."""
-    for item in items:
-        fixtures = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009 - of every kind of test that there is here
-        is_shared = any(definition.scope == "module" for definitions in fixtures for definition in definitions)
-        if is_shared and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        items.sort(key=place_of)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """For ``--dist loadgroup``: our groups (work_groups.py)."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    config.option.loadscopereorder = False
+    return GroupScheduling(config, log)
 
 
 # With CI=true a part that did not run is a failure, but for tests of which one of two runs wherever they are.

@@ -18,6 +18,8 @@ VERBS = (
     "follower-check",
     "follower-repair",
     "hook-run",
+    "isr-check",
+    "isr-simulate",
     "kraft-advise",
     "kraft-check",
     "kraft-simulate",

@@ -17,7 +17,6 @@ SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
 
 
-@pytest.mark.xdist_group("bench")
 def test_no_ratio_is_far_from_what_was_promised() -> None:
     if COMPILER is None:
         pytest.skip("there is no C compiler for the floor")

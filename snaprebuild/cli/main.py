@@ -26,6 +26,8 @@ from snaprebuild.cli.explain import explain
 from snaprebuild.cli.follower_check import follower_check
 from snaprebuild.cli.follower_repair import follower_repair
 from snaprebuild.cli.hook_run import hook_run
+from snaprebuild.cli.isr_check import isr_check
+from snaprebuild.cli.isr_simulate import isr_simulate
 from snaprebuild.cli.kraft_advise import kraft_advise
 from snaprebuild.cli.kraft_check import kraft_check
 from snaprebuild.cli.kraft_simulate import kraft_simulate
@@ -113,6 +115,8 @@ EXAMPLES = {
         "hook run /var/lib/kafka --deadline 300",
         "hook run /data -- kafka-server-start.sh server.properties",
     ),
+    "isr check": ("isr check /var/lib/kafka",),
+    "isr simulate": ("isr simulate race", "isr simulate --search --mode no-epochs"),
     "kraft check": ("kraft check /var/lib/kafka", "kraft check n1 n2 n3 --followers strict --output json"),
     "kraft advise": (
         "kraft advise /var/lib/kafka --replica 2:8231 --listener broker:8200",
@@ -172,6 +176,7 @@ GROUPS = {
     "metadata": _group("Reads what the controllers of a KRaft cluster decided (__cluster_metadata)."),
     "source": _group("Judges whether a replica may be a source."),
     "kraft": _group("Looks after metadata logs (KRaft, KAFKA-14932)."),
+    "isr": _group("Looks after in-sync replicas (KIP-903)."),
     "hook": _group("Stands beside a broker: what runs before it starts."),
 }
 
@@ -217,6 +222,9 @@ _add("offsets", offsets, "Reads only: what the leader would answer to ListOffset
 _add("where", where, "Reads only: what serves an offset, and what deletes it.")
 app.add_typer(GROUPS["source"], name="source", short_help="Replicas as sources: check.")
 _add("source check", source_check, "Reads only: may this replica be a source, rule by rule.")
+app.add_typer(GROUPS["isr"], name="isr", short_help="In-sync replicas: check, simulate.")
+_add("isr check", isr_check, "Reads only: did replicas join the in-sync ones as they may.")
+_add("isr simulate", isr_simulate, "Reads only: who is in sync, and what is lost, step by step.")
 app.add_typer(GROUPS["tier"], name="tier", short_help="Remote storage: inventory, audit, repair, upload.")
 _add("tier inventory", tier_inventory, "Reads only: the copies of segments in remote storage.")
 _add("tier audit", tier_audit, "Reads only: compares snapshots in remote storage with a replay.")

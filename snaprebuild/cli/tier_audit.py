@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from snaprebuild.cli.engine import EngineName, EngineOption, Master, engine_of
 from snaprebuild.cli.options import (
     AsOf,
     ExpirationMs,
@@ -82,6 +83,8 @@ def tier_audit(
     expiration_ms: ExpirationMs = None,
     as_of: AsOf = None,
     jobs: Jobs = None,
+    engine: EngineOption = EngineName.PROCESS,
+    master: Master = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
     verbose: Verbose = 0,
@@ -110,19 +113,21 @@ def tier_audit(
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     place, root, settings = opened_tier(store, s3)
     started = time.perf_counter()
-    result = audit(
-        place,
-        root,
-        clock,
-        level=level,
-        selection=selection_of(topic, partition, None),
-        metadata_logs=metadata_log or (),
-        private_key_file=private_key,
-        settings=settings,
-        jobs=jobs,
-        announce=announced,
-        local_starts=read_local_starts(local_log_start or (), log_dir or (), settings),
-    )
+    with engine_of(engine, master) as chosen:
+        result = audit(
+            place,
+            root,
+            clock,
+            level=level,
+            selection=selection_of(topic, partition, None),
+            metadata_logs=metadata_log or (),
+            private_key_file=private_key,
+            settings=settings,
+            jobs=jobs,
+            engine=lambda size_bytes: chosen.reading(size_bytes, None),
+            announce=announced,
+            local_starts=read_local_starts(local_log_start or (), log_dir or (), settings),
+        )
     seconds = time.perf_counter() - started
     leave(
         lambda: verdict_document("tier-audit", 1, _body(result, clock.as_of_ms, clock.expiration_ms, seconds), result.findings),

@@ -74,7 +74,7 @@ class AuditCost:
     Attributes:
         copies: whose segments are read.
         objects: that are read, whole or in part.
-        requests: so many, if none has to be repeated.
+        requests: at most so many, if none has to be repeated.
         read_bytes: of segments and what belongs to them, as they are stored.
         storage_classes: bytes of these objects by storage class; empty where the store has none, as a directory.
         dollars: by list prices, without transfer; None where the store has no classes, or one of unknown price.

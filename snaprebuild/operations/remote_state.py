@@ -30,6 +30,7 @@ from snaprebuild.operations.schedule import run
 from snaprebuild.operations.source import PartitionSource
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import SnapshotStatus, impossible_entries
+from snaprebuild.replay.window import window_start
 
 __all__ = ["Origin", "RemoteState", "UntoldStateError", "remote_state"]
 
@@ -167,12 +168,17 @@ def _replayed(chain: RemoteChain, offset: int, clock: Clock, jobs: int | None) -
 
     Where the copies do not begin at offset 0, the snapshot of the first one is what tells of the data before: the rest is replayed on it,
     as a broker replays what it retains on the snapshot at its first offset, and it counts if every later snapshot follows from it.
+
+    So it is where the oldest copies hold nothing but what has expired: the younger ones are replayed on the snapshot in front of them,
+    and all copies from the first one on only where the later snapshots do not follow from that.
     """
     whole = chain.segments
     attempts: list[tuple[Sequence[RemoteSegment], ReplayFrom, Sequence[RemoteSegment]]] = []
     if chain.start_offset > 0 and len(whole) > 1:
         # Where the snapshot that is looked at does not follow, the others may agree without it.
         attempts += [(whole[1:], ReplayFrom.AUTO, told) for told in (whole, whole[:-1]) if len(told) > 1]
+    elif (window := _window(whole, clock)) > 0:
+        attempts.append((whole[window:], ReplayFrom.AUTO, whole[window - 1 :]))
     attempts.append((whole, ReplayFrom.LOG_START, ()))
     bytes_read = 0
     for segments, mode, told in attempts:
@@ -187,6 +193,12 @@ def _replayed(chain: RemoteChain, offset: int, clock: Clock, jobs: int | None) -
         return None, f"the segments cannot be replayed: {work.error}"
     damage = work.replay.damage
     return None, damage.reason if damage is not None else f"no batch of the copies ends at {offset}"
+
+
+def _window(segments: Sequence[RemoteSegment], clock: Clock) -> int:
+    """Index of the first copy that holds anything younger than the expiration, as their metadata say."""
+    largest = [None if each.max_timestamp_ms < 0 else each.max_timestamp_ms for each in segments]
+    return min(window_start(largest, clock.as_of_ms, clock.expiration_ms), len(segments) - 1)
 
 
 def _decided(

@@ -332,7 +332,7 @@ class _Partition:
             self._held_by(segment, other)
             return
         path = self._source.directory.file_path(self._files[segment.start_offset])
-        if copy is None and self._is_behind_gap(segment, target, path):
+        if copy is None and (self._is_behind_gap(segment, target, path) or self._is_cut_elsewhere(segment, target)):
             return
         if claim is not None and not is_ours:
             self._claimed_by(segment, claim, target)
@@ -450,6 +450,36 @@ class _Partition:
         if segment.start_offset > max(ends) + 1:
             message = f"begins at {segment.start_offset}, and remote storage ends at {max(ends)}: what lies between would be lost"
             raise UploadRefusedError(message, path=path, reason="gap")
+        return False
+
+    def _is_cut_elsewhere(self, segment: UploadedSegment, target: UploadTarget) -> bool:
+        """Whether somebody else is at it whose segments begin at other offsets, so that claims do not meet. Live copies may overlap."""
+        offsets = segment.start_offset, segment.end_offset
+        shared = [each for each in target.sharing(*offsets) if not self._was_ours(each, target)]
+        doubtful = [each for each in shared if not self._is_live(each, target)]
+        if doubtful and not self._request.knows_all:
+            other = doubtful[0]
+            segment.why = (
+                f"the copy {uuid_to_text(other.segment_id)} holds offsets {other.start_offset} to {other.end_offset}, some of these"
+            )
+            self._unverified(segment)
+            return True
+        for start, end in target.claims_across(*offsets):
+            claim = target.claim_of(start, end)
+            if claim is None or self._is_ours(claim) or self._fence.identity.supersedes(claim):
+                continue
+            if claim.segment_id in target.copies:
+                continue
+            segment.action = Action.CLAIMED
+            segment.why = f"{claim.uploader!r}, run {claim.run}, claims offsets {start} to {end}: its segments are cut elsewhere"
+            message = (
+                f"{segment.why}; nothing was written. Upload from one directory, or remove that claim where its uploader is gone"
+            )
+            self._say("tier-upload-claimed", Severity.FINDING, message, segment.start_offset)
+            return True
+        if shared:
+            message = f"some of its offsets are in {counted(len(shared), 'copy', 'copies')} already, cut elsewhere, which brokers sort out"
+            self._say("tier-upload-overlap", Severity.NOTE, message, segment.start_offset)
         return False
 
     def _was_ours(self, copy: CompleteCopy, target: UploadTarget) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
 from formats.aiven_key import AivenObject, aiven_key, parse_aiven_key
 from formats.errors import FormatError
-from formats.upload_claim import CLAIM_BYTES_MAX, ClaimKey, UploadClaim, read_claim
+from formats.upload_claim import CLAIM_BYTES_MAX, ClaimKey, UploadClaim, parse_claim_key, read_claim
 from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.operations.tier_copies import CopyFacts, copy_facts, missing_objects
 from snaprebuild.storage.at_once import at_once
@@ -46,6 +47,7 @@ class UploadTarget:
         topic_id: 16 bytes.
         partition: number.
         copies: that are complete, by id; none before ``look``.
+        claims: (first offset, last offset) of each; none before ``look``.
     """
 
     store: Store
@@ -55,6 +57,7 @@ class UploadTarget:
     topic_id: bytes
     partition: int
     copies: dict[bytes, CompleteCopy] = field(default_factory=dict)
+    claims: list[tuple[int, int]] = field(default_factory=list)
 
     def location(self, start_offset: int, segment_id: bytes, kind: AivenObject) -> str:
         """Of an object of a copy."""
@@ -80,27 +83,33 @@ class UploadTarget:
             raise RefusedError(error.message, path=location) from error
 
     def look(self) -> None:
-        """Finds the copies that are complete.
+        """Finds the copies that are complete, and the claims.
 
         Raises:
             ReadFailedError: the store cannot be listed.
         """
-        directory = os.path.dirname(self.location(0, bytes(16), AivenObject.LOG))
-        below = directory.removeprefix(f"{self.root}/")
         found: dict[bytes, TierCopy] = {}
-        try:
-            for name, status in self.store.list_below(directory):
-                key = parse_aiven_key(f"{below}/{name}")
-                if key is not None and key.head == self.prefix + self.topic:
-                    copy = found.setdefault(key.segment_id, TierCopy(key.base_offset, key.segment_id, {}))
-                    copy.objects[key.kind] = TierObject(f"{below}/{name}", FileIdentity.of(status))
-        except ReadFailedError as error:
-            if error.errno != errno.ENOENT:
-                raise
+        for name, identity in self._listed(os.path.dirname(self.location(0, bytes(16), AivenObject.LOG))):
+            key = parse_aiven_key(name)
+            if key is not None and key.head == self.prefix + self.topic:
+                copy = found.setdefault(key.segment_id, TierCopy(key.base_offset, key.segment_id, {}))
+                copy.objects[key.kind] = TierObject(name, identity)
+        claims = (parse_claim_key(name) for name, _ in self._listed(os.path.dirname(self.claim_location(0, 0))))
+        self.claims = sorted((each.start_offset, each.end_offset) for each in claims if each is not None)
         whole = [copy for copy in found.values() if not missing_objects(TierLayout.AIVEN, copy)]
         facts = at_once(partial(copy_facts, self.store, self.root, TierLayout.AIVEN), whole)
         for copy, known in zip(whole, facts, strict=True):
             self._take(copy, known)
+
+    def _listed(self, directory: str) -> Iterator[tuple[str, FileIdentity]]:
+        """Keys from the root on; nothing where there is no such directory."""
+        below = directory.removeprefix(f"{self.root}/")
+        try:
+            for name, status in self.store.list_below(directory):
+                yield f"{below}/{name}", FileIdentity.of(status)
+        except ReadFailedError as error:
+            if error.errno != errno.ENOENT:
+                raise
 
     def completed(self, start_offset: int, segment_id: bytes) -> CompleteCopy | None:
         """A copy, looked at now; None where an object of it is missing, or its manifest cannot be read.
@@ -122,6 +131,20 @@ class UploadTarget:
         if known.fault is None:
             end = -1 if known.end_offset is None else known.end_offset
             self.copies[copy.segment_id] = CompleteCopy(copy.segment_id, copy.base_offset, end)
+
+    def sharing(self, start_offset: int, end_offset: int) -> list[CompleteCopy]:
+        """The complete copies that hold some of a range of offsets, and not all of it."""
+        whole = self.covering(start_offset, end_offset)
+        return [
+            each
+            for each in self.copies.values()
+            if each not in whole and each.start_offset <= end_offset and each.end_offset >= start_offset
+        ]
+
+    def claims_across(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
+        """The claims that share offsets with a range, and are not of it: of somebody whose segments are cut elsewhere."""
+        own = (start_offset, end_offset)
+        return [each for each in self.claims if each != own and each[0] <= end_offset and each[1] >= start_offset]
 
     def covering(self, start_offset: int, end_offset: int) -> list[CompleteCopy]:
         """The complete copies that hold a range of offsets."""

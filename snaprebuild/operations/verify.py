@@ -28,9 +28,19 @@ from snaprebuild.operations.source import PartitionSource, Selection, Source, To
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.storage.partition_dir import ListedFile
+from snaprebuild.storage.object_bytes import RANGE_BYTES
+from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 
-__all__ = ["BoundaryTold", "PartitionVerdict", "RemoteVerdict", "SnapshotVerdict", "VerifyJob", "VerifyResult", "verify"]
+__all__ = [
+    "BoundaryTold",
+    "PartitionVerdict",
+    "RemoteVerdict",
+    "SnapshotVerdict",
+    "VerifyJob",
+    "VerifyResult",
+    "snapshot_needs",
+    "verify",
+]
 
 
 UNSOUND = "unsound-boundary"
@@ -407,6 +417,10 @@ class VerifyJob(DivisibleJob):
         missing = feed(self._work(_VerifyWork, verdict), arrivals)
         return (None, missing) if missing else (_remote(verdict), [])
 
+    def needs(self) -> tuple[int, int] | None:
+        """Requests and bytes beside the segments, where an object store is concerned; None where it cannot be told."""
+        return snapshot_needs(self.source.directory)
+
     def carry_out_chunk(self, chunk: Chunk, arrivals: Arrivals) -> _DoneChunk:
         """As ``DivisibleJob``."""
         work = self._work(_VerifyChunk, PartitionVerdict(self.source), self.replay().part(chunk.stop, chunk.after))
@@ -434,6 +448,18 @@ class VerifyJob(DivisibleJob):
 
 
 _AnyWork = TypeVar("_AnyWork", bound=_VerifyWork)
+
+
+def snapshot_needs(directory: PartitionDir) -> tuple[int, int] | None:
+    """Requests and bytes for all snapshots and transaction indexes of a listing.
+
+    None where the log end is looked for, too, which takes what it takes.
+    """
+    if directory.store.is_local or directory.log_end_offset is None:
+        return None
+    sizes = [listed.identity.size_bytes for _, listed in directory.snapshots]
+    sizes += [each.transaction_index or 0 for each in directory.segments]
+    return sum(-(-size // RANGE_BYTES) for size in sizes), sum(sizes)
 
 
 def _remote(verdict: PartitionVerdict) -> RemoteVerdict:

@@ -30,8 +30,9 @@ from snaprebuild.spark.effect_files import Effects, Keeper
 from snaprebuild.spark.kept_effects import Keeping
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, packed_slots
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
+from snaprebuild.spark.run_limits import HeldJob, RunLimits
 from snaprebuild.spark.summary_rows import Row
-from snaprebuild.storage.object_bytes import RANGE_BYTES
+from snaprebuild.storage.meter import Share, held_to
 
 __all__ = ["SparkEngine"]
 
@@ -72,7 +73,7 @@ class SparkEngine:
 
     def __call__(self, works: Sequence[Work]) -> None:
         """Carries out all works. A failure of one does not stop the others."""
-        limits = _Limits()
+        limits = RunLimits()
         wave: list[tuple[Work, list[ReadTask]]] = []
         segments = 0
         for work in works:
@@ -119,7 +120,7 @@ class SparkEngine:
             return []
         return tasks
 
-    def _carry_out(self, wave: list[tuple[Work, list[ReadTask]]], limits: _Limits) -> None:
+    def _carry_out(self, wave: list[tuple[Work, list[ReadTask]]], limits: RunLimits) -> None:
         works = [work for work, _ in wave]
         open_works = set(range(len(works)))
         try:
@@ -144,7 +145,7 @@ class SparkEngine:
         reason = "the session was stopped" if self.session.sparkContext._jsc is None else _reason(error)
         return StorageError(f"the Spark job failed: {reason}")
 
-    def _rounds(self, works: list[Work], wanted: dict[int, list[ReadTask]], limits: _Limits) -> Iterator[tuple[int, Any]]:
+    def _rounds(self, works: list[Work], wanted: dict[int, list[ReadTask]], limits: RunLimits) -> Iterator[tuple[int, Any]]:
         """Number and outcome of each work, as they come."""
         held: list[DataFrame] = []
         settings = _Settings(self.session, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(summary_rows.ROWS_PER_BATCH)})
@@ -155,10 +156,10 @@ class SparkEngine:
             try:
                 while wanted:
                     unread, kept = (wanted, []) if keeping is None else keeping.split(wanted, most)
-                    limits.take(unread)
                     jobs = {number: works[number].job() for number in sorted(wanted)}
+                    shares, job_shares = limits.take(unread, jobs)
                     is_large = any(may_be_cut(job, wanted[number], self.chunk_bytes) for number, job in jobs.items())
-                    frames = [self._read(unread, counts, None if keeping is None else keeping.keeper)] if unread else []
+                    frames = [self._read(unread, shares, counts, None if keeping is None else keeping.keeper)] if unread else []
                     if keeping is not None and kept:
                         frames.append(keeping.frame(kept, most, read=_read_row, counts=counts))
                     read = _together(frames)
@@ -169,7 +170,8 @@ class SparkEngine:
                     rows = _together(held or [read])
                     given |= {(number, task.base_offset) for number, tasks in wanted.items() for task in tasks}
                     wanted = {}
-                    for row in put_together(self.session, jobs, rows, cut, most, counts):
+                    held_jobs = {number: HeldJob(jobs[number], share) for number, share in job_shares.items()}
+                    for row in put_together(self.session, {**jobs, **held_jobs}, rows, cut, most, counts):
                         if row.done is None:
                             wanted[row.partition] = pickle.loads(row.wanted)  # noqa: S301  made by our own task
                             if any((row.partition, task.base_offset) in given for task in wanted[row.partition]):
@@ -183,12 +185,23 @@ class SparkEngine:
                 if keeping is not None:
                     keeping.tell()
 
-    def _read(self, wanted: dict[int, list[ReadTask]], counts: Counts, makes_keeper: Callable[[], Keeper] | None) -> DataFrame:
+    def _read(
+        self,
+        wanted: dict[int, list[ReadTask]],
+        shares: dict[tuple[int, int], Share],
+        counts: Counts,
+        makes_keeper: Callable[[], Keeper] | None,
+    ) -> DataFrame:
         size_bytes = sum(task.identity.size_bytes for tasks in wanted.values() for task in tasks)
         cores = self.session.sparkContext.defaultParallelism
         target_bytes = min(max(math.ceil(size_bytes / (TASKS_PER_CORE * cores)), TASK_BYTES_MIN), TASK_BYTES_MAX)
         range_bytes = -(-target_bytes // RANGES_PER_TASK)
-        rows = [row for number, tasks in wanted.items() for task in tasks for row in ranges_of(number, task, range_bytes)]
+        rows = [
+            row
+            for number, tasks in wanted.items()
+            for task in tasks
+            for row in ranges_of(number, task, range_bytes, shares.get((number, task.base_offset)))
+        ]
         tasks = max(1, min(len(rows), max(math.ceil(size_bytes / target_bytes), cores)))
         table = read_rows.table_of(rows, packed_slots([row.size_bytes for row in rows], tasks))
         return (
@@ -213,33 +226,6 @@ def _reason(error: Exception) -> str:
     if any(line.startswith("Traceback (most recent call last)") for line in lines):
         lines = [line for line in lines if not line.startswith(("at ", "...", "Caused by:", "Driver stacktrace:"))][-1:]
     return next((line for line in lines if not line.startswith("An error occurred while calling")), type(error).__name__)
-
-
-class _Limits:
-    """What a run may ask of an object store: reckoned before a job begins, because its tasks count each for itself."""
-
-    def __init__(self) -> None:
-        self._bytes = self._requests = 0
-
-    def take(self, wanted: dict[int, list[ReadTask]]) -> None:
-        """Adds what is to be read.
-
-        Raises:
-            RefusedError: it is more than the run may ask for.
-        """
-        for task in (task for tasks in wanted.values() for task in tasks if not task.store.is_local):
-            from snaprebuild.storage.s3 import S3Store
-
-            assert isinstance(task.store, S3Store)
-            settings = task.store.settings
-            self._bytes += task.identity.size_bytes
-            self._requests += -(-task.identity.size_bytes // RANGE_BYTES)
-            for option, needed, most in (
-                ("--max-read-bytes", self._bytes, settings.max_read_bytes),
-                ("--max-requests", self._requests, settings.max_requests),
-            ):
-                if most is not None and needed > most:
-                    raise RefusedError(f"the limit of {option} {most} does not suffice to read the segments: nothing more is read")
 
 
 class _Settings:
@@ -281,7 +267,8 @@ def _read_segments(
 def _read_row(row: ReadRow) -> list[Row]:
     try:
         if row.ranges == 1:
-            return list(summary_rows.rows_of_pieces(row.partition, read_segment(row.task)))
+            with held_to(row.share):
+                return list(summary_rows.rows_of_pieces(row.partition, read_segment(row.task)))
         return list(summary_rows.rows_of_range(row.partition, row.number, read_range(row.task, row.number, row.ranges)))
     except Exception as error:  # of this segment alone
         return list(summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, told(error)))

@@ -5,20 +5,36 @@ Counts are kept for each run and process; worker processes share those of the pr
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import MutableSequence
+from collections.abc import Iterator, MutableSequence
+from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from typing import Any
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.storage.store import S3Settings
 
-__all__ = ["Meter", "SharedCounts", "adopt_meters", "meter_of", "share_meters"]
+__all__ = ["Meter", "Share", "SharedCounts", "adopt_meters", "held_to", "meter_of", "share_meters"]
 
 SharedCounts = dict[str, Any]
 """Counts in shared memory, by run."""
 
 _REQUESTS, _BYTES = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one task may use up of the limits of a run, where tasks do not count together.
+
+    Attributes:
+        run: whose limits they are.
+        requests: that it may send; None for any number; likewise ``read_bytes``.
+    """
+
+    run: str
+    requests: int | None
+    read_bytes: int | None
 
 
 class Meter:
@@ -28,6 +44,7 @@ class Meter:
         self._counts: MutableSequence[int] = [0, 0]
         self._shared: Any = None
         self._lock: Any = threading.Lock()
+        self._ends: tuple[int | None, int | None] = (None, None)
 
     @property
     def requests(self) -> int:
@@ -59,7 +76,25 @@ class Meter:
         with self._lock:
             if most is not None and self._counts[kind] + count > most:
                 raise RefusedError(f"the limit of {option} {most} is used up: nothing more is asked of the store")
+            end = self._ends[kind]
+            if end is not None and self._counts[kind] + count > end:
+                raise RefusedError(f"what this task may use up of {option} {most} is used up: it asks nothing more of the store")
             self._counts[kind] += count
+
+    @contextlib.contextmanager
+    def held_to(self, share: Share) -> Iterator[None]:
+        """For a while no more than a share is used up in this process."""
+        with self._lock:
+            before = self._ends
+            self._ends = self._end(_REQUESTS, share.requests), self._end(_BYTES, share.read_bytes)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._ends = before
+
+    def _end(self, kind: int, most: int | None) -> int | None:
+        return None if most is None else self._counts[kind] + most
 
     def share(self, context: BaseContext) -> Any:
         """The counts in shared memory, from now on."""
@@ -82,6 +117,16 @@ def meter_of(run: str) -> Meter:
     """The meter of a run in this process."""
     with _meters_lock:
         return _meters.setdefault(run, Meter())
+
+
+@contextlib.contextmanager
+def held_to(share: Share | None) -> Iterator[None]:
+    """For a while no more than a share of a run's limits is used up in this process; None for no share."""
+    if share is None:
+        yield
+        return
+    with meter_of(share.run).held_to(share):
+        yield
 
 
 def share_meters(context: BaseContext) -> SharedCounts:

@@ -91,6 +91,11 @@ class TierStore:
         found = self._known(location.rpartition(".")[0])
         return self if len(self.known) < 2 else replace(self, known=() if found is None else (found,))
 
+    def stored_bytes(self, location: str) -> int | None:
+        """What the object of a segment has, as its manifest tells; None where nothing is known of the copy."""
+        found = self._known(location.rpartition(".")[0])
+        return None if found is None else read_aiven_manifest(found.manifest).chunks.positions[-1]
+
     def _known(self, stem: str) -> KnownCopy | None:
         place = bisect_left(self.known, stem, key=lambda each: each.stem)
         return self.known[place] if place < len(self.known) and self.known[place].stem == stem else None

@@ -48,9 +48,16 @@ def kafka_dump(version: str, files: list[str], *options: str) -> tuple[list[str]
 def without_oddities(lines: list[str]) -> list[str]:
     """Kafka's lines without what is no fact of a file.
 
-    That an index is empty we tell by no line; 3.9 has a brace too much and does not show who leads; a blank ends some lines.
+    That an index is empty we tell by no line; 3.9 has a brace too much and does not show who leads; a blank ends some lines. Of an index
+    that is allocated and holds nothing Kafka shows the zeros in front as an entry.
     """
-    kept = [line.rstrip() for line in lines if not line.endswith(" is empty.")]
+    kept: list[str] = []
+    for line in lines:
+        file = Path(kept[-1].removeprefix("Dumping ")) if kept and kept[-1].startswith("Dumping ") else None
+        is_zeros = re.fullmatch(r"offset: \d+ position: 0|timestamp: 0 offset: \d+", line) is not None
+        if line.endswith(" is empty.") or (is_zeros and file is not None and not file.read_bytes().strip(b"\0")):
+            continue
+        kept.append(line.rstrip())
     return [re.sub(r"( crc: \d+)\}$", r"\1", line) for line in kept]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import shutil
 from pathlib import Path
@@ -95,6 +96,32 @@ def test_what_has_expired_is_no_loss() -> None:
     first = the_replica(run)["snapshots"][0]
     assert (first["lost_count"], first["expired_count"]) == (0, 14)
     assert all(each["expired"] for each in first["lost"])
+
+
+def test_old_copies_are_not_read_where_the_young_ones_settle_it(tmp_path: Path) -> None:
+    """What they hold has expired; a snapshot that the young ones contradict is held against all of them, whatever their age."""
+    at_ms = max(each["timestamp"] for each in MANIFEST["expected_snapshot_at_B"]["entries"]) + 1000
+    as_of = ("--as-of", datetime.datetime.fromtimestamp(at_ms / 1000, datetime.UTC).isoformat())
+    sizes = {
+        record["body"]["start_offset"]: (record["body"]["segment_size_bytes"], record["body"]["max_timestamp_ms"])
+        for record in MANIFEST["rlmm_records"]
+        if "start_offset" in record["body"] and record["body"]["start_offset"] < MANIFEST["B"]
+    }
+    remote = shutil.copytree(REMOTE, tmp_path / "remote")
+    (snapshot,) = remote.rglob(MANIFEST["expected_snapshot_at_B"]["remote_object"])
+    whole = sum(size for size, _ in sizes.values())
+    for data, origin in ((snapshot.read_bytes(), "remote-snapshot"), (EMPTY_SNAPSHOT, "rebuilt")):
+        snapshot.write_bytes(data)
+        for expiration_ms in (7_000, 3_000):
+            young = [size for size, greatest in sizes.values() if at_ms - greatest < expiration_ms]
+            assert 0 < len(young) < len(sizes)
+            run = in_json("follower check", LOST / "node2", remote, *as_of, "--expiration-ms", expiration_ms)
+            replica = the_replica(run)
+            live = [e for e in MANIFEST["expected_snapshot_at_B"]["entries"] if at_ms - e["timestamp"] < expiration_ms]
+            assert (replica["verdict"], replica["snapshots"][0]["lost_count"]) == ("lost-producer-state", len(live))
+            found = replica["remote"]
+            assert (found["origin"], found["class"], found["entries"]) == (origin, "EXACT", 14)
+            assert found["bytes_read"] == sum(young) + (0 if origin == "remote-snapshot" else whole)
 
 
 def test_repair_makes_every_snapshot_right(node: Path) -> None:

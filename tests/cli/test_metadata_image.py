@@ -11,6 +11,7 @@ import pytest
 from command import in_json, snaprebuild
 from log_dirs import batch, cut, flip, record, tree
 from manifests import FIXTURES
+from object_store import ObjectStore
 
 from formats.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
 
@@ -126,6 +127,16 @@ def test_a_quorum_of_one_proves_itself() -> None:
         assert run.document["proof"]["voters"] == [1]
 
 
+@pytest.mark.s3
+def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
+    place = f"s3://{object_store.bucket()}/disks"
+    nodes = [object_store.upload(CLUSTER / node, f"{place}/{node}") for node in ("node1", "node2")]
+    here = in_json("metadata image", CLUSTER / "node1", "--voter", CLUSTER / "node2").document
+    there = in_json("metadata image", nodes[0], "--voter", nodes[1]).document
+    assert there["proof"]["proven_end_offset"] == 348
+    assert {**there, "path": ""} == {**here, "path": ""}
+
+
 # ---------------------------------------------------------------------------------------------------------------- not sound
 
 
@@ -153,6 +164,24 @@ def test_a_log_without_its_checkpoints(tmp_path: Path) -> None:
     run = in_json("metadata image", directory)
     assert (run.exit_code, run.document["offset"]) == (4, -1)
     assert {"damaged-checkpoint": 2, "metadata-gap": 1}.items() <= run.codes.items()
+
+
+def test_a_checkpoint_of_another_log(tmp_path: Path) -> None:
+    directory = copy_of_node(tmp_path)
+    checkpoint = directory / "00000000000000000315-0000000004.checkpoint"
+    checkpoint.rename(directory / "00000000000000000315-0000000005.checkpoint")
+    run = in_json("metadata image", directory)
+    assert (run.exit_code, run.codes["diverged-checkpoint"]) == (4, 1)
+    assert "ends in leader epoch 5, and the log has 4 there" in run.messages("diverged-checkpoint")
+
+
+def test_a_copy_in_the_directory_of_another_node_is_not_its(tmp_path: Path) -> None:
+    """``meta.properties`` beside a directory of another name says nothing of it."""
+    shutil.copy(CLUSTER / "node2" / "meta.properties", tmp_path)
+    shutil.copytree(CLUSTER / "node1" / LOG, tmp_path / "copy-of-node1")
+    run = in_json("metadata image", CLUSTER / "node3", "--voter", tmp_path / "copy-of-node1")
+    assert "nothing beside it says whose log it is" in run.messages("voter-not-counted")
+    assert run.document["proof"]["shared_end_offsets"] == {"3": 348}
 
 
 def values(*records: tuple[MetadataRecordType, dict[str, Any]]) -> list[bytes]:

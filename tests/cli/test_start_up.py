@@ -36,7 +36,8 @@ runpy.run_module("snaprebuild", run_name="__main__", alter_sys=True)
 
 def command_of(verb: str) -> list[str]:
     """Words of the command whose documents have this name."""
-    return verb.split("-") if verb.startswith(("bootstrap-", "follower-", "hook-", "metadata-", "kraft-", "tier-")) else [verb]
+    groups = ("bootstrap-", "follower-", "hook-", "isr-", "kraft-", "metadata-", "tier-")
+    return verb.split("-") if verb.startswith(groups) else [verb]
 
 
 @pytest.mark.parametrize(

@@ -306,6 +306,23 @@ def test_a_selection_that_takes_nothing() -> None:
     assert (run.exit_code, "no copy of a segment that the selection takes" in run.stderr) == (2, True)
 
 
+def test_a_reachable_snapshot_is_judged_and_no_other() -> None:
+    """By a local log start, and by a log directory; where no follower starts, not even what has no bytes is told."""
+    store = AIVEN / "diseased" / "store"
+    run = in_json("tier audit", store, *LONG_AGO, "--level", "reachable", "--local-log-start", "mixed-0=2000")
+    found = [copy["verdict"] for copy in run.document["partitions"][0]["copies"]]
+    assert found == ["unreachable", "unreachable", "unreachable", "missing-producers", "wrong", "right"]
+    assert (run.exit_code, run.codes, run.document["partitions"][0]["local_log_start"]) == (1, {"tier-wrong-snapshot": 2}, 2000)
+    none = in_json("tier audit", store, *LONG_AGO, "--level", "reachable", "--local-log-start", "mixed-0=99999")
+    assert (none.exit_code, none.document["totals"]["unreachable"], none.document["estimate"]["requests"]) == (0, 6, 0)
+    wrong = snaprebuild("tier", "audit", store, "--local-log-start", "mixed-0=1")
+    assert (wrong.exit_code, "go with --level reachable" in wrong.stderr) == (2, True)
+    remote, logs = FIXTURES / "tiered-local" / "remote", FIXTURES / "tiered-local" / "logs"
+    told = in_json("tier audit", remote, *LONG_AGO, "--level", "reachable", "--log-dir", logs, "--metadata-log", logs)
+    first = min(int(path.name[:20]) for path in logs.rglob("mixed-0/*.log"))
+    assert (told.exit_code, told.document["partitions"][0]["local_log_start"]) == (0, first)
+
+
 @pytest.mark.s3
 def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
     store = AIVEN / "diseased-zstd" / "store"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from aiven_reader import Copy, read_copies
 from command import COMMAND, Run, in_json, live_broker, snaprebuild
-from log_dirs import copy_of, entries_in, remove_snapshots, tree, truth
+from log_dirs import batch, copy_of, entries_in, make_log_dir, remove_snapshots, tree, truth
 from manifests import FIXTURES, REPOSITORY, partition_fixtures
 from metadata_logs import metadata_log
 from object_store import ObjectStore
@@ -302,6 +302,40 @@ def test_the_claim_of_another_one(logs: Path, tmp_path: Path) -> None:
     done = upload(logs, store, "--topic-partition", "deleted-0", "--uploader", "first")
     assert (done.exit_code, actions(done, "deleted-0")) == (0, ["uploaded", "finished-before"])
     assert in_json("tier audit", store, *LONG_AGO).document["totals"]["right"] == 2
+
+
+def cut_at(root: Path, *bases: int) -> Path:
+    """One log of six records, in segments that begin there and at 0, and an empty last one."""
+    make_log_dir(root, replication_offset_checkpoint="0\n1\nt 0 6\n", recovery_points={"t-0": 6})
+    directory = root / "t-0"
+    directory.mkdir()
+    for base, end in pairwise((0, *bases, 6, 7)):
+        (directory / f"{base:020d}.log").write_bytes(b"".join(batch(offset) for offset in range(base, min(end, 6))))
+        for suffix in ("index", "timeindex"):
+            (directory / f"{base:020d}.{suffix}").write_bytes(b"")
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {MIXED_ID}")
+    return root
+
+
+def test_segments_that_are_cut_elsewhere(tmp_path: Path) -> None:
+    """The claims of two replicas have other names; what they share is seen all the same, where it is there before."""
+    store, one, other = tmp_path / "store", cut_at(tmp_path / "one", 2, 4), cut_at(tmp_path / "other", 3)
+    assert actions(upload(one, store, "--uploader", "one"), "t-0") == ["uploaded"] * 3
+    doubtful = upload(other, store, "--uploader", "other")
+    assert (doubtful.exit_code, actions(doubtful, "t-0")) == (1, ["unverified", "behind"])
+    assert "holds offsets 0 to 1, some of these, and whether brokers read it is not" in doubtful.messages("tier-upload-unverified")
+    for path in store.rglob("*.rsm-manifest"):
+        path.unlink()
+    before = tree(store)
+    claimed = upload(other, store, "--uploader", "other", "--allow-unverified")
+    assert (claimed.exit_code, actions(claimed, "t-0")) == (1, ["claimed", "behind"])
+    assert "'one', run " in claimed.messages("tier-upload-claimed")
+    assert "claims offsets 0 to 1: its segments are cut elsewhere; nothing was written" in claimed.messages("tier-upload-claimed")
+    assert tree(store) == before
+    assert actions(upload(one, store, "--uploader", "one"), "t-0") == ["uploaded"] * 3
+    both = upload(other, store, "--uploader", "other", "--allow-unverified")
+    assert (both.exit_code, actions(both, "t-0"), both.codes["tier-upload-overlap"]) == (0, ["uploaded"] * 2, 2)
 
 
 @pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])

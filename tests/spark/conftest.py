@@ -1,4 +1,4 @@
-"""Spark: one session for all tests, in one worker of pytest-xdist. Where Java is missing they say so, and fail where ``CI=true``."""
+"""Spark: one session for all tests (work_groups.py: in one process). Without Java they say so, and fail where ``CI=true``."""
 
 from __future__ import annotations
 
@@ -26,12 +26,9 @@ OF_PYSPARK_3 = (
 TESTS = Path(__file__).resolve().parent
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A session takes ten seconds to start, and all the memory of a JVM."""
     for item in items:
         if item.get_closest_marker("spark") is not None:
-            item.add_marker(pytest.mark.xdist_group("spark"))
             for each in OF_PYSPARK_3:
                 item.add_marker(pytest.mark.filterwarnings(each))
 

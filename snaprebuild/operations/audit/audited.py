@@ -75,10 +75,10 @@ class AuditedCopy:
     proven: ProvenSnapshot | None = None
     unproven: str = "the replay has no state at its end"
 
-    def not_read(self, why: str, verdict: Verdict = Verdict.NOT_READ) -> None:
+    def not_read(self, why: str) -> None:
         """Says why, unless its size alone has settled the verdict."""
         if self.verdict is Verdict.NOT_READ:
-            self.verdict, self.why = verdict, why
+            self.why = why
 
     def take(self, comparison: Comparison) -> None:
         """What a replay says of its snapshot."""

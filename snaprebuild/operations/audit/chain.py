@@ -248,7 +248,7 @@ class AuditChain:
             why = f"the leader's disk begins at {local_log_start}, and no follower starts below"
         for each in self.members:
             if each.end_offset is not None and each.end_offset + 1 not in reachable:
-                each.audited.not_read(why, Verdict.UNREACHABLE)
+                each.audited.verdict, each.audited.why = Verdict.UNREACHABLE, why
         if not reachable:
             self.audited.replayed_from = None
             return None
@@ -277,10 +277,11 @@ class AuditChain:
         """What the level is going to read, beside the manifests."""
         if self._audit.level is AuditLevel.STRUCTURE:
             return [each.read(snapshot=True) for each in self._readable]
-        if window is not None:
-            return self._reads_of(window)
+        is_full = self._audit.level is AuditLevel.FULL
         if not self.ends_are_known:
-            return [each.read(segment=True, snapshot=True, index=True, end=each.end_offset is None) for each in self._readable]
+            return [each.read(segment=True, snapshot=True, index=is_full, end=each.end_offset is None) for each in self._readable]
+        if not is_full:
+            return [] if window is None else self._reads_of(window)
         whole, members = {part.number for part in self._line.parts}, set(self._line.members)
         # Which transactions were aborted is certain where the log is replayed from offset 0.
         indexes = whole if any(self._readable[number].copy.base_offset == 0 for number in whole) else set()

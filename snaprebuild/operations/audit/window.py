@@ -32,7 +32,7 @@ from snaprebuild.operations.partition_work import PartitionWork
 from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.operations.source import PartitionSource
-from snaprebuild.operations.verify import PartitionVerdict, RemoteVerdict, SnapshotVerdict
+from snaprebuild.operations.verify import PartitionVerdict, RemoteVerdict, SnapshotVerdict, snapshot_needs
 from snaprebuild.replay.classes import ReplayRecord, SnapshotClass
 from snaprebuild.replay.difference import Comparison, Knowledge, SnapshotStatus, compare, impossible_entries
 from snaprebuild.replay.running_effect import RunningEffect
@@ -378,6 +378,10 @@ class WindowJob:
 
     window: Window
     clock: Clock
+
+    def needs(self) -> tuple[int, int] | None:
+        """Requests and bytes beside the segments, where an object store is concerned; None where it cannot be told."""
+        return snapshot_needs(self.window.source.directory)
 
     def carry_out(self, arrivals: Arrivals) -> tuple[RemoteVerdict | None, list[ReadTask]]:
         """As ``schedule.Job``."""

@@ -15,6 +15,7 @@ from snaprebuild.operations.metadata.image import fold_checkpoint, with_fresh_li
 from snaprebuild.operations.metadata.log import MetadataCheckpoint, MetadataLog
 from snaprebuild.operations.metadata.log_findings import (
     checkpoint_findings,
+    epoch_findings,
     fault_findings,
     gap_finding,
     listing_findings,
@@ -119,7 +120,7 @@ def _image(log: MetadataLog, question: ImageQuestion) -> ImageResult:
         at = proof.end_offset - 1
     assert at is None or isinstance(at, int)
     fold, checkpoint, bad = fold_checkpoint(log, at)
-    findings = [*listing_findings(log), *checkpoint_findings(bad)]
+    findings = [*listing_findings(log), *checkpoint_findings(bad), *epoch_findings(checkpoint, proof.lineage)]
     tail = UnprovenTail(proof.end_offset)
     gap = gap_finding(log, fold.offset + 1, at)
     if gap is None:

@@ -7,8 +7,9 @@ ends where its last segment holds no further whole batch.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from formats import limits
 from formats.batch_headers import HEADER_COLUMNS, HeaderReader, Tail, TailKind
@@ -41,6 +42,8 @@ __all__ = [
     "MetadataWalk",
     "open_metadata_log",
 ]
+
+Content = TypeVar("Content")
 
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
@@ -411,19 +414,8 @@ def _list(path: str, store: Store) -> MetadataLog:
                 checkpoints.append(MetadataCheckpoint(known.offset, known.epoch, place, FileIdentity.of(status)))
         elif known.kind in _KINDS:
             names[_KINDS[known.kind]].append(name)
-    epochs_path, state_path = os.path.join(path, LEADER_EPOCH_CHECKPOINT), os.path.join(path, QUORUM_STATE)
-    epochs, epochs_fault = None, None
-    state, state_fault = None, None
-    try:
-        data = store.read_small(epochs_path, limits.TEXT_FILE_BYTES_MAX)
-        epochs = None if data is None else read_leader_epoch_checkpoint(data, file=epochs_path)
-    except FormatError as error:
-        epochs_fault = error
-    try:
-        data = store.read_small(state_path, limits.TEXT_FILE_BYTES_MAX)
-        state = None if data is None else read_quorum_state(data, file=state_path)
-    except FormatError as error:
-        state_fault = error
+    epochs, epochs_fault = _small_file(store, path, LEADER_EPOCH_CHECKPOINT, read_leader_epoch_checkpoint)
+    state, state_fault = _small_file(store, path, QUORUM_STATE, read_quorum_state)
     return MetadataLog(
         path=path,
         segments=tuple(segments),
@@ -440,6 +432,16 @@ def _list(path: str, store: Store) -> MetadataLog:
         quorum_state_fault=state_fault,
         store=store,
     )
+
+
+def _small_file(store: Store, directory: str, name: str, read: Callable[..., Content]) -> tuple[Content | None, FormatError | None]:
+    """What a file says, None where it is absent; and why it cannot be read."""
+    path = os.path.join(directory, name)
+    data = store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
+    try:
+        return None if data is None else read(data, file=path), None
+    except FormatError as error:
+        return None, error
 
 
 _KINDS = {

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 from formats.batch_headers import TailKind
 from formats.errors import FormatError
+from snaprebuild.cluster.metadata_commit import EpochLineage
 from snaprebuild.cluster.metadata_fold import ImageFold
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.operations.metadata.log import MetadataCheckpoint, MetadataLog, MetadataWalk
 
-__all__ = ["checkpoint_findings", "fault_findings", "gap_finding", "listing_findings", "torn_findings"]
+__all__ = ["checkpoint_findings", "epoch_findings", "fault_findings", "gap_finding", "listing_findings", "torn_findings"]
 
 
 def listing_findings(log: MetadataLog) -> list[Finding]:
@@ -44,6 +45,15 @@ def _some(names: tuple[str, ...]) -> str:
 def checkpoint_findings(bad: Iterable[tuple[MetadataCheckpoint, FormatError]]) -> list[Finding]:
     """Checkpoints that are not whole, newer than the one that was taken."""
     return [Finding("damaged-checkpoint", Severity.DAMAGED, each.path, f"{error.message}; it is left out") for each, error in bad]
+
+
+def epoch_findings(checkpoint: MetadataCheckpoint | None, lineage: EpochLineage) -> list[Finding]:
+    """That the log is another one than the checkpoint was made of: it has another leader epoch at the last offset of it."""
+    epoch = None if checkpoint is None else lineage.epoch_of(checkpoint.end_offset - 1)
+    if checkpoint is None or epoch is None or epoch == checkpoint.epoch:
+        return []
+    message = f"the checkpoint ends in leader epoch {checkpoint.epoch}, and the log has {epoch} there: it is not the log of the checkpoint"
+    return [Finding("diverged-checkpoint", Severity.DAMAGED, checkpoint.path, message, checkpoint.end_offset - 1)]
 
 
 def gap_finding(log: MetadataLog, start: int, at: int | None) -> Finding | None:

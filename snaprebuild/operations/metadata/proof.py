@@ -15,7 +15,7 @@ from snaprebuild.cluster.metadata_commit import EpochLineage, MajorityProof, Vot
 from snaprebuild.cluster.metadata_fold import ImageFold
 from snaprebuild.cluster.metadata_image import QuorumView
 from snaprebuild.errors import UsageError
-from snaprebuild.operations.metadata.log import MetadataLog, open_metadata_log
+from snaprebuild.operations.metadata.log import METADATA_DIRECTORY, MetadataLog, open_metadata_log
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = ["LogHeaders", "Proof", "VotersOrigin", "prove", "read_headers", "read_owner"]
@@ -40,7 +40,7 @@ class Proof:
         majority: what the logs of voters prove, None where nobody says who the voters are.
         voters: their ids.
         voters_origin: who says so.
-        log_end: of the log, as far as it can be read.
+        lineage: leader epochs of the log, as far as it can be read.
         damage: of the logs that were read, each up to there.
         not_counted: logs that were given and are none of a voter: where they lie, and why.
     """
@@ -50,9 +50,14 @@ class Proof:
     majority: MajorityProof | None
     voters: tuple[int, ...]
     voters_origin: VotersOrigin
-    log_end: int
+    lineage: EpochLineage
     damage: tuple[FormatError, ...]
     not_counted: tuple[tuple[str, str], ...]
+
+    @property
+    def log_end(self) -> int:
+        """Behind the last record of the log that can be read."""
+        return self.lineage.end_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +103,13 @@ def read_headers(log: MetadataLog) -> LogHeaders:
 def read_owner(log: MetadataLog) -> MetaProperties | None:
     """``meta.properties`` beside the directory: whose log it is. None where there is none, or none that can be read.
 
+    A copy of another name may lie anywhere, also in the log directory of another node.
+
     Raises:
         ReadFailedError: it is there and cannot be read.
     """
+    if os.path.basename(log.path) != METADATA_DIRECTORY:
+        return None
     path = os.path.join(os.path.dirname(log.path), META_PROPERTIES)
     data = log.store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
     try:
@@ -137,7 +146,7 @@ def prove(
     majority = majority_proof(headers.lineage, frozenset(voters), counted) if voters else None
     proven = max(headers.checkpoint_end, (majority.end_offset or 0) if majority is not None else 0)
     damage = tuple(each.damage for _, _, each in logs if each.damage is not None)
-    return Proof(proven, headers.checkpoint_end, majority, voters, origin, headers.lineage.end_offset, damage, tuple(not_counted))
+    return Proof(proven, headers.checkpoint_end, majority, voters, origin, headers.lineage, damage, tuple(not_counted))
 
 
 def _counted(

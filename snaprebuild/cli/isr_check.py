@@ -1,0 +1,111 @@
+"""The verb ``isr check``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options import OutputFormat, OutputOption, Report, S3Options, Verbose, takes_s3
+
+if TYPE_CHECKING:
+    from snaprebuild.cluster.isr_history import IsrEvent
+    from snaprebuild.operations.metadata.isr_check import IsrCheckResult
+
+__all__ = ["isr_check"]
+
+
+@takes_s3
+def isr_check(
+    s3: S3Options,
+    path: Annotated[str, typer.Argument(metavar="DIR")],
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: holds each change of in-sync replicas in a metadata log against the invariant of KIP-903.
+
+    DIR is a __cluster_metadata-0 directory, a log directory that holds it, or any directory above, also as s3://BUCKET/PREFIX.
+    Replicas that joined though their broker was fenced, shutting down or not registered, that stayed when they should have
+    left, or that lead on a disk without their data are findings; what came before the log's oldest image is not known.
+    """
+    from snaprebuild.cli.options import check_paths
+    from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.operations.metadata.isr_check import isr_check as check
+
+    begin(verbose, {"--report": report})
+    check_paths([path])
+    result = check(path, s3.settings())
+    leave(
+        lambda: verdict_document("isr-check", 1, _body(result), result.findings),
+        result.findings,
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print(result),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def _body(result: IsrCheckResult) -> dict[str, object]:
+    checkpoint = result.checkpoint
+    return {
+        "path": result.log.path,
+        "known_from": result.known_from,
+        "checkpoint": None if checkpoint is None else checkpoint.path,
+        "end_offset": result.end_offset,
+        "isr_changes": result.changes,
+        "joins": result.joins,
+        "counts": {fault.value: count for fault, count in result.counts.items()},
+        "events": (_event(each) for each in result.events),
+    }
+
+
+def _event(event: IsrEvent) -> dict[str, object]:
+    from formats.partition_metadata import uuid_to_text
+
+    return {
+        "fault": event.fault.value,
+        "offset": event.offset,
+        "timestamp_ms": event.timestamp_ms,
+        "leader_epoch": event.leader_epoch,
+        "topic": event.topic,
+        "topic_id": uuid_to_text(event.topic_id),
+        "partition": event.partition,
+        "broker": event.broker_id,
+        "kind": event.kind.value,
+        "isr_before": list(event.isr_before),
+        "isr": list(event.isr),
+        "broker_epoch": event.broker_epoch,
+        "left_offset": event.left_offset,
+        "gone_directories": [uuid_to_text(each) for each in event.gone_directories],
+    }
+
+
+def _print(result: IsrCheckResult) -> None:
+    from snaprebuild.cli.result import print_table, print_text, time_text
+    from snaprebuild.operations.findings import counted
+
+    rows = [
+        (
+            each.offset,
+            time_text(each.timestamp_ms),
+            f"{each.topic}-{each.partition}",
+            each.broker_id,
+            "-" if each.broker_epoch is None else each.broker_epoch,
+            ", ".join(map(str, each.isr_before)) or "-",
+            ", ".join(map(str, each.isr)) or "-",
+            each.kind.value,
+            each.fault.value,
+        )
+        for each in result.events
+    ]
+    if rows:
+        columns = ("offset", "time", "partition", "broker", "epoch", "in sync before", "after", "how", "what")
+        print_table(
+            "Replicas that joined or stayed in sync, and what is to be known of it", columns, rows, right=("offset", "epoch")
+        )
+    where = "its beginning" if result.checkpoint is None else "a checkpoint, before which nothing is known"
+    print_text(
+        f"offsets {result.known_from} to {result.end_offset - 1}, from {where}: "
+        f"{counted(result.changes, 'change')} of in-sync replicas, {counted(result.joins, 'replica')} joined"
+    )

@@ -1,0 +1,257 @@
+"""The verb ``isr simulate``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snaprebuild.cli.options import OutputFormat, OutputOption, Report, Verbose, WholeNumber, quoted
+from snaprebuild.cluster.isr_controller import Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from snaprebuild.cluster.isr_search import SearchResult
+    from snaprebuild.cluster.isr_simulator import Cluster
+    from snaprebuild.cluster.isr_steps import Loss
+    from snaprebuild.cluster.isr_stories import Scene, Story
+
+__all__ = ["isr_simulate"]
+
+SEED, RUNS, STEPS = 1, 3000, 60
+RUNS_MAX, STEPS_MAX = 10_000_000, 10_000
+
+
+def isr_simulate(
+    story: Annotated[str | None, typer.Argument(metavar="[STORY]")] = None,
+    scenario: Annotated[
+        str | None,
+        typer.Option("--scenario", metavar="FILE", help="Steps of your own, one a line, as docs/isr.md tells. Default: none."),
+    ] = None,
+    mode: Annotated[
+        list[Mode] | None,
+        typer.Option(
+            "--mode",
+            show_default=False,
+            help="Who tells which broker epoch: no-epochs (before KIP-903), kip-903, or the alternatives that it rejects, "
+            "epochs-from-metadata and bump-leader-epochs; repeatable. Default: the first two; all four for the overview.",
+        ),
+    ] = None,
+    search: Annotated[bool, typer.Option("--search", help="Look for losses in random histories, and show the shortest.")] = False,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", click_type=WholeNumber(0, 2**63 - 1), help="Of --search: its randomness.")
+    ] = SEED,
+    runs: Annotated[
+        int, typer.Option("--runs", metavar="N", click_type=WholeNumber(1, RUNS_MAX), help="Of --search: histories.")
+    ] = RUNS,
+    steps: Annotated[
+        int, typer.Option("--steps", metavar="N", click_type=WholeNumber(1, STEPS_MAX), help="Of --search: steps of each.")
+    ] = STEPS,
+    output: OutputOption = OutputFormat.TABLE,
+    report: Report = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Reads only: plays who is in sync, and what is lost, with broker epochs and without (KIP-903).
+
+    STORY is the name of a story: its steps are shown one by one. Without it, and without --scenario and --search, there is an
+    overview of all stories. Three brokers have one partition, broker 1 leads; nothing is read from a disk but FILE.
+    """
+    from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.cluster.isr_search import search as search_for
+    from snaprebuild.cluster.isr_stories import STORIES
+    from snaprebuild.errors import UsageError
+
+    begin(verbose, {"--report": report}, scenario=scenario)
+    if sum((story is not None, scenario is not None, search)) > 1:
+        raise UsageError("STORY, --scenario and --search exclude each other")
+    if story is not None and story not in STORIES:
+        raise UsageError(f"STORY: expected one of {', '.join(STORIES)}, found {quoted(story)}")
+    first_two = (Mode.NO_EPOCHS, Mode.KIP_903)
+    is_overview = story is None and scenario is None and not search
+    modes = tuple(dict.fromkeys(mode or (Mode if is_overview else first_two)))
+    stories = [] if search else list(STORIES.values()) if is_overview else [STORIES[story] if story else _read(scenario or "")]
+    played = [(each, *_played(each, one)) for each in stories for one in modes]
+    found = [search_for(each, runs=runs, steps=steps, seed=seed) for each in modes] if search else []
+    leave(
+        lambda: verdict_document("isr-simulate", 1, _body(played, found, seed if search else None, scenes=not is_overview), ()),
+        (),
+        as_json=output is OutputFormat.JSON,
+        show=lambda: _print_overview(played) if is_overview else _print(played, found),
+        report=report,
+        everything=verbose > 0,
+    )
+
+
+def _read(path: str) -> Story:
+    from formats import limits
+    from snaprebuild.cluster.isr_steps import StepError
+    from snaprebuild.cluster.isr_stories import Story
+    from snaprebuild.errors import UsageError
+    from snaprebuild.storage.regular_file import read_small_file
+
+    data = read_small_file(path, limits.SCENARIO_BYTES_MAX)
+    if data is None:
+        raise UsageError("does not exist", path=path)
+    story = Story(path, "", data.decode(errors="replace"))
+    try:
+        _ = story.steps
+    except StepError as error:
+        raise UsageError(str(error), path=path) from None
+    return story
+
+
+def _played(story: Story, mode: Mode) -> tuple[Cluster, list[Scene]]:
+    from snaprebuild.cluster.isr_simulator import Cluster
+    from snaprebuild.cluster.isr_stories import play
+
+    cluster = Cluster(mode, tells=True)
+    return cluster, list(play(cluster, story.steps))
+
+
+# ---------------------------------------------------------------------------------------------------------------- JSON
+
+
+def _body(
+    played: Sequence[tuple[Story, Cluster, list[Scene]]], found: Sequence[SearchResult], seed: int | None, *, scenes: bool
+) -> dict[str, object]:
+    return {
+        "stories": [_story_json(*each, scenes=scenes) for each in played],
+        "seed": seed,
+        "searches": [_search_json(each) for each in found],
+    }
+
+
+def _story_json(story: Story, cluster: Cluster, happened: list[Scene], *, scenes: bool) -> dict[str, object]:
+    return {
+        "story": story.name,
+        "title": story.title,
+        "mode": cluster.mode.value,
+        "losses": [_loss_json(each) for each in cluster.losses],
+        "stale_joins": cluster.stale_joins,
+        "steps": [_scene_json(each) for each in happened] if scenes else [],
+    }
+
+
+def _loss_json(loss: Loss) -> dict[str, object]:
+    return {
+        "leader": loss.leader,
+        "leader_epoch": loss.leader_epoch,
+        "first_offset": loss.first_offset,
+        "records": list(loss.records),
+        "cause": loss.cause.value,
+        "accepted": loss.is_accepted,
+    }
+
+
+def _scene_json(scene: Scene) -> dict[str, object]:
+    partition = scene.view.partition
+    return {
+        "number": scene.number,
+        "step": str(scene.step),
+        "happened": scene.happened,
+        "told": list(scene.told),
+        "isr": list(partition.isr),
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "partition_epoch": partition.partition_epoch,
+        "committed": scene.view.committed,
+        "held": list(scene.view.held),
+        "brokers": [
+            {
+                "broker": each.broker,
+                "running": each.is_running,
+                "epoch": each.epoch,
+                "fenced": each.fenced,
+                "in_controlled_shutdown": each.in_controlled_shutdown,
+                "log_end": each.log_end,
+                "high_watermark": each.high_watermark,
+                "leads": each.leads,
+            }
+            for each in scene.view.replicas
+        ],
+    }
+
+
+def _search_json(found: SearchResult) -> dict[str, object]:
+    return {
+        "mode": found.mode.value,
+        "histories": found.histories,
+        "steps": found.steps,
+        "stale_joins": found.stale_joins,
+        "losses": {cause.value: count for cause, count in found.losses.items()},
+        "found": [
+            {
+                "run": each.run,
+                "length": each.length,
+                "steps": [str(step) for step in each.steps],
+                "loss": _loss_json(each.loss),
+            }
+            for each in found.found.values()
+        ],
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------- text
+
+
+def _print_overview(played: Sequence[tuple[Story, Cluster, list[Scene]]]) -> None:
+    from snaprebuild.cli.result import print_table
+
+    results: dict[str, list[str]] = {}
+    titles = {story.name: story.title for story, _, _ in played}
+    for story, cluster, _ in played:
+        results.setdefault(story.name, []).append(_outcome(cluster))
+    modes = list(dict.fromkeys(cluster.mode.value for _, cluster, _ in played))
+    rows = [(name, *outcomes, titles[name]) for name, outcomes in results.items()]
+    print_table("Stories of KIP-903: what is lost", ("story", *modes, ""), rows)
+
+
+def _outcome(cluster: Cluster) -> str:
+    if not cluster.losses:
+        return "nothing"
+    return "LOST" if any(not loss.is_accepted for loss in cluster.losses) else "lost, accepted"
+
+
+def _print(played: Sequence[tuple[Story, Cluster, list[Scene]]], found: Sequence[SearchResult]) -> None:
+    from snaprebuild.cli.result import print_line, print_table, print_text
+
+    for story, cluster, scenes in played:
+        rows = [
+            (each.number, each.step, ", ".join(map(str, each.view.partition.isr)), _leader(each.view.partition.leader), text)
+            for each in scenes
+            for text in ("; ".join(each.told) or "-",)
+        ]
+        print_table(f"{story.name}, {cluster.mode}", ("", "step", "in sync", "leader", "what follows"), rows, right=("",))
+        print_text(_conclusion(cluster.losses))
+        print_line("")
+    for result in found:
+        for text in _search_texts(result):
+            print_line(text)
+        print_line("")
+
+
+def _leader(leader: int) -> str:
+    return "-" if leader < 0 else str(leader)
+
+
+def _conclusion(losses: Sequence[Loss]) -> str:
+    if not losses:
+        return "Nothing that was committed is lost."
+    return " ".join(
+        f"Lost: {len(loss.records)} committed, from offset {loss.first_offset} on, when broker {loss.leader} begins to lead "
+        f"({loss.cause}{', which the KIP accepts' if loss.is_accepted else ''})."
+        for loss in losses
+    )
+
+
+def _search_texts(result: SearchResult) -> Iterator[str]:
+    from snaprebuild.operations.findings import counted
+
+    lost = ", ".join(f"{count} by {cause}" for cause, count in result.losses.items() if count) or "none"
+    joined = counted(result.stale_joins, "replica") + " joined for what an earlier process had fetched"
+    yield f"{result.mode}: {result.histories} histories of {result.steps} steps; losses: {lost}; {joined}"
+    for cause, each in result.found.items():
+        yield f"  shortest by {cause}{' (accepted)' if each.loss.is_accepted else ''}, {counted(len(each.steps), 'step')}:"
+        for step in each.steps:
+            yield f"    {step}"

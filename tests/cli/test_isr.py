@@ -1,0 +1,90 @@
+"""``isr simulate`` and ``isr check`` as a user runs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import in_json, snaprebuild
+from manifests import FIXTURES
+
+from snaprebuild.cluster.isr_stories import STORIES
+
+CLUSTER = FIXTURES / "kraft-cluster3"
+
+
+def test_the_overview() -> None:
+    run = in_json("isr simulate")
+    assert run.exit_code == 0
+    lost = {(each["story"], each["mode"]): [loss["cause"] for loss in each["losses"]] for each in run.document["stories"]}
+    assert len(lost) == 4 * len(STORIES)
+    assert (lost["race", "no-epochs"], lost["race", "kip-903"]) == (["stale-epoch"], [])
+    text = snaprebuild("isr", "simulate").stdout
+    (line,) = [line for line in text.splitlines() if line.startswith(" race ")]
+    assert line.split()[1:5] == ["LOST", "nothing", "nothing", "nothing"]
+
+
+def test_a_story_step_by_step() -> None:
+    run = snaprebuild("isr", "simulate", "race")
+    assert run.exit_code == 0
+    assert "the controller refuses it with INELIGIBLE_REPLICA: broker 2 has broker epoch 11, not 2" in run.stdout
+    assert "LOST: record 1, committed, which broker 2 does not have" in run.stdout
+    before, after = in_json("isr simulate", "race").document["stories"]
+    assert (before["mode"], after["mode"]) == ("no-epochs", "kip-903")
+    assert [step["step"] for step in before["steps"]] == [str(step) for step in STORIES["race"].steps]
+    assert before["losses"][0]["records"] == [1]
+
+
+def test_a_scenario_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "steps.txt"
+    path.write_text("produce 1  # a record\nfetch 2\nfetch 3\nunfence 1\n")
+    (played,) = in_json("isr simulate", "--scenario", path, "--mode", "kip-903").document["stories"]
+    assert [step["committed"] for step in played["steps"]] == [0, 0, 1, 1]
+    assert [step["happened"] for step in played["steps"]] == [True, True, True, False]
+
+
+def test_a_search() -> None:
+    arguments = ("--search", "--runs", 60, "--seed", 3, "--mode", "kip-903")
+    (found,) = in_json("isr simulate", *arguments).document["searches"]
+    assert found["losses"]["stale-epoch"] == found["losses"]["other"] == 0
+    (shortest,) = found["found"]
+    assert shortest["loss"]["accepted"]
+    text = snaprebuild("isr", "simulate", *map(str, arguments)).stdout
+    assert "\n".join(f"    {step}" for step in shortest["steps"]) in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nope"], "expected one of race, "),
+        (["race", "--search"], "exclude each other"),
+        (["--scenario", "absent.txt"], "does not exist"),
+    ],
+)
+def test_what_makes_no_sense(arguments: list[str], said: str) -> None:
+    run = snaprebuild("isr", "simulate", *arguments)
+    assert run.exit_code == 2
+    assert said in run.stderr
+
+
+def test_a_bad_scenario(tmp_path: Path) -> None:
+    path = tmp_path / "steps.txt"
+    path.write_text("produce 1\nfly 2\n")
+    run = snaprebuild("isr", "simulate", "--scenario", path)
+    assert (run.exit_code, "step 2, fly 2: expected VERB BROKER" in run.stderr) == (2, True)
+
+
+def test_check() -> None:
+    run = in_json("isr check", CLUSTER / "node2")
+    assert run.exit_code == 1
+    assert run.document["counts"] == {"new-disk": 7, "elected-new-disk": 1}
+    assert run.document["known_from"] == 234
+    text = snaprebuild("isr", "check", CLUSTER / "node2")
+    assert "offsets 234 to 347, from a checkpoint, before which nothing is known" in text.stdout
+    assert "(isr-elected-new-disk)" in text.stderr
+    healthy = in_json("isr check", FIXTURES / "kraft-metadata-moved" / "logs")
+    assert (healthy.exit_code, healthy.document["events"]) == (0, [])
+
+
+def test_check_of_no_metadata_log(tmp_path: Path) -> None:
+    assert snaprebuild("isr", "check", tmp_path).exit_code == 2

@@ -1,0 +1,120 @@
+"""The stories of KIP-903: what is lost under which mode, and what the controller says.
+
+What is expected is the KIP's own account of the race and of its alternatives, and the table of variants that follows from it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from snaprebuild.cluster.isr_simulator import Cluster, Mode
+from snaprebuild.cluster.isr_steps import Cause, Step, StepError, Verb, parse_steps
+from snaprebuild.cluster.isr_stories import STORIES, Scene, play
+
+NO, KIP, METADATA, BUMP = Mode.NO_EPOCHS, Mode.KIP_903, Mode.EPOCHS_FROM_METADATA, Mode.BUMP_LEADER_EPOCHS
+STALE, LAST = Cause.STALE_EPOCH, Cause.LAST_MEMBER
+
+# Story, and for each mode the cause of a loss, and what the controller refused the request of the race with.
+OUTCOMES: dict[str, dict[Mode, tuple[Cause | None, str | None]]] = {
+    "race": {
+        NO: (STALE, None),
+        KIP: (None, "INELIGIBLE_REPLICA"),
+        METADATA: (None, "INELIGIBLE_REPLICA"),
+        BUMP: (None, "FENCED_LEADER_EPOCH"),
+    },
+    "before-fencing": dict.fromkeys(Mode, (None, None)),
+    "while-fenced": {**dict.fromkeys(Mode, (None, "INELIGIBLE_REPLICA")), BUMP: (None, "FENCED_LEADER_EPOCH")},
+    "after-new-fetch": dict.fromkeys(Mode, (None, None)),
+    # -1 passes with the KIP, too: a follower of an older version is not protected.
+    "no-epoch-in-fetch": {NO: (STALE, None), KIP: (STALE, None)},
+    "last-member": dict.fromkeys(Mode, (LAST, None)),
+    # The leader asks with the epoch that it knows, which is past.
+    "metadata-lag": {**dict.fromkeys(Mode, (None, None)), METADATA: (None, "INELIGIBLE_REPLICA")},
+    # Why the epoch must be that of the Fetch: metadata know the new process when the old one's request arrives.
+    "late-fetch": {NO: (STALE, None), KIP: (None, None), METADATA: (STALE, None), BUMP: (None, None)},
+    "lost-tail": {NO: (STALE, None), KIP: (None, "INELIGIBLE_REPLICA")},
+    "clean-restart": {NO: (None, None), KIP: (None, "INELIGIBLE_REPLICA")},
+    "session-alive": {NO: (STALE, None), KIP: (None, "INELIGIBLE_REPLICA")},
+    "shutting-down": dict.fromkeys(Mode, (None, "INELIGIBLE_REPLICA")),
+}
+
+
+def played(story: str, mode: Mode) -> tuple[Cluster, list[Scene]]:
+    cluster = Cluster(mode, tells=True)
+    return cluster, list(play(cluster, STORIES[story].steps))
+
+
+def test_every_story_is_expected() -> None:
+    assert OUTCOMES.keys() == STORIES.keys()
+
+
+@pytest.mark.parametrize(("story", "mode"), [(story, mode) for story, modes in OUTCOMES.items() for mode in modes])
+def test_what_is_lost(story: str, mode: Mode) -> None:
+    cause, error = OUTCOMES[story][mode]
+    cluster, scenes = played(story, mode)
+    assert [loss.cause for loss in cluster.losses] == ([] if cause is None else [cause])
+    assert [loss.is_accepted for loss in cluster.losses] == ([] if cause is None else [cause is LAST])
+    refused = [text.split(":")[0].rsplit(maxsplit=1)[1] for scene in scenes for text in scene.told if "refuses it" in text]
+    assert refused == ([] if error is None else [error])
+
+
+def test_the_race_step_by_step() -> None:
+    """KIP-903's list: the request is late, the replica fails, its disk is replaced, it registers anew, the request arrives."""
+    cluster, scenes = played("race", NO)
+    assert all(scene.happened for scene in scenes)
+    by_step = {str(scene.step): scene for scene in scenes}
+    assert by_step["fetch 2"].view.partition.isr == (1,)
+    assert by_step["fetch 2"].view.held == ("AlterPartition of broker 1 (in sync: 1, 2)",)
+    registered = by_step["start 2"].view.replicas[1]
+    assert (registered.fenced, registered.log_end) == (True, 0)
+    assert registered.epoch > by_step["fetch 2"].view.replicas[1].epoch
+    arrived = [scene for scene in scenes if scene.step == Step(Verb.DELIVER_ALTER, 1)][-1]
+    assert arrived.view.partition.isr == (1, 2)
+    (loss,) = cluster.losses
+    assert (loss.leader, loss.first_offset, loss.records) == (2, 0, (1,))
+
+
+def test_with_epochs_the_request_names_those_of_the_fetches() -> None:
+    _, scenes = played("race", KIP)
+    (held,) = next(scene.view.held for scene in scenes if str(scene.step) == "fetch 2")
+    epochs = {broker.broker: broker.epoch for broker in scenes[0].view.replicas}
+    assert held == f"AlterPartition of broker 1 (in sync: 1 with epoch {epochs[1]}, 2 with epoch {epochs[2]})"
+
+
+def test_before_fencing_it_joins_and_leaves_when_it_is_fenced() -> None:
+    _, scenes = played("before-fencing", KIP)
+    isrs = [scene.view.partition.isr for scene in scenes]
+    fenced = next(number for number, scene in enumerate(scenes) if str(scene.step) == "fence 2")
+    assert isrs[fenced - 1] == (1, 2)
+    assert isrs[fenced] == (1,)
+
+
+def test_metadata_lag_the_leader_does_not_ask() -> None:
+    """It asks only when the epoch of the Fetch is that of its metadata."""
+    _, scenes = played("metadata-lag", KIP)
+    texts = [(str(scene.step), scene.view.held) for scene in scenes]
+    asked = [(step, held) for step, held in texts if any("AlterPartition" in each and "2 with" in each for each in held)]
+    assert [step for step, _ in asked] == ["fetch 2"]
+    first, second = (held for step, held in texts if step == "fetch 2")
+    assert "metadata for broker 1" in first
+    assert not any("AlterPartition" in each for each in first)
+    assert any("AlterPartition" in each for each in second)
+
+
+def test_bump_costs_an_epoch_each_time_a_broker_registers() -> None:
+    """What speaks against that alternative: a leader that has nothing to do with it has to begin anew."""
+    cluster = Cluster(BUMP)
+    for step in parse_steps(["crash 3", "fence 3", "start 3", "unfence 3"]):
+        cluster.do(step)
+    raised = cluster.view().partition
+    plain = Cluster(KIP)
+    for step in parse_steps(["crash 3", "fence 3", "start 3", "unfence 3"]):
+        plain.do(step)
+    assert (plain.view().partition.leader, plain.view().partition.leader_epoch) == (1, 0)
+    assert (raised.leader, raised.leader_epoch) == (1, 1)
+
+
+@pytest.mark.parametrize("line", ["produce", "produce 4", "explode 1", "produce 1 2"])
+def test_a_line_that_is_no_step(line: str) -> None:
+    with pytest.raises(StepError, match=r"step 2, .*expected VERB BROKER"):
+        parse_steps(["fetch 2  # fine", "", line])

@@ -1,0 +1,119 @@
+"""``tier audit --engine spark``: the documents of a run in process, and the limits of a run over all of its tasks."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from command import Run
+from documents import check
+from faulty_store import FaultyStore, faulty_store
+from manifests import FIXTURES
+
+from snaprebuild.operations.evidence import Clock
+from snaprebuild.operations.tier_audit import tier_audit
+from snaprebuild.spark.job import SparkEngine
+from snaprebuild.storage.local_store import LocalStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+AIVEN = FIXTURES / "aiven-layout"
+SPARK = ("--engine", "spark")
+OPTIONS = ("--as-of", "2026-11-20", "--private-key", AIVEN / "keys" / "key1.private.pem", "--output", "json")
+Command = Callable[..., Run]
+
+
+def told(run: Run) -> tuple[str, str, int]:
+    """All that a run says, byte for byte, but how long it took."""
+    check(json.loads(run.stdout))
+    text, count = re.subn(r'"seconds": ?[0-9.e-]+', '"seconds": 0', run.stdout)
+    assert count == 1
+    return text, run.stderr, run.exit_code
+
+
+@pytest.mark.parametrize("level", ["full", "reachable", "structure"])
+def test_the_same_document_as_in_process(spark: SparkSession, command: Command, tmp_path: Path, level: str) -> None:
+    """Every variant of the plugin's layout, in one store; some copies lie there twice."""
+    for variant in sorted(path.parent.name for path in AIVEN.glob("*/store")):
+        shutil.copytree(AIVEN / variant / "store", tmp_path / "store", dirs_exist_ok=True)
+    for path in sorted((tmp_path / "store").rglob("00000000000000000583-*")):
+        shutil.copy(path, path.with_name(f"{path.name[:21]}Z{path.name[22:]}"))
+    starts = ("--local-log-start", "mixed-0=1500") if level == "reachable" else ()
+    for store in (tmp_path / "store", FIXTURES / "tiered-local" / "remote"):
+        own, by_spark = (command("tier", "audit", store, *OPTIONS, "--level", level, *starts, *engine) for engine in ((), SPARK))
+        assert told(by_spark) == told(own)
+        assert json.loads(own.stdout)["partitions"]
+
+
+def test_a_large_partition_in_chunks(spark: SparkSession) -> None:
+    """Its snapshots are judged in several tasks."""
+    place = str(FIXTURES / "tiered-local" / "remote")
+    clock = Clock(1_795_132_800_000, 86_400_000)
+    own, by_spark = (
+        tier_audit(LocalStore(), place, clock, jobs=1, engine=lambda _, chosen=chosen: chosen)
+        for chosen in (None, SparkEngine(spark, chunk_bytes=1))
+    )
+    assert by_spark == own
+    assert len(own.partitions[0].copies) == 12
+
+
+# ------------------------------------------------------------------------------------------------------------------------ limits
+
+
+@pytest.fixture
+def store(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
+    """A store of the plugin's layout, with compressed segments and a wrong snapshot; the driver and the Python workers have keys to it."""
+    access = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+    for name, value in access.items():
+        monkeypatch.setenv(name, value)
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)
+    root = AIVEN / "diseased-zstd" / "store"
+    with faulty_store() as running:
+        running.objects = {f"b/tier/{path.relative_to(root)}": path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        yield running
+
+
+@pytest.mark.parametrize("engine", [(), SPARK], ids=["process", "spark"])
+def test_what_was_told_suffices_and_less_does_not(store: FaultyStore, command: Command, engine: tuple[str, ...]) -> None:
+    """Each manifest is read once, each request was told, and one less is refused before any segment is read."""
+    line = ("tier", "audit", "s3://b/tier", *OPTIONS, "--s3-path-style", "--s3-endpoint-url", store.endpoint, *engine)
+    run = command(*line)
+    assert run.exit_code == 1
+    methods = [(method, path) for method, path, _ in store.seen]
+    manifests = [path for _, path in methods if path.endswith(".rsm-manifest")]
+    assert len(manifests) == len(set(manifests)) == 3
+    assert {method for method, _ in methods} == {"GET"}
+    document = json.loads(run.stdout)
+    requests, needed = len(methods), document["estimate"]["requests"]
+    assert requests == 1 + len(manifests) + needed
+    manifest_bytes = sum(len(data) for key, data in store.objects.items() if key.endswith(".rsm-manifest"))
+    size = manifest_bytes + document["estimate"]["read_bytes"]
+    for option, enough in (("--max-requests", requests), ("--max-read-bytes", size)):
+        assert told(command(*line, option, enough)) == told(run)
+        store.seen.clear()
+        refused = command(*line, option, enough - 1)
+        assert (refused.exit_code, f"{option} {enough - 1}" in refused.stderr) == (3, True)
+        assert len(store.seen) <= requests
+        if engine:
+            assert not any(path.endswith(".log") for _, path, _ in store.seen), "nothing was begun that could not be ended"
+
+
+def test_tasks_together_stay_within_the_limit(store: FaultyStore, command: Command) -> None:
+    """Where requests have to be repeated, a task that has used up its share stops, and says so."""
+    line = ("tier", "audit", "s3://b/tier", *OPTIONS, "--s3-path-style", "--s3-endpoint-url", store.endpoint, *SPARK)
+    assert command(*line).exit_code == 1
+    requests = len(store.seen)
+    store.choose = lambda _, path, __: "503" if path.endswith(".log") else ""
+    store.seen.clear()
+    run = command(*line, "--max-requests", requests + 4)
+    assert run.exit_code == 3
+    assert f"what this task may use up of --max-requests {requests + 4} is used up" in run.stderr
+    assert requests - 4 < len(store.seen) <= requests + 4

@@ -1,0 +1,126 @@
+"""Copies read as files: how many requests that takes, and that nothing is asked for twice."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Self
+
+import cramjam
+import pytest
+from manifests import FIXTURES
+
+from formats.aiven_key import AivenObject
+from formats.aiven_manifest import AivenManifest, Chunks
+from formats.local_tier_name import LocalTierFile
+from snaprebuild.storage import tier_store
+from snaprebuild.storage.local_store import LocalStore
+from snaprebuild.storage.store import FileIdentity, OpenBytes
+from snaprebuild.storage.tier_store import KnownCopy, TierStore
+
+
+@dataclass
+class NotedBytes:
+    """An object in memory; notes which ranges are read."""
+
+    data: bytes
+    asked: list[tuple[int, int]] = field(default_factory=list)
+    name: str = "o"
+
+    @property
+    def identity(self) -> FileIdentity:
+        return FileIdentity(len(self.data), 0, 0, "e")
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data)
+
+    def read_into(self, position_bytes: int, buffer: memoryview) -> int:
+        self.asked.append((position_bytes, len(buffer)))
+        found = self.data[position_bytes : position_bytes + len(buffer)]
+        buffer[: len(found)] = found
+        return len(found)
+
+    def will_stop_at(self, position_bytes: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("chunk_bytes", [50, 700, 5_000, 40_000])
+@pytest.mark.parametrize("is_compressible", [False, True])
+def test_small_chunks_are_read_one_behind_the_other(
+    monkeypatch: pytest.MonkeyPatch, chunk_bytes: int, is_compressible: bool
+) -> None:
+    """For a reader that goes through a segment in blocks, and back to the batch that it has not had whole.
+
+    Each reading begins where the last one ended, and is too large for a small range: so it costs no more than one large chunk.
+    """
+    small = 2 << 10
+    monkeypatch.setattr(tier_store, "SMALL_RANGE_BYTES", small)
+    monkeypatch.setattr(tier_store, "RUN_BYTES", 8 << 10)
+    chance = random.Random(chunk_bytes)
+    size = 300_000
+    data = bytes(size // 7 * 7) if is_compressible else chance.randbytes(size)
+    chunks = [bytes(cramjam.zstd.compress(data[at : at + chunk_bytes])) for at in range(0, len(data), chunk_bytes)]
+    stored = NotedBytes(b"".join(chunks))
+    manifest = AivenManifest(Chunks(chunk_bytes, len(data), tuple(map(len, chunks))), {}, True, None, {})
+    source = tier_store._ChunkedBytes(stored, manifest, None, None)
+    position = 0
+    while position < len(data):
+        buffer = bytearray(min(32 << 10, len(data) - position))
+        assert source.read_into(position, memoryview(buffer)) == len(buffer)
+        assert bytes(buffer) == data[position : position + len(buffer)]
+        position += len(buffer)
+        if position < len(data):
+            position -= chance.randrange(1000)
+    reached = 0
+    for place, count in stored.asked:
+        assert place == reached
+        reached += count
+        assert count > small or reached == len(stored.data)
+    assert reached == len(stored.data)
+
+
+@dataclass(frozen=True)
+class CountingStore(LocalStore):
+    """Notes what is asked for."""
+
+    asked: list[tuple[str, bool]] = field(default_factory=list, compare=False)
+
+    def read_small(self, location: str, bytes_max: int) -> bytes | None:
+        self.asked.append((location, True))
+        return LocalStore.read_small(self, location, bytes_max)
+
+    def open_bytes(self, location: str, identity: FileIdentity | None = None, deadline: float | None = None) -> OpenBytes:
+        self.asked.append((location, identity is not None))
+        return LocalStore.open_bytes(self, location, identity, deadline)
+
+
+def test_a_known_copy_is_asked_for_nothing_but_its_ranges() -> None:
+    root = FIXTURES / "aiven-layout" / "plain" / "store"
+    manifests = sorted(root.rglob("*.rsm-manifest"))
+    stems = [str(path).removesuffix(f".{AivenObject.MANIFEST}") for path in manifests]
+    known = [KnownCopy(stem, path.read_bytes(), FileIdentity(1, 2, 3)) for stem, path in zip(stems, manifests, strict=True)]
+    base = CountingStore()
+    store, unknown = TierStore(base, None, tuple(known)), TierStore(base)
+    for stem in stems:
+        path = stem + LocalTierFile.PRODUCER_SNAPSHOT
+        narrow = store.narrowed(path)
+        assert [each.stem for each in narrow.known] == [stem]
+        assert hash(narrow) != hash(store)
+        found = [each.read_small(path, 1 << 20) for each in (unknown, store, narrow)]
+        assert found[0] == found[1] == found[2]
+        indexes, manifest = f"{stem}.{AivenObject.INDEXES}", f"{stem}.{AivenObject.MANIFEST}"
+        assert base.asked == [(manifest, True), (indexes, False), (indexes, True), (indexes, True)]
+        assert narrow.stored_bytes(stem + LocalTierFile.LOG) == len((root / f"{stem}.log").read_bytes())
+        base.asked.clear()
+    assert store.narrowed("/elsewhere.log").known == ()
+    assert unknown.stored_bytes(stems[0] + LocalTierFile.LOG) is None
