@@ -15,9 +15,9 @@ from snaprebuild.cluster.isr_controller import PARTITION, TOPIC_ID, Image, Mode
 
 __all__ = ["Answer", "Entry", "Fetch", "Fetched", "Leading", "Proposal", "Replica"]
 
-# After these errors the leader knows that nothing was changed; after the others it waits for metadata.
-REVERTING = (AlterPartitionError.INELIGIBLE_REPLICA,)
-RETRYING = (AlterPartitionError.NOT_CONTROLLER,)
+REVERTING = AlterPartitionError.INELIGIBLE_REPLICA
+"""After this error the leader knows that nothing was changed. After the others that can come here it waits for metadata; those after
+which a broker asks again come from a controller that is not the active one."""
 
 
 class Entry(NamedTuple):
@@ -313,14 +313,13 @@ class Replica:
         follower = self.leading.followers.get(broker_id)
         return EPOCH_NOT_GIVEN if follower is None else follower.broker_epoch
 
-    def take_answer(self, answer: Answer) -> bool:
-        """Takes the controller's answer, if it is to what it waits for. Returns whether it asks again."""
+    def take_answer(self, answer: Answer) -> None:
+        """Takes the controller's answer, if it is to what it waits for."""
         leading = self.leading
         asked = (answer.incarnation, answer.leader_epoch, answer.partition_epoch)
         if leading is None or asked != (self.incarnation, leading.leader_epoch, leading.partition_epoch):
-            return False
+            return
         if answer.error is AlterPartitionError.NONE:
             leading.isr, leading.partition_epoch, leading.pending = answer.isr, answer.new_partition_epoch, None
-        elif answer.error in REVERTING:
+        elif answer.error is REVERTING:
             leading.pending = None
-        return answer.error in RETRYING

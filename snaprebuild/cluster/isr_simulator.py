@@ -204,9 +204,9 @@ class Cluster:
             entry = leader.log[offset]
             self._tell(f"record {entry.number} is committed: {_members_text(leader)}")
             if offset < len(self._committed):
-                if self._committed[offset] != entry:
-                    self._lose(leader, offset)
-                continue
+                if self._committed[offset] == entry:
+                    continue
+                self._lose(leader, offset)
             self._committed.append(entry)
 
     # ------------------------------------------------------------------------------------------------------------ in-sync replicas
@@ -254,8 +254,7 @@ class Cluster:
 
     def _deliver_answer(self, replica: Replica, answer: Answer) -> None:
         before = replica.leading and replica.leading.isr
-        if replica.take_answer(answer):
-            self._tell("it asks again")
+        replica.take_answer(answer)
         leading = replica.leading
         if leading is not None and leading.isr != before:
             self._tell(f"broker {replica.id} knows that in sync are {_ids_text(leading.isr)}")

@@ -4,7 +4,8 @@ A copy of a segment is announced before it is tried and told finished after it. 
 overlap: which of them serves an offset is settled by leader epoch, in the order in which the copies were finished.
 
 Source: ``RemoteLogMetadataCache``, ``RemoteLogLeaderEpochState``, ``RemotePartitionMetadataStore``,
-``RemoteLogManager.isRemoteSegmentWithinLeaderEpochs``; equal in 3.6 to 4.4.
+``RemoteLogManager.isRemoteSegmentWithinLeaderEpochs``; equal in 3.6 to 4.4, but for a record that does not fit what came before: since 3.7
+it is dropped, as here, and a broker of 3.6 stops reading the topic (KAFKA-15632).
 """
 
 from __future__ import annotations

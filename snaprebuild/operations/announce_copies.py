@@ -39,6 +39,9 @@ __all__ = ["Announced", "Announcer", "RecordTopic"]
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
 DELETING, DELETED = SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED
 
+FINDINGS_MAX = 100
+"""About the topic; brokers stop at the first bad record."""
+
 AGAIN = "run again: what the topic holds is not produced twice"
 
 
@@ -144,7 +147,8 @@ class Announcer:
             except FormatError as error:
                 self.is_whole = False
                 message = f"offset {offset}: {error}: brokers stop reading the topic there"
-                self.findings.append(Finding("damaged-metadata-topic", Severity.DAMAGED, self.topic.place(number), message))
+                if len(self.findings) < FINDINGS_MAX:
+                    self.findings.append(Finding("damaged-metadata-topic", Severity.DAMAGED, self.topic.place(number), message))
 
     def _take(self, value: bytes) -> None:
         record = read_remote_log_record(value)

@@ -46,7 +46,7 @@ ROWS: list[tuple[int, str, tuple[str, int | None], tuple[str, int | None] | None
 
 
 @pytest.mark.parametrize("profile", ["seed", "kafka-4.3"])
-@pytest.mark.parametrize(("row", "options", "seed", "kafka"), ROWS, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(("row", "options", "seed", "kafka"), ROWS, ids=[f"row {row} {options}" for row, options, *_ in ROWS])
 def test_rows(row: int, options: str, seed: tuple[str, int | None], kafka: tuple[str, int | None] | None, profile: str) -> None:
     action, offset = seed if profile == "seed" or kafka is None else kafka
     run = in_json("bootstrap plan", *LEADER, "--last-stable", 833, "--profile", profile, *options.split())

@@ -56,7 +56,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "leader", "follower", "seed", "kafka"), ROWS)
+@pytest.mark.parametrize(("row", "leader", "follower", "seed", "kafka"), ROWS, ids=[f"row {row}" for row, *_ in ROWS])
 def test_rows(
     row: int, leader: Leader, follower: Follower, seed: tuple[Action, int | None], kafka: tuple[Action, int | None] | None
 ) -> None:
