@@ -119,7 +119,7 @@ EXAMPLES = {
     "isr simulate": ("isr simulate race", "isr simulate --search --mode no-epochs"),
     "kraft check": ("kraft check /var/lib/kafka", "kraft check n1 n2 n3 --followers strict --output json"),
     "kraft advise": (
-        "kraft advise /var/lib/kafka --replica 2:8231 --listener broker:820",
+        "kraft advise /var/lib/kafka --replica 2:8231",
         "kraft advise n1 n2 n3 --max-retention-bytes 20971520",
     ),
     "kraft simulate": ("kraft simulate scenario.toml", "kraft simulate scenario.toml --policy seed --followers literal"),
