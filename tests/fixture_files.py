@@ -28,6 +28,12 @@ def _is_read(path: Path) -> bool:
     return not path.is_relative_to(AIVEN) and path.is_file()
 
 
+def bundled_directories() -> tuple[str, ...]:
+    """Everything that is bundled, for runs over all of it: the cluster by the disks that are read one by one, too."""
+    others = (path for path in FIXTURES.iterdir() if path.is_dir() and path != CLUSTER)
+    return tuple(sorted(map(str, (*others, *CLUSTER_DISKS_READ))))
+
+
 def broker_files(*patterns: str) -> list[Path]:
     """Files that match a pattern, sorted. Fails where there is none."""
     found = {path for pattern in patterns for path in FIXTURES.rglob(pattern) if _is_read(path)}

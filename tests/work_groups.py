@@ -1,7 +1,7 @@
 """Which tests go to the same process of pytest-xdist, and which are begun first.
 
 What a module makes once (a broker, a cluster, a copy of everything in an object store) shall be made once: a file goes to one process as
-a whole. So do all tests of Spark, whose session takes ten seconds to start and the memory of a JVM. Marks ``xdist_group`` would say the
+a whole. So do all tests of one Spark session, which takes ten seconds to start and the memory of a JVM. Marks ``xdist_group`` would say the
 same, but xdist 3.8 finds none of them with pytest 9.2, and says nothing.
 """
 
@@ -11,8 +11,14 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 SPARK = "tests/spark"
+WITHOUT_A_SESSION = tuple(
+    f"{SPARK}/test_{name}.py"
+    for name in ("any_packing", "data_sources", "effect_files", "pushed_filters", "rows", "scale_model", "segment_parts", "session")
+)
+"""Of that directory: they start none, or their own."""
 LONGEST = (
     SPARK,
+    "tests/spark/test_any_packing.py",
     "tests/cli/test_object_stores.py",
     "tests/cli/test_streams.py",
     "tests/cli/test_hook_run.py",
@@ -30,7 +36,8 @@ LONGEST = (
 
 def group_of(nodeid: str) -> str:
     """The group of a test by its name."""
-    return SPARK if nodeid.startswith(f"{SPARK}/") else nodeid.partition("::")[0]
+    file = nodeid.partition("::")[0]
+    return SPARK if file.startswith(f"{SPARK}/") and file not in WITHOUT_A_SESSION else file
 
 
 def place_of(item: pytest.Item) -> int:

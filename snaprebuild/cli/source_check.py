@@ -35,7 +35,7 @@ RULES_TABLES_MAX = 1
 
 
 class PurposeName(StrEnum):
-    """Twin of ``cluster.source_evidence.Purpose``, which would import numpy for a help text."""
+    """Twin of ``cluster.source_evidence.Purpose``, which would import construct for a help text."""
 
     REBUILD = "rebuild"
     UPLOAD = "upload"

@@ -265,7 +265,8 @@ def _judged_plans(
 
     Raises:
         UsageError: the metadata log that was named is none.
-        SnaprebuildError, FormatError: it cannot be read.
+        RefusedError: it is damaged.
+        StorageError: it cannot be read.
     """
     truth = ClusterTruth(request.metadata, request.s3)
     truth.named()

@@ -145,6 +145,18 @@ def test_a_metadata_log_that_cannot_be_asked_is_told(tmp_path: Path) -> None:
     assert {"R3", "R5", "R6"} <= set(run.partition("orders-0")["verdict"]["not_known"])
 
 
+def test_a_metadata_log_that_was_named_and_is_damaged_ends_the_command(tmp_path: Path) -> None:
+    node = Path(shutil.copytree(CLUSTER / "node1" / "__cluster_metadata-0", tmp_path / "damaged"))
+    for path in node.iterdir():
+        if path.suffix in (".checkpoint", ".log"):
+            path.write_bytes(b"\0" * 100 + path.read_bytes()[100:])
+    for verb in (("source", "check"), ("rebuild",)):
+        run = snaprebuild(*verb, CLUSTER / "node1", "--metadata", node)
+        assert (run.exit_code, "the metadata log cannot be read, so that nobody is judged by it" in run.stderr) == (3, True), (
+            run.stderr
+        )
+
+
 def test_no_rejected_replica_goes_up(tmp_path: Path) -> None:
     store = tmp_path / "store"
     for directory, options, rule in ((STALE, METADATA, "R10"), ("node2", (), "R7")):

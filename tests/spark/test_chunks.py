@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from fixture_files import bundled_directories
 from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import EMPTY_SNAPSHOT, batch, make_log_dir, marker, snapshot_name, write_partition
@@ -205,7 +206,7 @@ def test_every_bundled_directory_in_chunks(spark: SparkSession, tmp_path: Path) 
     found = {}
     for name, engine in (("own", None), ("spark", SparkEngine(spark, chunk_bytes=1))):
         out = tmp_path / name
-        request = Request((str(FIXTURES),), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS)
+        request = Request(bundled_directories(), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=NOW_MS)
         result = rebuild(make_plan(request), jobs=1, engine=engine)
         files = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
         told = [(each.findings, each.bytes_read, each.replay_index, each.replay_reason) for each in result.partitions]
@@ -217,8 +218,8 @@ def test_every_bundled_directory_in_chunks(spark: SparkSession, tmp_path: Path) 
 
 @pytest.mark.spark
 def test_a_verification_in_chunks(spark: SparkSession) -> None:
-    source = open_source([str(FIXTURES)])
-    clock = make_plan(Request((str(FIXTURES),), as_of_ms=NOW_MS)).clock
+    source = open_source(bundled_directories())
+    clock = make_plan(Request(bundled_directories(), as_of_ms=NOW_MS)).clock
     found, expected = (verify(source, clock, jobs=1, engine=each) for each in (SparkEngine(spark, chunk_bytes=1), None))
     assert found == expected
 

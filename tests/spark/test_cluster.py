@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from cluster_driver import AS_OF_MS, TASKS_PER_CORE
 from faulty_store import FaultyStore, faulty_store
+from fixture_files import bundled_directories
 from log_dirs import entries_in, files_below, make_log_dir, snapshot_name, truth
 from manifests import FIXTURES, REPOSITORY
 from object_driver import python_workers
@@ -109,7 +110,7 @@ def test_every_bundled_directory(cluster: Cluster, tmp_path: Path) -> None:
     documents, told = [], []
     for engine in ((), ("--engine", "spark", "--master", cluster.master)):
         out = tmp_path / f"out{len(engine)}"
-        done = run("-m", "snaprebuild", "rebuild", str(FIXTURES), "--out", str(out), *options, *engine)
+        done = run("-m", "snaprebuild", "rebuild", *bundled_directories(), "--out", str(out), *options, *engine)
         assert done.returncode == 4, done.stderr
         document = json.loads(done.stdout.replace(str(out), "OUT"))
         for each in (document, *document["partitions"]):

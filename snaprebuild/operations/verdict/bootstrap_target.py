@@ -33,7 +33,8 @@ def judge_target(
     Raises:
         RefusedError: the broker is not to get it: not of this cluster, none of its replicas, another topic of this name.
         UsageError: what was named is no metadata log.
-        SnaprebuildError, FormatError: it cannot be read.
+        RefusedError: it is damaged.
+        StorageError: it cannot be read.
     """
     truth = ClusterTruth(metadata, settings)
     truth.named()

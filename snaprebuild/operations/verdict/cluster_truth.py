@@ -13,7 +13,7 @@ from formats.file_names import META_PROPERTIES
 from formats.limits import TEXT_FILE_BYTES_MAX
 from snaprebuild.cluster.metadata_image import MetadataImage
 from snaprebuild.cluster.source_evidence import ClusterEvidence, LogEvidence
-from snaprebuild.errors import SnaprebuildError, UsageError
+from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.metadata.image import ImageAt, read_image
 from snaprebuild.operations.metadata.log import METADATA_DIRECTORY, open_metadata_log
@@ -114,13 +114,18 @@ class ClusterTruth:
 
         Raises:
             UsageError: there is none, or it does not reach to the offset.
-            SnaprebuildError, FormatError: it cannot be read.
+            RefusedError: it is damaged.
+            StorageError: it cannot be read.
         """
         if self.location is None:
             return None
         found = self._known.get(self.location)
         if found is None:
-            found = self._read(self.location, is_own=False)
+            try:
+                found = self._read(self.location, is_own=False)
+            except FormatError as error:
+                message = f"the metadata log cannot be read, so that nobody is judged by it: {error.message}"
+                raise RefusedError(message, path=error.file) from error
             if found.image.offset < 0:
                 raise UsageError("the metadata log is empty", path=found.path)
             self._known[self.location] = found

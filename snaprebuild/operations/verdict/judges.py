@@ -34,12 +34,9 @@ class KnownSource:
         """The verdict, where the log was read before."""
         return judge(self.evidence)
 
-    def judged(
-        self, directory: PartitionDir, state: LogDirState, log_end: int | None, last_stable: int | None = None
-    ) -> SourceVerdict:
+    def judged(self, directory: PartitionDir, state: LogDirState, log_end: int | None) -> SourceVerdict:
         """The verdict, once the end of the log was read."""
-        log = log_evidence(directory, state, log_end=log_end, last_stable=last_stable)
-        return judge(replace(self.evidence, log=log))
+        return judge(replace(self.evidence, log=log_evidence(directory, state, log_end=log_end)))
 
 
 @dataclass(slots=True)

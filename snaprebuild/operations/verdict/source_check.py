@@ -94,7 +94,8 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
 
     Raises:
         UsageError: a path leads nowhere, or the metadata log that was named is none.
-        SnaprebuildError, FormatError: that one cannot be read.
+        RefusedError: that one is damaged.
+        StorageError: it cannot be read.
     """
     found = find_partitions(question.paths, question.settings)
     result = SourceCheck(question)

@@ -45,7 +45,8 @@ class UploadSources:
 
         Raises:
             UsageError: what was named is no metadata log.
-            SnaprebuildError, FormatError: it cannot be read.
+            RefusedError: it is damaged.
+            StorageError: it cannot be read.
         """
         truth = ClusterTruth(metadata, settings)
         truth.named()
