@@ -118,10 +118,12 @@ def measured(read: DataFrame) -> dict[tuple[int, int], int]:
     """Bytes that the rows of each segment take, by partition and base offset."""
     columns = {"effect_producer_id": summary_rows.PRODUCER_BYTES, "close_producer_id": summary_rows.CLOSE_BYTES}
     sizes = [sql.greatest(sql.size(name), sql.lit(0)) * width for name, width in columns.items()]
+    rows: Any = read.select("partition", "base_offset", (sizes[0] + sizes[1]).cast("bigint").alias("size_bytes"))
     # Summed up here: three numbers for 16,384 producers are little, and a shuffle more is a good part of what a small job costs.
-    rows: Any = read.select("partition", "base_offset", (sizes[0] + sizes[1]).cast("bigint").alias("size_bytes")).toPandas()
-    found = rows.groupby(["partition", "base_offset"])["size_bytes"].sum()
-    return {(int(partition), int(base_offset)): int(size) for (partition, base_offset), size in found.items()}
+    table = rows.toArrow() if hasattr(rows, "toArrow") else pa.Table.from_pandas(rows.toPandas(), preserve_index=False)
+    found = table.group_by(["partition", "base_offset"]).aggregate([("size_bytes", "sum")])
+    columns_of = (found[name].to_pylist() for name in ("partition", "base_offset", "size_bytes_sum"))
+    return {(partition, base_offset): size for partition, base_offset, size in zip(*columns_of, strict=True)}
 
 
 def put_together(
