@@ -97,7 +97,7 @@ EXAMPLES = {
     ),
     "source check": (
         "source check /var/lib/kafka",
-        "source check /var/lib/kafka --purpose upload --metadata /var/lib/kafka",
+        "source check /mnt/old-disk --purpose upload --metadata /kafka",
     ),
     "tier inventory": (
         "tier inventory s3://tiered/kafka --metadata-log /var/lib/kafka",

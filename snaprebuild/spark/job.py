@@ -86,6 +86,7 @@ class SparkEngine:
             wave.append((work, tasks))
             segments += len(tasks)
         if wave:
+            limits.is_last_wave = True
             self._carry_out(wave, limits)
 
     def each(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:

@@ -68,10 +68,15 @@ def needs_of(task: ReadTask) -> Needs:
 
 
 class RunLimits:
-    """Of one run of an engine, all its jobs together."""
+    """Of one run of an engine, all its jobs together.
+
+    Attributes:
+        is_last_wave: no further partitions follow. Before that, what is over is needed by those that do, mostly.
+    """
 
     def __init__(self) -> None:
         self._given = [0, 0]
+        self.is_last_wave = False
 
     def take(
         self, wanted: Mapping[int, Sequence[ReadTask]], jobs: Mapping[int, Job]
@@ -115,8 +120,8 @@ class RunLimits:
             if total > left:
                 told = f"{total} are needed for what is to be read, and {max(left, 0)} are left"
                 raise RefusedError(f"the limit of {option} {most} does not suffice: {told}; nothing more is read")
-            # Half of what is over: a later round may need the rest.
-            over = (left - total) // 2
+            # Not all of what is over: a later round may need the rest.
+            over = (left - total) // (2 if self.is_last_wave else 8)
             for key, needs in asked.items():
                 shares[key][kind] = needs[kind] + (over * needs[kind] // total if total else 0)
             self._given[kind] += sum(share[kind] or 0 for share in shares.values())
