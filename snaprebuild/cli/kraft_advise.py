@@ -13,7 +13,6 @@ from snaprebuild.cli.kraft_simulate import Followers, advance_json, start_json
 from snaprebuild.cli.options import (
     INT32_MAX,
     INT64_MAX,
-    AsOf,
     OutputFormat,
     OutputOption,
     Report,
@@ -71,12 +70,14 @@ def kraft_advise(
     ] = None,
     retention_bytes: Annotated[
         str | None,
-        typer.Option("--max-retention-bytes", metavar="N", help="metadata.max.retention.bytes, -1 for none. Default: 104857600."),
+        typer.Option(
+            "--max-retention-bytes", metavar="N", help="Kafka's metadata.max.retention.bytes, -1 for none. Default: 104857600."
+        ),
     ] = None,
     retention_ms: Annotated[
         str | None,
         typer.Option(
-            "--max-retention-ms", metavar="N", help="Of metadata.max.retention.ms, -1 for none. Default: 604800000, 7 days."
+            "--max-retention-ms", metavar="N", help="Kafka's metadata.max.retention.ms, -1 for none. Default: 604800000, 7 days."
         ),
     ] = None,
     lag_time_max_ms: Annotated[
@@ -84,7 +85,15 @@ def kraft_advise(
         typer.Option("--lag-time-max-ms", metavar="N", help="Longest wait of seed for readers. Default: 604800000, 7 days."),
     ] = None,
     followers: Followers = FollowerMode.STRICT,
-    as_of: AsOf = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="TIME",
+            help="Moment at which the policies are asked: ISO 8601 (UTC where it names no zone), milliseconds since 1970, or now. "
+            "Default: now.",
+        ),
+    ] = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
     verbose: Verbose = 0,

@@ -97,7 +97,7 @@ EXAMPLES = {
     ),
     "source check": (
         "source check /var/lib/kafka",
-        "source check /var/lib/kafka --purpose upload --metadata /var/lib/kafka",
+        "source check /mnt/old-disk --purpose upload --metadata /kafka",
     ),
     "tier inventory": (
         "tier inventory s3://tiered/kafka --metadata-log /var/lib/kafka",
@@ -119,8 +119,8 @@ EXAMPLES = {
     "isr simulate": ("isr simulate race", "isr simulate --search --mode no-epochs"),
     "kraft check": ("kraft check /var/lib/kafka", "kraft check n1 n2 n3 --followers strict --output json"),
     "kraft advise": (
-        "kraft advise /var/lib/kafka --replica 2:8231 --listener broker:8200",
-        "kraft advise node1 node2 node3 --max-retention-bytes 20971520",
+        "kraft advise /var/lib/kafka --replica 2:8231",
+        "kraft advise n1 n2 n3 --max-retention-bytes 20971520",
     ),
     "kraft simulate": ("kraft simulate scenario.toml", "kraft simulate scenario.toml --policy seed --followers literal"),
     "tier upload": (

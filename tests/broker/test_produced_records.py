@@ -68,6 +68,7 @@ def node(tmp_path: Path) -> Iterator[KafkaNode]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
         "rlmm.config.remote.log.metadata.topic.num.partitions": 7,
+        "log.retention.check.interval.ms": 500,
     }
     with KafkaNode(tmp_path / "node", settings=settings, secure=secure) as running:
         yield running
