@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snaprebuild.cli.options import OutputFormat, OutputOption, Report, Verbose, WholeNumber, quoted
-from snaprebuild.cluster.isr_controller import Mode
+from snaprebuild.cluster.isr_mode import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,7 +7,6 @@ broker is fenced, unfenced, shut down or found to have a new incarnation; 4.3.1,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from formats.replication_messages import AlteredPartition, AlterPartitionRequest
 from snaprebuild.cluster.alter_partition import (
@@ -19,23 +18,11 @@ from snaprebuild.cluster.alter_partition import (
     change_partition,
     judge_proposal,
 )
+from snaprebuild.cluster.isr_mode import Mode
 
-__all__ = ["PARTITION", "TOPIC_ID", "Controller", "Image", "Mode"]
+__all__ = ["PARTITION", "TOPIC_ID", "Controller", "Image"]
 
 TOPIC_ID, PARTITION = bytes(range(16)), 0
-
-
-class Mode(StrEnum):
-    """Who tells which broker epoch, and who looks at it."""
-
-    NO_EPOCHS = "no-epochs"
-    """AlterPartition version 2: replicas are named by broker id alone."""
-    KIP_903 = "kip-903"
-    """The epoch with which a follower fetched; the leader and the controller compare it with the registered one."""
-    EPOCHS_FROM_METADATA = "epochs-from-metadata"
-    """Rejected by the KIP: the leader sends the epoch that its metadata has for the follower, whoever fetched."""
-    BUMP_LEADER_EPOCHS = "bump-leader-epochs"
-    """Rejected by the KIP: no epochs of brokers; each new registration raises the leader epoch of every partition of the broker."""
 
 
 @dataclass(frozen=True, slots=True)

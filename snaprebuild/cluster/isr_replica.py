@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from formats.replication_messages import EPOCH_NOT_GIVEN, AlterPartitionRequest, IsrMember, ProposedPartition
 from snaprebuild.cluster.alter_partition import AlterPartitionError
-from snaprebuild.cluster.isr_controller import PARTITION, TOPIC_ID, Image, Mode
+from snaprebuild.cluster.isr_controller import PARTITION, TOPIC_ID, Image
+from snaprebuild.cluster.isr_mode import Mode
 
 __all__ = ["Answer", "Entry", "Fetch", "Fetched", "Leading", "Proposal", "Replica"]
 

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, combinations
 
-from snaprebuild.cluster.isr_simulator import Cluster, Mode
+from snaprebuild.cluster.isr_mode import Mode
+from snaprebuild.cluster.isr_simulator import Cluster
 from snaprebuild.cluster.isr_steps import BROKERS, Cause, Loss, Step, Verb
 
 __all__ = ["SEARCHED_VERBS", "Found", "SearchResult", "random_history", "search", "shortened"]

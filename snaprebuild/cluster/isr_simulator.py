@@ -17,11 +17,12 @@ from typing import TypeVar
 
 from formats.replication_messages import EPOCH_NOT_GIVEN
 from snaprebuild.cluster.alter_partition import NO_LEADER, AlterPartitionError, BrokerState
-from snaprebuild.cluster.isr_controller import Controller, Mode
+from snaprebuild.cluster.isr_controller import Controller
+from snaprebuild.cluster.isr_mode import Mode
 from snaprebuild.cluster.isr_replica import Answer, Entry, Fetch, Fetched, Proposal, Replica
 from snaprebuild.cluster.isr_steps import BROKERS, Cause, Loss, ReplicaView, Step, Verb, View
 
-__all__ = ["Cluster", "Mode"]
+__all__ = ["Cluster"]
 
 T = TypeVar("T")
 

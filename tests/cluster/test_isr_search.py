@@ -7,8 +7,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
+from snaprebuild.cluster.isr_mode import Mode
 from snaprebuild.cluster.isr_search import SEARCHED_VERBS, search, shortened
-from snaprebuild.cluster.isr_simulator import Cluster, Mode
+from snaprebuild.cluster.isr_simulator import Cluster
 from snaprebuild.cluster.isr_steps import BROKERS, Cause, Step, Verb, parse_steps
 from snaprebuild.cluster.isr_stories import STORIES
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from snaprebuild.cluster.isr_simulator import Cluster, Mode
+from snaprebuild.cluster.isr_mode import Mode
+from snaprebuild.cluster.isr_simulator import Cluster
 from snaprebuild.cluster.isr_steps import Cause, Step, StepError, Verb, parse_steps
 from snaprebuild.cluster.isr_stories import STORIES, Scene, play
 
