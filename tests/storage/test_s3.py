@@ -104,6 +104,21 @@ def test_a_read_that_always_fails(faulty: FaultyStore, fault: str, told: str) ->
     assert len(faulty.ranges()) <= 2 * s3_requests.ATTEMPTS
 
 
+def test_an_answer_of_unknown_length(faulty: FaultyStore) -> None:
+    """As proxies give them that send an answer in chunks: what breaks off would look whole."""
+    faulty.objects["bucket/log"] = bytes(100)
+    store = store_of(faulty)
+    was = store.open_bytes("s3://bucket/log").identity
+    faulty.faults["GET"], faulty.lasting = ["unmeasured"], {"GET"}
+    for get in (
+        lambda: read(store, "s3://bucket/log", was),
+        lambda: store.read_small("s3://bucket/log", 100),
+        lambda: store.read_end("s3://bucket/log", 10),
+    ):
+        with pytest.raises(ReadFailedError, match="s3://bucket/log: the store does not tell the length of its answer"):
+            get()
+
+
 def test_an_object_that_changes(faulty: FaultyStore) -> None:
     """Also where the store knows no If-Match, and where it gives another range than it was asked for."""
     faulty.objects["bucket/log"] = bytes(100)
