@@ -113,7 +113,7 @@ class Request:
         """Plain values; ``s3`` is None where no object store is concerned."""
         fields = asdict(self)
         fields["s3"].pop("run")
-        if not any(map(is_object, (*self.paths, self.out or ""))):
+        if not any(map(is_object, (*self.paths, self.out or "", self.metadata or ""))):
             fields["s3"] = None
         return fields
 
