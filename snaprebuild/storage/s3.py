@@ -299,6 +299,7 @@ class S3Store:
             attempted=lambda get, what: attempted(get, location, what),
             pace=_pace_of(self.settings),
             deadline=deadline,
+            is_limited=self.settings.max_read_bytes is not None,
         )
 
     @contextlib.contextmanager
