@@ -10,7 +10,7 @@ Source: ``RemoteLogManager.isRemoteSegmentWithinLeaderEpochs``, which takes or l
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 __all__ = ["CopySpan", "LinePart", "RemoteLine", "agreed_end", "follow_one_another", "remote_line"]
@@ -119,25 +119,36 @@ def remote_line(spans: Sequence[CopySpan], epochs: Epochs) -> RemoteLine:
         (number for number, end in enumerate(ends) if end > spans[number].start_offset),
         key=lambda number: (spans[number].start_offset, -ends[number], _preferred(spans[number])),
     )
-    chosen: list[int] = []
-    while (following := _following(spans, ends, usable, chosen)) is not None:
-        chosen.append(following)
+    chosen = list(_joined(spans, ends, usable))
     following_starts = [*(spans[number].start_offset for number in chosen[1:]), sys.maxsize]
     parts = tuple(LinePart(number, min(ends[number], start)) for number, start in zip(chosen, following_starts, strict=False))
     members = tuple(number for number in range(len(spans)) if number not in left)
     return RemoteLine(parts, members, left)
 
 
-def _following(spans: Sequence[CopySpan], ends: Sequence[int], usable: Sequence[int], chosen: Sequence[int]) -> int | None:
-    """The copy that comes next: of those that begin within the last one, or right behind it, the one that reaches farthest."""
-    if not chosen:
-        return usable[0] if usable else None
-    start, reached = spans[chosen[-1]].start_offset, ends[chosen[-1]]
-    ahead = [number for number in usable if spans[number].start_offset > start and ends[number] > reached]
-    joined = [number for number in ahead if spans[number].start_offset <= reached]
-    if joined:
-        return min(joined, key=lambda number: (-ends[number], spans[number].start_offset, _preferred(spans[number])))
-    return ahead[0] if ahead else None
+def _joined(spans: Sequence[CopySpan], ends: Sequence[int], usable: Sequence[int]) -> Iterator[int]:
+    """Copies that make a log: behind each, of those that begin within it or right behind it, the one that reaches farthest.
+
+    Args:
+        spans: all copies.
+        ends: of each, offset behind the last one that agrees.
+        usable: numbers of those that agree in anything, ascending by start offset, and of those with one start the preferred one first.
+    """
+    reached, place = -1, 0
+    best: int | None = None
+    while True:
+        while place < len(usable) and (best is None or spans[usable[place]].start_offset <= reached):
+            number, place = usable[place], place + 1
+            key = -ends[number], spans[number].start_offset, _preferred(spans[number])
+            if best is None or key < (-ends[best], spans[best].start_offset, _preferred(spans[best])):
+                best = number
+        if best is not None and ends[best] > reached:
+            reached = ends[best]
+            yield best
+        elif place < len(usable):  # behind a gap
+            best = None
+        else:
+            return
 
 
 def _preferred(span: CopySpan) -> tuple[int, ...]:

@@ -56,7 +56,7 @@ class FollowerRepair:
             if done is None or not self.is_repaired(replica):
                 found += replica.findings
         written = () if self.result is None else self.result.findings
-        return (*found, *self.refused, *(each for each in written if each not in self.check.source_findings))
+        return (*found, *self.refused, *(each for each in written if each not in (*self.check.source_findings, *self.refused)))
 
 
 def refuse_live_broker(source: Source) -> None:
@@ -95,15 +95,20 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
         as_of_ms=check.clock.as_of_ms,
         expiration_ms=check.clock.expiration_ms,
     )
-    plan = make_plan(request)
+    plan = make_plan(request, judges_all=True)  # of one that lacks only its first snapshot nothing is planned
     partitions = []
     for path, replica in wrong.items():
         planned = next((each for each in plan.partitions if each.source.directory.path == path), None)
         if planned is None or not _is_unchanged(replica.source, planned.source):
             why = "segments, snapshots or checkpoints changed since it was checked: stop the broker, and repair again"
             refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
-        elif planned.verdict is not None and planned.verdict.is_rejected:
-            refused.append(rejection(planned.verdict, path))
+        elif planned.verdict is None or planned.verdict.is_rejected:
+            why = f"it cannot be judged whether it may be written to: {planned.fault}"
+            unjudged = Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset)
+            refused.append(unjudged if planned.verdict is None else rejection(planned.verdict, path))
+        elif planned.verdict.offset is not None and planned.verdict.offset < replica.first_offset:
+            why = f"no snapshot is written at {replica.first_offset}: the replica is {planned.verdict}: {planned.verdict.why}"
+            refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
         else:
             partitions.append(_with_given(planned, replica))
     if not partitions:

@@ -54,6 +54,7 @@ __all__ = [
     "check_output",
     "make_plan",
     "not_due_in_place",
+    "not_trusted",
     "remote_below",
     "stop_index",
 ]
@@ -112,7 +113,7 @@ class Request:
         """Plain values; ``s3`` is None where no object store is concerned."""
         fields = asdict(self)
         fields["s3"].pop("run")
-        if not any(map(is_object, (*self.paths, self.out or ""))):
+        if not any(map(is_object, (*self.paths, self.out or "", self.metadata or ""))):
             fields["s3"] = None
         return fields
 
@@ -216,6 +217,7 @@ def make_plan(
     each: Each | None = None,
     most_first: Callable[[PartitionSource], int] | None = None,
     deadline: float | None = None,
+    judges_all: bool = False,
 ) -> Plan:
     """Looks at the disk and plans. Reads names, small files, snapshots, and the end of each last segment.
 
@@ -227,6 +229,7 @@ def make_plan(
             paths.
         deadline: once ``time.monotonic()`` is past it the partitions that are left are listed and not planned, and a finding says so; None
             for none.
+        judges_all: ask for a verdict on replicas, too, for which nothing would be written: the caller adds boundaries of its own.
 
     Raises:
         UsageError: nothing to read from, or ``out`` is no directory.
@@ -253,15 +256,16 @@ def make_plan(
     for planned, found in each(_planned, wanted):
         plans.append(planned)
         findings += found
-    plans = _judged_plans(plans, request, source, each, findings)
+    busy = [plan for plan in plans if (plan.boundaries or (judges_all and plan.fault is None)) and is_judged(plan.source.directory)]
+    plans = _judged_plans(plans, busy, request, source, each, findings)
     rate = _measured_rate(plans, request.check_crc) if measure_rate else None
     return Plan(request, clock, tuple(plans), tuple(findings), rate, retention_ms, retention_source)
 
 
 def _judged_plans(
-    plans: list[PartitionPlan], request: Request, source: Source, each: Each, findings: list[Finding]
+    plans: list[PartitionPlan], busy: list[PartitionPlan], request: Request, source: Source, each: Each, findings: list[Finding]
 ) -> list[PartitionPlan]:
-    """The plans with a verdict on each replica that something would be written for; those that are rejected write nothing in place.
+    """The plans with a verdict on each replica that is ``busy``; those that are rejected write nothing in place.
 
     Raises:
         UsageError: the metadata log that was named is none.
@@ -272,7 +276,6 @@ def _judged_plans(
     truth.named()
     judges = Judges(Purpose.REBUILD, truth)
     judges.meet(source.log_dirs, [] if source.properties is None else log_dirs_of(source.properties))
-    busy = [plan for plan in plans if plan.boundaries and is_judged(plan.source.directory)]
     asked = [(plan, judges.know(plan.source.log_dir, named_only(plan.source.directory)), request.out is None) for plan in busy]
     told: dict[str, PartitionPlan] = {}
     for plan, found in each(_judged, asked):
@@ -298,12 +301,14 @@ def _judged(asked: tuple[PartitionPlan, KnownSource, bool]) -> tuple[PartitionPl
         return replace(nothing, left_out=plan.left_out, verdict=verdict), [finding]
     if not in_place or verdict.offset is None:
         return replace(plan, verdict=verdict), []
-    kept = tuple(boundary for boundary in plan.boundaries if boundary.offset <= verdict.offset)
-    reason = f"the replica is {verdict}: {verdict.why}"
-    beyond = tuple((boundary.offset, reason) for boundary in plan.boundaries if boundary.offset > verdict.offset)
+    # What is there is compared all the same: whoever wants it right is to know that it is wrong.
+    plan = replace(plan, verdict=verdict)
+    beyond = tuple((each.offset, why) for each in plan.boundaries if not each.exists and (why := not_trusted(plan, each.offset)))
+    kept = tuple(each for each in plan.boundaries if each.exists or each.offset <= verdict.offset)
+    left_out = tuple(sorted((*plan.left_out, *beyond)))
     if not kept:
         plan = _nothing(plan.source, plan.target, None, plan.log_end_offset)
-    limited = replace(plan, boundaries=kept, left_out=tuple(sorted((*plan.left_out, *beyond))), verdict=verdict)
+    limited = replace(plan, boundaries=kept, left_out=left_out, verdict=verdict)
     return limited, _left_out_findings(replace(limited, left_out=beyond))
 
 
@@ -613,6 +618,14 @@ def not_due_in_place(partition: PartitionSource, offset: int, *, is_log_end: boo
         if offset > partition.recovery_point:
             return f"the broker was not shut down cleanly: above its recovery point {partition.recovery_point} it regenerates snapshots"
     return None
+
+
+def not_trusted(plan: PartitionPlan, offset: int) -> str | None:
+    """Why the verdict on a replica keeps a snapshot at this offset from being written into it, or None."""
+    verdict = plan.verdict
+    if verdict is None or not (verdict.is_rejected or (verdict.offset is not None and offset > verdict.offset)):
+        return None
+    return f"the replica is {verdict}: {verdict.why}"
 
 
 def _retention_frees(partition: PartitionSource, boundaries: list[tuple[int, bool, bool]], retention_ms: int) -> int | None:

@@ -9,7 +9,7 @@ import os
 from formats.file_names import snapshot_file_name
 from snaprebuild.errors import AlreadyExistsError, SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.operations.findings import Severity
-from snaprebuild.operations.plan import Request, not_due_in_place
+from snaprebuild.operations.plan import Request, not_due_in_place, not_trusted
 from snaprebuild.operations.rebuild_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.operations.receipt import ReceiptSink
 from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, create_snapshot, tell_class
@@ -55,7 +55,8 @@ class InPlaceWriter(SnapshotWriter):
             return rebuilt.result(EQUAL if same else KEPT, comparison=comparison)
         if comparison is not None and not self._request.set_aside:
             return rebuilt.result(KEPT, comparison=comparison)
-        not_due = not_due_in_place(self._result.plan.source, wanted.offset, is_log_end=wanted.is_log_end)
+        plan = self._result.plan
+        not_due = not_due_in_place(plan.source, wanted.offset, is_log_end=wanted.is_log_end) or not_trusted(plan, wanted.offset)
         if not_due is not None:
             self._result.say("wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_due}", wanted.offset)
             return rebuilt.left_out(not_due)
@@ -73,7 +74,7 @@ class InPlaceWriter(SnapshotWriter):
         segments = self._directory.segments
         segment = segments[max(bisect.bisect_left(segments, wanted.offset, key=lambda each: each.base_offset) - 1, 0)]
         try:
-            create_snapshot(rebuilt, segment.log.ownership, self._result.plan, self._receipt)
+            create_snapshot(rebuilt, segment.log.ownership, plan, self._receipt)
         except SnaprebuildError:
             if aside is not None:
                 self._put_back(wanted.offset, aside)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from command import Run, in_json, live_broker, snaprebuild
-from log_dirs import remove_snapshots, snapshots_in, tree
+from log_dirs import EMPTY_SNAPSHOT, remove_snapshots, snapshots_in, tree
 from manifests import FIXTURES
 from object_store import ObjectStore
 
@@ -109,6 +109,27 @@ def test_a_rejected_replica_is_not_written_to(tmp_path: Path, verb: str) -> None
     assert own.exit_code == 0
     assert outcomes(own) == dict.fromkeys(("orders-0", "orders-1", "orders-2"), ("TRUSTED", None))
     assert bool(written(node)) == (verb != "plan")
+
+
+def test_a_wrong_snapshot_above_the_trusted_offset_is_told_and_stays(tmp_path: Path) -> None:
+    """It is compared, and nothing else takes its place, whatever was asked for; one below is replaced."""
+    node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
+    (node / ".kafka_cleanshutdown").unlink()
+    marks = node / "replication-offset-checkpoint"
+    marks.write_text(marks.read_text().replace("orders 0 533", "orders 0 300"))
+    for offset in (258, 411):
+        (node / "orders-0" / f"{offset:020d}.snapshot").write_bytes(EMPTY_SNAPSHOT)
+    (node / "orders-0" / f"{330:020d}.snapshot").unlink()
+    receipt = ("--receipt", tmp_path / "receipt.jsonl")
+    run = in_json("rebuild", node, "--topic", "orders", "--partition", "0", "--set-aside", *receipt, *AS_OF)
+    told = run.partition("orders-0")
+    actions = {each["offset"]: each["action"] for each in told["boundaries"]}
+    assert (run.exit_code, told["verdict"]["trusted_below"]) == (1, 258)
+    assert (actions[258], actions[411]) == ("written", "left_out")
+    assert {each["offset"] for each in told["left_out"]} >= {330}
+    assert "wrong, and not replaced: the replica is TRUSTED_BELOW(258)" in run.messages("wrong-snapshot")
+    assert (node / "orders-0" / f"{411:020d}.snapshot").read_bytes() == EMPTY_SNAPSHOT
+    assert not (node / "orders-0" / f"{330:020d}.snapshot").exists()
 
 
 def test_elsewhere_the_verdict_is_only_reported(tmp_path: Path) -> None:

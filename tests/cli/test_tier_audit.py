@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,18 @@ def test_structure_finds_a_snapshot_that_does_not_parse(plain: Path) -> None:
     indexes.write_bytes(data)
     run = in_json("tier audit", plain, *LONG_AGO, "--level", "structure")
     assert (run.exit_code, run.document["totals"]["corrupt"], run.document["totals"]["suspect"]) == (4, 1, 0)
+
+
+@pytest.mark.parametrize("level", ["full", "structure"])
+def test_a_snapshot_that_no_broker_could_load_ends_nothing(tmp_path: Path, level: str) -> None:
+    """It has more bytes than are ever read of one."""
+    shutil.copytree(FIXTURES / "tiered-local" / "remote", tmp_path / "remote")
+    (path,) = (tmp_path / "remote").rglob("00000000000000002181-*.snapshot")
+    os.truncate(path, 3 << 30)
+    run = in_json("tier audit", tmp_path / "remote", *LONG_AGO, "--level", level)
+    assert (run.exit_code, run.document["totals"]["corrupt"]) == (4, 1)
+    assert "bytes, found 3221225472" in run.messages("tier-wrong-snapshot")
+    assert list(verdicts(run.document).values()).count("right" if level == "full" else "unproven") == 11
 
 
 def test_the_metadata_log_tells_what_is_live() -> None:

@@ -116,3 +116,21 @@ def test_what_a_log_has_forgotten() -> None:
     """Epochs begin with the log start; copies below it are of epochs that are told no more."""
     assert agreed_end(CopySpan(0, 9, ((3, 0),)), ((5, 20),)) == 10
     assert agreed_end(CopySpan(15, 29, ((3, 15), (5, 20))), ((5, 20), (6, 25))) == 25
+
+
+def test_many_copies_that_share_offsets() -> None:
+    """Each is looked at a few times, and not once for each other one."""
+    looks = 0
+
+    class Counted(CopySpan):
+        def __getattribute__(self, name: str) -> object:
+            nonlocal looks
+            looks += name == "start_offset"
+            return object.__getattribute__(self, name)
+
+    count = 2000
+    spans = [Counted(100 * number, 100 * number + 100, ((0, 100 * number),)) for number in range(count)]
+    line = remote_line(spans, ((0, 0),))
+    assert [(part.number, part.until) for part in line.parts[:2]] == [(0, 100), (1, 200)]
+    assert len(line.parts) == len(line.members) == count
+    assert looks < 50 * count

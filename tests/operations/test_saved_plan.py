@@ -20,6 +20,7 @@ from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations import saved_plan
 from snaprebuild.operations.plan import Plan, Request, make_plan
 from snaprebuild.operations.saved_plan import load_plan, save_plan
+from snaprebuild.storage.store import S3Settings
 
 NOW_MS = 1_795_270_000_000
 
@@ -101,6 +102,17 @@ def test_what_is_saved(tmp_path: Path) -> None:
     }
     above = path.read_bytes().splitlines(keepends=True)[:-1]
     assert closing == {"partitions": 1, "sha256": hashlib.sha256(b"".join(above)).hexdigest()}
+
+
+def test_how_a_metadata_log_in_a_store_is_reached(tmp_path: Path) -> None:
+    """Without these settings the plan could not be made again, although all of its partitions are files."""
+    plan = planned(make_log_dir(tmp_path / "logs"))
+    assert lines_of(saved(tmp_path, plan))[0]["request"]["s3"] is None
+    settings = S3Settings(endpoint_url="http://127.0.0.1:9", path_style=True)
+    asked = replace(plan.request, metadata="s3://bucket/__cluster_metadata-0", s3=settings)
+    header = lines_of(saved(tmp_path, replace(plan, request=asked)))[0]
+    assert (header["request"]["s3"]["endpoint_url"], header["request"]["s3"]["path_style"]) == ("http://127.0.0.1:9", True)
+    assert validator_of("saved-plan").is_valid(header)
 
 
 def test_the_schema(tmp_path: Path) -> None:

@@ -14,11 +14,12 @@ from log_dirs import cut
 from manifests import FIXTURES
 from metadata_logs import append_metadata_record
 
-from formats.cluster_metadata import MetadataRecordType
+from formats.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
 from formats.partition_metadata import uuid_from_text
 from snaprebuild.cluster.source_evidence import Purpose
 from snaprebuild.cluster.source_ruling import State
 from snaprebuild.cluster.source_verdict import Outcome, Rule, SourceVerdict
+from snaprebuild.operations.metadata.log import MetadataLog, MetadataWalk, open_metadata_log
 from snaprebuild.operations.verdict.source_check import SourceCheck, SourceQuestion, check_sources
 
 CLUSTER = FIXTURES / "kraft-cluster3"
@@ -399,6 +400,52 @@ def test_a_replaced_disk_is_known_by_its_directory_id(tmp_path: Path) -> None:
         assert ending.state is state, number
         assert verdict.is_rejected == (state is State.FAIL)
         assert ("first registered at 274" in ending.ruling.evidence) == (number == 2)
+
+
+def register(node: Path, offset: int, directories: list[bytes]) -> None:
+    """Node 1 registers once more as it did last, with these log directories."""
+    log = open_metadata_log(str(CLUSTER / "node1"))
+    records = [each.content for batch in log.walk() for each in batch.records if isinstance(each.content, ClusterMetadataRecord)]
+    last = [each for each in records if each.api_key == MetadataRecordType.REGISTER_BROKER and each.message["brokerId"] == 1][-1]
+    append_metadata_record(node, MetadataRecordType.REGISTER_BROKER, {**last.message, "logDirs": directories}, last.version, offset)
+
+
+def place(node: Path, offset: int, directory: bytes) -> None:
+    change = {"partitionId": 1, "topicId": uuid_from_text(ORDERS), "directories": [directory] * 3}
+    append_metadata_record(node, MetadataRecordType.PARTITION_CHANGE, {**NO_CHANGE, **change}, 2, offset)
+
+
+@pytest.mark.parametrize(("kept", "state"), [("second", State.WARN), ("first", State.FAIL)])
+def test_an_empty_log_that_was_moved_between_log_directories(node: Path, kept: str, state: State) -> None:
+    """It was moved into a second one, and lies in a third one now: it was lost only if the second one was gone when that came."""
+    first, second, third = uuid_from_text("vbgXJ_mX3w2WzAJjsPWbwQ"), b"2" * 16, uuid_from_text("ab9ZJ6AMRJSTUIzVRVFYag")
+    register(node, 348, [first, second])
+    place(node, 349, second)
+    register(node, 350, [second if kept == "second" else first, third])
+    place(node, 351, third)
+    empty(node, "orders-1")
+    meta(node, directory_id="ab9ZJ6AMRJSTUIzVRVFYag")
+    (ending,) = [each for each in verdicts(check(node))["orders-1"].results if each.rule is Rule.R13]
+    assert ending.state is state
+    assert ("first registered at 350" in ending.ruling.evidence) == (state is State.FAIL)
+
+
+def test_the_history_is_read_once_for_all_empty_partitions(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("orders-0", "orders-1", "orders-2", "shrink-1")
+    for name in names:
+        empty(node, name)
+    walks = 0
+    walk = MetadataLog.walk
+
+    def counted(log: MetadataLog, from_offset: int = 0, *, records: bool = True) -> MetadataWalk:
+        nonlocal walks
+        walks += 1
+        return walk(log, from_offset, records=records)
+
+    monkeypatch.setattr(MetadataLog, "walk", counted)
+    found = verdicts(check(node))
+    assert all("empty, in leader epoch" in found[name].results[12].ruling.evidence for name in names)
+    assert walks == 2, "one for the image, one for the history"
 
 
 def test_an_empty_replica_beside_a_longer_one(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_dirs import batch, snapshot_bytes
@@ -13,9 +15,11 @@ from tier_example import MS, written
 from tiers import Copy, write_tier
 
 from formats.producer_snapshot import ProducerEntry
+from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.audit.audited import Verdict
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.tier_audit import tier_audit
+from snaprebuild.operations.tier_levels import AuditLevel
 from snaprebuild.storage.local_store import LocalStore
 
 CLOCK = Clock(MS + 1000, 86_400_000)
@@ -126,3 +130,37 @@ def test_only_what_is_not_read_twice(tmp_path: Path) -> None:
     audit = tier_audit(LocalStore(), str(write_tier(tmp_path, "t", 0, copies)), CLOCK, jobs=1)
     assert [each.verdict for each in audit.partitions[0].copies] == [Verdict.RIGHT] * 3
     assert audit.partitions[0].bytes_read == len(content)
+
+
+class SickStore(LocalStore):
+    """One file in it cannot be read, or is gone when it is asked for; or none can."""
+
+    sick = 0
+    number: int | None = None
+    is_gone = False
+
+    def read_small(self, location: str, bytes_max: int) -> bytes | None:
+        if location.endswith(".snapshot") and f"{self.sick:020d}-" in location:
+            if self.is_gone:
+                return None
+            raise ReadFailedError("cannot be read", path=location, errno=self.number)
+        return super().read_small(location, bytes_max)
+
+
+def test_one_snapshot_that_cannot_be_read_ends_nothing(tmp_path: Path) -> None:
+    """Of ``structure``: it is told, the others are looked at; a store that does not answer at all ends it."""
+    log = continued([], [(1, 1), (2, 2), (1, 1), (3, 1)], 0)
+    copies = [
+        Copy(each.offset, each.data, [(0, each.offset)], snapshot_bytes(right_entries(log[: at + 1])))
+        for at, each in enumerate(log)
+    ]
+    root = str(write_tier(tmp_path, "t", 0, copies))
+    for SickStore.number, SickStore.is_gone in ((errno.EIO, False), (None, True)):
+        SickStore.sick = log[1].offset
+        audit = tier_audit(SickStore(), root, CLOCK, level=AuditLevel.STRUCTURE)
+        verdicts = [each.verdict for each in audit.partitions[0].copies]
+        assert verdicts == [Verdict.UNPROVEN, Verdict.NOT_READ, Verdict.UNPROVEN, Verdict.UNPROVEN]
+        assert [(each.code, each.offset) for each in audit.findings] == [("storage-failed", log[1].offset)]
+    SickStore.is_gone = False
+    with pytest.raises(ReadFailedError, match="cannot be read"):
+        tier_audit(SickStore(), root, CLOCK, level=AuditLevel.STRUCTURE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_left
 from collections import deque
 from dataclasses import replace
@@ -28,7 +29,7 @@ from snaprebuild.operations.audit.suspicion import Neighbour, suspicion
 from snaprebuild.operations.audit.window import Window
 from snaprebuild.operations.audit_cost import CopyRead
 from snaprebuild.operations.evidence import Clock
-from snaprebuild.operations.findings import Finding, Severity, counted
+from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.log_facts import log_end_offset
 from snaprebuild.operations.proven_snapshots import ProvenSnapshots
 from snaprebuild.operations.remote_partition import trimmed_epochs
@@ -313,6 +314,10 @@ class AuditChain:
             if isinstance(entries, str):
                 each.audited.verdict, each.audited.why = Verdict.CORRUPT, entries
                 continue
+            if isinstance(entries, ReadFailedError):
+                each.audited.not_read(entries.message)
+                self._audit.findings.append(replace(finding_of_error(entries, self._place), offset=each.copy.base_offset))
+                continue
             each.audited.verdict, each.audited.entries = Verdict.UNPROVEN, len(entries)
             each.audited.why = "it parses; no segment was replayed"
             if id(each) in left or each.end_offset is None:
@@ -326,14 +331,27 @@ class AuditChain:
             if each.audited.verdict is not Verdict.SUSPECT:
                 trusted.append((now, each.audited))
 
-    def _entries(self, copy: ReadableCopy) -> np.ndarray | str:
-        """Entries of a snapshot, or why it is none."""
+    def _entries(self, copy: ReadableCopy) -> np.ndarray | str | ReadFailedError:
+        """Entries of a snapshot, why it is none, or why this one cannot be read.
+
+        Raises:
+            ReadFailedError: the store as a whole does not answer.
+            RefusedError: a limit of the run is used up, or the private key is another one.
+        """
         path = f"{self._audit.root}/{copy.file_name(LocalTierFile.PRODUCER_SNAPSHOT)}"
+        if (size := copy.facts.snapshot_bytes or 0) > limits.SNAPSHOT_BYTES_MAX + ENCRYPTION_BYTES:
+            return f"{path}: snapshot: expected at most {limits.SNAPSHOT_BYTES_MAX} bytes, found {size}"
         try:
             data = self._store.read_small(path, limits.SNAPSHOT_BYTES_MAX)
-            entries = read_entries(data or b"", file=path)
+            if data is None:
+                return ReadFailedError("was deleted since it was listed", path=path, errno=errno.ENOENT)
+            entries = read_entries(data, file=path)
         except FormatError as error:
             return str(error)
+        except ReadFailedError as error:
+            if error.errno is None:
+                raise
+            return error
         at = INT64_MAX if copy.end_offset is None else copy.end_offset + 1
         return impossible_entries(entries, at) or entries
 

@@ -17,7 +17,7 @@ from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.metadata.image import ImageAt, read_image
 from snaprebuild.operations.metadata.log import METADATA_DIRECTORY, open_metadata_log
-from snaprebuild.operations.verdict.replaced_disk import replaced_at
+from snaprebuild.operations.verdict.replaced_disk import ReplacedAt, replaced_partitions
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store
 
@@ -47,6 +47,7 @@ class MetadataRead:
     proven_below: int
     proof: str
     read: ImageAt
+    _replaced: dict[tuple[int, bytes], ReplacedAt | Exception] = field(default_factory=dict)
 
     @property
     def told(self) -> str:
@@ -78,8 +79,8 @@ class MetadataRead:
         topic = self.image.topic_named(log.topic)
         partition = None if topic is None else topic.partitions.get(log.partition)
         replaced = None
-        if topic is not None and partition is not None and log.is_empty and partition.leader_epoch > 0 and node_id is not None:
-            replaced = replaced_at(self.read.log, topic.topic_id, log.partition, node_id, directory_id, self.image.offset)
+        if topic is not None and partition is not None and log.is_empty and partition.leader_epoch > 0:
+            replaced = self._replaced_in(node_id, directory_id).get((topic.topic_id, log.partition))
         return ClusterEvidence(
             origin=self.path,
             offset=self.image.offset,
@@ -90,6 +91,21 @@ class MetadataRead:
             replaced_at=replaced,
             is_own=self.is_own,
         )
+
+    def _replaced_in(self, node_id: int | None, directory_id: bytes | None) -> ReplacedAt:
+        """``replaced_partitions`` of a log directory. The history is read once: a broker may have thousands of empty partitions."""
+        if node_id is None or directory_id is None:
+            return {}
+        known = self._replaced.get((node_id, directory_id))
+        if known is None:
+            try:
+                known = replaced_partitions(self.read.log, node_id, directory_id, self.image.offset)
+            except (SnaprebuildError, FormatError) as error:
+                known = error
+            self._replaced[node_id, directory_id] = known
+        if isinstance(known, Exception):
+            raise known
+        return known
 
 
 @dataclass(slots=True)

@@ -84,7 +84,9 @@ class Judges:
                 cluster = read.evidence(log, own.node_id, own.directory_id)
             except (SnaprebuildError, FormatError) as error:
                 missing = f"the history of the metadata log cannot be read: {error}"
-                self.findings.append(finding_of_error(error, read.path))
+                finding = finding_of_error(error, read.path)
+                if finding not in self.findings:
+                    self.findings.append(finding)
         return KnownSource(SourceEvidence(self.purpose, log, own, cluster, missing, peers, self.is_leader_by_word))
 
 

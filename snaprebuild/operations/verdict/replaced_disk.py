@@ -7,46 +7,80 @@ placed in, has lost the partition (KIP-858).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from formats.cluster_metadata import ClusterMetadataRecord, MetadataRecordType
+from snaprebuild.cluster.metadata_image import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from snaprebuild.operations.metadata.log import MetadataLog
 
-__all__ = ["replaced_at"]
+__all__ = ["ReplacedAt", "replaced_partitions"]
+
+ReplacedAt = dict[tuple[bytes, int], int]
+"""Offsets of registrations by topic id, 16 bytes, and number of the partition."""
+
+_TELLS_NOTHING = (MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY)
 
 
-def replaced_at(
-    log: MetadataLog, topic_id: bytes, partition: int, node_id: int, directory_id: bytes | None, last_offset: int
-) -> int | None:
-    """The offset at which a broker first registered a log directory in place of the one that held a partition; None where nothing says so.
+def replaced_partitions(log: MetadataLog, node_id: int, directory_id: bytes, last_offset: int) -> ReplacedAt:
+    """The partitions of a broker in place of whose log directory another one was registered, with the offset of that registration.
 
-    Reads what the log still holds: from its oldest whole checkpoint on.
+    Reads what the log still holds, once for all partitions: from its oldest whole checkpoint on.
 
     Args:
         log: the metadata log.
-        topic_id: of the partition, 16 bytes.
-        partition: its number.
         node_id: of the broker.
-        directory_id: of the log directory that it lies in today, 16 bytes; None where it has none.
+        directory_id: of the log directory in which partitions lie today, 16 bytes.
         last_offset: that counts.
 
     Raises:
         ReadFailedError: a file cannot be read.
         FormatError: the log is damaged.
     """
-    if directory_id is None:
-        return None
-    placed_in: bytes | None = None
+    placed = _Placements(node_id)
+    replaced: ReplacedAt = {}
     known: set[bytes] = set()
     for offset, record in _records(log, last_offset):
         fields = record.message
         if record.api_key == MetadataRecordType.REGISTER_BROKER and fields["brokerId"] == node_id:
             online = set(fields["logDirs"] or ())
-            if directory_id in online - known and placed_in is not None and placed_in not in online:
-                return offset
+            if directory_id in online - known:
+                for partition, held_in in placed.directories():
+                    if held_in not in online and held_in not in _TELLS_NOTHING:
+                        replaced.setdefault(partition, offset)
             known |= online
-        elif record.api_key == MetadataRecordType.PARTITION and (fields["topicId"], fields["partitionId"]) == (topic_id, partition):
-            placed_in = dict(zip(fields["replicas"], fields["directories"] or (), strict=False)).get(node_id)
-    return None
+        elif record.api_key in (MetadataRecordType.PARTITION, MetadataRecordType.PARTITION_CHANGE):
+            partition = fields["topicId"], fields["partitionId"]
+            if not placed.take(partition, fields):
+                replaced.pop(partition, None)  # what comes back later begins anew
+    return replaced
+
+
+class _Placements:
+    """In which log directories the cluster has the partitions of one broker (``PartitionRegistration.merge``)."""
+
+    def __init__(self, node_id: int) -> None:
+        self._node_id = node_id
+        self._held: dict[tuple[bytes, int], tuple[int, bytes]] = {}
+        """Place of the broker among the replicas, and the directory."""
+
+    def directories(self) -> Iterator[tuple[tuple[bytes, int], bytes]]:
+        """Each partition with its directory."""
+        return ((partition, held_in) for partition, (_, held_in) in self._held.items())
+
+    def take(self, partition: tuple[bytes, int], fields: dict[str, Any]) -> bool:
+        """Takes a record of a partition, or of a change of one; False where the broker is no replica."""
+        replicas, directories = fields["replicas"], fields.get("directories")
+        if replicas is not None:
+            if self._node_id not in replicas:
+                self._held.pop(partition, None)
+                return False
+            self._held[partition] = replicas.index(self._node_id), MIGRATING_DIRECTORY
+        held = self._held.get(partition)
+        if held is None:
+            return False
+        if directories and held[0] < len(directories):
+            self._held[partition] = held[0], directories[held[0]]
+        return True
 
 
 def _records(log: MetadataLog, last_offset: int) -> Iterator[tuple[int, ClusterMetadataRecord]]:
