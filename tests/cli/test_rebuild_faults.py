@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -135,13 +136,18 @@ def test_a_batch_on_which_every_broker_throws(tmp_path: Path) -> None:
         assert "InvalidTxnStateException" in run.messages("damaged-segment")
 
 
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """Where everybody comes; what pytest gives is its user's alone, and is made so again by each run that begins."""
+    with tempfile.TemporaryDirectory(prefix="open-") as path:
+        Path(path).chmod(0o755)
+        yield Path(path)
+
+
 def as_nobody(tmp_path: Path, *arguments: object) -> Run:
     """Runs the command as a user who owns nothing; only root can become one."""
     if os.getuid() != 0:
         pytest.skip("only root can become somebody else")
-    for parent in (tmp_path, *tmp_path.parents):
-        if parent.is_relative_to(Path(tempfile.gettempdir()) / "pytest-of-root"):
-            parent.chmod(0o755)
     command = [sys.executable, "-c", AS_NOBODY, str(REPOSITORY), *map(str, arguments)]
     state_home = tmp_path / "state"
     state_home.mkdir(exist_ok=True)
@@ -187,15 +193,15 @@ def test_a_segment_that_is_no_file(kind: str, base: int, tmp_path: Path) -> None
     assert tree(logs) == before
 
 
-def test_a_segment_that_we_may_not_read(tmp_path: Path) -> None:
+def test_a_segment_that_we_may_not_read(open_path: Path) -> None:
     """What lies below it is right, the rest of this partition fails, and the others do not."""
-    logs = copy_of("kafka27-mixed", tmp_path)
+    logs = copy_of("kafka27-mixed", open_path)
     remove_snapshots(logs / "mixed-0")
     (logs / "mixed-0" / f"{2181:020d}.log").chmod(0)
-    out = tmp_path / "out"
+    out = open_path / "out"
     out.mkdir(mode=0o777)
     out.chmod(0o777)
-    run = as_nobody(tmp_path, "rebuild", logs, "--out", out, *LINE, "--output", "json")
+    run = as_nobody(open_path, "rebuild", logs, "--out", out, *LINE, "--output", "json")
     assert run.exit_code == 5, run.stderr
     assert "Permission denied" in run.messages("storage-failed")
     assert snapshots_in(out / "mixed-0") == below(truth("kafka27-mixed", "mixed-0"), 2181)
@@ -330,15 +336,15 @@ def test_temporary_names_that_are_no_second_ones_stay(tmp_path: Path) -> None:
     assert tree(logs) == before
 
 
-def test_a_second_name_that_cannot_be_removed(tmp_path: Path) -> None:
+def test_a_second_name_that_cannot_be_removed(open_path: Path) -> None:
     """It harms nobody: a note, and the file is as good as without it."""
-    out = tmp_path / "out"
+    out = open_path / "out"
     arguments = ("rebuild", FIXTURES / "kafka27-mixed" / "logs" / "mixed-0", "--out", out, *LINE)
     assert in_json(*arguments).exit_code == 0
     with_second_names(out / "mixed-0", 583)
     out.chmod(0o755)
     before = tree(out)
-    run = as_nobody(tmp_path, *arguments, "--output", "json")
+    run = as_nobody(open_path, *arguments, "--output", "json")
     assert (run.exit_code, run.codes) == (0, {"left-over-temporary": 1})
     assert run.document["totals"] == {"equal": 15}
     assert tree(out) == before
@@ -369,15 +375,15 @@ def test_left_over_temporary_files_are_no_obstacle(tmp_path: Path) -> None:
     assert not list(logs.rglob("*.tmp"))
 
 
-def test_an_owner_that_cannot_be_kept(tmp_path: Path) -> None:
+def test_an_owner_that_cannot_be_kept(open_path: Path) -> None:
     """Somebody who may write into the directory, but may not give files to the owner of the segments."""
-    logs = copy_of("kafka27-mixed", tmp_path)
+    logs = copy_of("kafka27-mixed", open_path)
     for path in (logs, *logs.rglob("*")):
         path.chmod(0o777 if path.is_dir() else 0o666)
     (logs / ".lock").write_bytes(b"")
     (logs / ".lock").chmod(0o666)
     before = tree(logs)
-    run = as_nobody(tmp_path, "rebuild", logs, "--output", "json")
+    run = as_nobody(open_path, "rebuild", logs, "--output", "json")
     assert run.exit_code == 3, run.stderr
     assert "cannot be given the segment's owner 0" in run.messages("refused")
     assert changes(before, tree(logs)) == (set(), set(), set())
