@@ -101,7 +101,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, body: bytes = b"", cut: int | None = None, **headers: str) -> None:
         self.send_response(status)
-        self.send_header("Content-Length", headers.pop("length", str(len(body))))
+        if length := headers.pop("length", str(len(body))):
+            self.send_header("Content-Length", length)
+        else:
+            self.send_header("Connection", "close")
         self.send_header("x-amz-request-id", "REQUEST0815")
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
@@ -147,6 +150,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         headers = {"ETag": '"other"' if fault == "etag" else etag_of(data), "Last_Modified": "Sat, 21 Nov 2026 00:00:00 GMT"}
         headers |= self.store.metadata.get(name, {})
+        if fault == "unmeasured":
+            headers["length"] = ""
         span = self.headers.get("Range")
         if span is None:
             self._answer(200, data, cut=len(data) // 2 if fault == "short" else None, **headers)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from snaprebuild.errors import DeadlinePassedError
-from snaprebuild.storage.object_stream import PIECE_BYTES, Attempted, Body, ObjectStream, Pace
+from snaprebuild.storage.object_stream import PIECE_BYTES, STREAM_BYTES, Attempted, Body, ObjectStream, Pace
 from snaprebuild.storage.store import FileIdentity
 
 __all__ = ["RANGE_BYTES", "SMALL_RANGE_BYTES", "ObjectBytes"]
@@ -76,7 +76,15 @@ class ObjectBytes:
     """The bytes of one object; see ``store.OpenBytes``."""
 
     def __init__(
-        self, location: str, identity: FileIdentity, body: Body, attempted: Attempted, pace: Pace, deadline: float | None
+        self,
+        location: str,
+        identity: FileIdentity,
+        body: Body,
+        attempted: Attempted,
+        pace: Pace,
+        deadline: float | None,
+        *,
+        is_limited: bool = False,
     ) -> None:
         """Takes what it needs; nothing is asked of the store yet.
 
@@ -87,13 +95,14 @@ class ObjectBytes:
             attempted: does it again where that helps.
             pace: of connections to this store; what comes is noted there.
             deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
+            is_limited: bytes that are asked for count, so that a stream that breaks may cost no more of them than a range.
         """
         self._location = location
         self._identity = identity
         self._body = body
         self._attempted = attempted
         self._pace = pace
-        self._stream = ObjectStream(body, attempted, pace)
+        self._stream = ObjectStream(body, attempted, pace, RANGE_BYTES if is_limited else STREAM_BYTES)
         self._went_back = False
         self._deadline = deadline
         self._ranges: deque[_Range] = deque()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 
-__all__ = ["Attempted", "Body", "ObjectStream", "Pace", "ReadInto"]
+__all__ = ["STREAM_BYTES", "Attempted", "Body", "ObjectStream", "Pace", "ReadInto"]
 
 STREAM_BYTES = 128 << 20
 """Of one request. What breaks off is asked for again from where it broke."""
@@ -65,9 +65,10 @@ class Pace:
 class ObjectStream:
     """An object read forward, for one reader at a time."""
 
-    def __init__(self, body: Body, attempted: Attempted, pace: Pace) -> None:
-        """Takes what it needs; nothing is asked of the store yet."""
+    def __init__(self, body: Body, attempted: Attempted, pace: Pace, request_bytes: int = STREAM_BYTES) -> None:
+        """Takes what it needs; nothing is asked of the store yet, and then so many bytes at a time."""
         self._body = body
+        self._request_bytes = request_bytes
         self._attempted = attempted
         self._pace = pace
         self._open = ExitStack()
@@ -108,7 +109,7 @@ class ObjectStream:
     def _some(self, position: int, buffer: memoryview, stop: int) -> int:
         if self._read is None or not 0 <= position - self._position <= SKIPPED_BYTES_MAX or position >= self._end:
             self.close()
-            self._end = position + max(len(buffer), min(STREAM_BYTES, stop - position))
+            self._end = position + min(self._request_bytes, max(len(buffer), stop - position))
             self._read = self._open.enter_context(self._body(position, self._end - position))
             self._position = position
         while self._position < position:

@@ -53,6 +53,7 @@ from snaprebuild.storage.s3_requests import (
     bucket_and_key,
     client_of,
     is_gone,
+    length_of,
     md5,
     object_changed,
     payer_of,
@@ -218,7 +219,7 @@ class S3Store:
                 return None
             raise read_failed(error, location, "cannot be looked at") from None
         mtime_ns = int(answer["LastModified"].timestamp() * 1000) * 1_000_000
-        return FileIdentity(answer["ContentLength"], mtime_ns, 0, answer.get("ETag", ""))
+        return FileIdentity(length_of(answer, location), mtime_ns, 0, answer.get("ETag", ""))
 
     # ------------------------------------------------------------------------------------------------------------ reading
 
@@ -250,7 +251,7 @@ class S3Store:
                     return None
                 raise
             with contextlib.closing(answer["Body"]) as body:
-                size = answer["ContentLength"]
+                size = length_of(answer, location)
                 if size > bytes_max:
                     raise ReadFailedError(f"has {size} bytes, more than the limit of {bytes_max}", path=location)
                 self._count(size)
@@ -275,7 +276,7 @@ class S3Store:
                     return 0, b""
                 raise
             with contextlib.closing(answer["Body"]) as body:
-                if answer["ContentLength"] > count:
+                if length_of(answer, location) > count:
                     raise ReadFailedError("the store gives more than the range that was asked for", path=location)
                 data = body.read()
             found = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
@@ -298,6 +299,7 @@ class S3Store:
             attempted=lambda get, what: attempted(get, location, what),
             pace=_pace_of(self.settings),
             deadline=deadline,
+            is_limited=self.settings.max_read_bytes is not None,
         )
 
     @contextlib.contextmanager
@@ -319,7 +321,9 @@ class S3Store:
                 raise object_changed(location)
             found = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
             is_whole = found is None and (start, count) == (0, identity.size_bytes)
-            if answer["ContentLength"] != count or not (is_whole or (found and (int(found[1]), int(found[2])) == (start, last))):
+            if length_of(answer, location) != count or not (
+                is_whole or (found and (int(found[1]), int(found[2])) == (start, last))
+            ):
                 message = f"the store gives another range than bytes {start} to {last}, which were asked for"
                 raise ReadFailedError(message, path=location)
             yield read_into

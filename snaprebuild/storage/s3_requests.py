@@ -18,7 +18,7 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -59,6 +59,7 @@ __all__ = [
     "client_of",
     "code_of",
     "is_gone",
+    "length_of",
     "md5",
     "object_changed",
     "payer_of",
@@ -308,6 +309,20 @@ def _some(count: int) -> int:
     if not count:
         raise ShortBodyError
     return count
+
+
+def length_of(answer: Mapping[str, Any], location: str) -> int:
+    """Bytes of an object, or of the range of it that comes.
+
+    Raises:
+        ReadFailedError: the store does not say, as one that sends its answers in chunks.
+    """
+    length = answer.get("ContentLength")
+    if length is None:
+        raise ReadFailedError(
+            "the store does not tell the length of its answer, which would tell whether it is whole", path=location
+        )
+    return int(length)
 
 
 def object_changed(location: str) -> RefusedError:

@@ -104,6 +104,21 @@ def test_a_read_that_always_fails(faulty: FaultyStore, fault: str, told: str) ->
     assert len(faulty.ranges()) <= 2 * s3_requests.ATTEMPTS
 
 
+def test_an_answer_of_unknown_length(faulty: FaultyStore) -> None:
+    """As proxies give them that send an answer in chunks: what breaks off would look whole."""
+    faulty.objects["bucket/log"] = bytes(100)
+    store = store_of(faulty)
+    was = store.open_bytes("s3://bucket/log").identity
+    faulty.faults["GET"], faulty.lasting = ["unmeasured"], {"GET"}
+    for get in (
+        lambda: read(store, "s3://bucket/log", was),
+        lambda: store.read_small("s3://bucket/log", 100),
+        lambda: store.read_end("s3://bucket/log", 10),
+    ):
+        with pytest.raises(ReadFailedError, match="s3://bucket/log: the store does not tell the length of its answer"):
+            get()
+
+
 def test_an_object_that_changes(faulty: FaultyStore) -> None:
     """Also where the store knows no If-Match, and where it gives another range than it was asked for."""
     faulty.objects["bucket/log"] = bytes(100)
@@ -157,6 +172,18 @@ def test_limits_count_every_attempt(faulty: FaultyStore) -> None:
     faulty.faults.clear()
     with pytest.raises(RefusedError, match="--max-read-bytes 150 is used up"):
         [read(store_of(faulty, max_read_bytes=150, run="bytes"), "s3://bucket/log") for _ in range(2)]
+
+
+def test_a_stream_that_breaks_uses_up_no_more_of_a_limit_than_a_range(faulty: FaultyStore) -> None:
+    """Else one reset would count all of a segment twice."""
+    data = faulty.objects["bucket/log"] = random.Random(2).randbytes(3 * RANGE_BYTES)
+    faulty.faults["GET"] = ["short"]
+    store = store_of(faulty, max_read_bytes=len(data) + RANGE_BYTES, run="stream")
+    s3._pace_of(store.settings).note(1 << 40, 1)
+    assert read(store, "s3://bucket/log") == data
+    assert faulty.ranges()[1] == f"bytes={RANGE_BYTES // 2}-{RANGE_BYTES // 2 + RANGE_BYTES - 1}", (
+        "a stream, in requests of a range"
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- creating
