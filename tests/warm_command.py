@@ -12,6 +12,7 @@ import atexit
 import functools
 import gc
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -42,15 +43,25 @@ MAY_DIFFER = ("AWS_", "SNAPREBUILD_", "S3_SERVER_", "XDG_", "PYTEST_")
 """Variables that no loaded module has looked at. Where another one is not what it was, a run starts cold."""
 
 
-def run(arguments: Sequence[str], seconds_max: float) -> subprocess.CompletedProcess[str]:
-    """As ``subprocess.run`` with captured output in text, in the repository.
+def run(
+    arguments: Sequence[str], seconds_max: float, *, stdout: int | None = None, stderr: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    """As ``subprocess.run`` in the repository, with output in text, but for a stream that has a place of its own.
+
+    Args:
+        arguments: those of the command.
+        seconds_max: that it may take.
+        stdout: open file that it goes to, and is not captured.
+        stderr: likewise.
 
     Raises:
         subprocess.TimeoutExpired: it took longer; it was killed.
     """
     if _looked_at(os.environ) != _looked_at_first():
         command = [sys.executable, "-m", "snaprebuild", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=seconds_max, check=False)
+        places = (subprocess.PIPE if each is None else each for each in (stdout, stderr))
+        streams = dict(zip(("stdout", "stderr"), places, strict=True))
+        return subprocess.run(command, text=True, cwd=REPOSITORY, timeout=seconds_max, check=False, **streams)  # type: ignore[call-overload, no-any-return]
     with (
         tempfile.TemporaryFile() as request,
         tempfile.TemporaryFile("w+") as output,
@@ -60,7 +71,8 @@ def run(arguments: Sequence[str], seconds_max: float) -> subprocess.CompletedPro
         os.umask(umask)
         request.write(json.dumps({"arguments": arguments, "environment": dict(os.environ), "umask": umask}).encode("ascii"))
         request.flush()
-        code = _wait(_sent(request, output, told), arguments, seconds_max)
+        places = [captured.fileno() if each is None else each for each, captured in ((stdout, output), (stderr, told))]
+        code = _wait(_sent(request.fileno(), *places), arguments, seconds_max)
         for file in (output, told):
             file.seek(0)
         return subprocess.CompletedProcess(arguments, code, output.read(), told.read())
@@ -94,11 +106,11 @@ def _connection() -> socket.socket:
     return ours
 
 
-def _sent(request: IO[bytes], output: IO[str], told: IO[str]) -> int:
+def _sent(request: int, stdout: int, stderr: int) -> int:
     """Asks for a run; returns the end of a pipe that tells its process id and its exit code."""
     status, theirs = os.pipe()
     try:
-        socket.send_fds(_connection(), [b"."], [request.fileno(), 0, output.fileno(), told.fileno(), theirs])
+        socket.send_fds(_connection(), [b"."], [request, 0, stdout, stderr, theirs])
     finally:
         os.close(theirs)
     return status
@@ -168,10 +180,22 @@ def _watch(files: list[int]) -> None:
         os.dup2(stream, number)
     for each in files:
         os.close(each)
+    _open_streams()
     os.environ.clear()
     os.environ.update(wanted["environment"])
     os.umask(wanted["umask"])
     sys.argv = ["", *wanted["arguments"]]
+
+
+def _open_streams() -> None:
+    """As the interpreter does at its start: what these streams can is asked once, and the former ones were others."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        former = getattr(sys, name)
+        binary = open(number, "wb" if number else "rb", closefd=False)  # noqa: SIM115 - for as long as the process lives
+        lines = os.isatty(number) or name == "stderr"
+        text = io.TextIOWrapper(binary, former.encoding, former.errors, newline="\n" if number else None, line_buffering=lines)
+        setattr(sys, name, text)
+        setattr(sys, f"__{name}__", text)
 
 
 def _end(code: int) -> NoReturn:

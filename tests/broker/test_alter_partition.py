@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import pytest
-from kafka_classpath import compiled_classpath
+from kafka_classpath import java_program
 
 from formats.replication_messages import (
     AlterPartitionRequest,
@@ -135,9 +135,9 @@ def test_a_thousand_requests() -> None:
             lines.append(f"request {version} {body.hex()}")
             expected.append((write_alter_partition_response(response, version).hex(), states_text(cluster.partitions)))
     assert all(errors[error] >= 5 for error in AlterPartitionError), errors
-    command = ["java", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
-    command += ["-cp", compiled_classpath("AlterPartitions"), "org.apache.kafka.controller.AlterPartitions"]
-    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        java_program("AlterPartitions"), input="\n".join(lines), capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     answers = [line.split(";") for line in done.stdout.splitlines()]
     assert len(answers) == len(expected) == CLUSTERS * REQUESTS

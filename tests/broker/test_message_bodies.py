@@ -9,7 +9,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from kafka_classpath import JAVA_SOURCES, kafka_classpath
+from kafka_classpath import java_program
 
 from formats.message_schema import FieldSchema, StructSchema, load_schemas
 from formats.replication_messages import (
@@ -93,8 +93,7 @@ def test_kafka_reads_what_is_written_and_writes_the_same_bytes() -> None:
             body = schemas[kind.value].body
             messages = [body.defaults(), *(message_of(body, version, random_) for _ in range(EACH))]
             cases += [(kind, version, message, write_replication_message(kind, message, version)) for message in messages]
-    command = ["java", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", kafka_classpath()]
-    command.append(str(JAVA_SOURCES / "ReplicationMessages.java"))
+    command = java_program("ReplicationMessages")
     lines = "".join(f"{kind} {version} {written.hex()}\n" for kind, version, _, written in cases)
     done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr

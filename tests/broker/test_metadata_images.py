@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from kafka_classpath import compiled_classpath
+from kafka_classpath import java_program
 from manifests import FIXTURES
 
 from formats.cluster_metadata import (
@@ -67,8 +67,7 @@ class Kafka:
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[Kafka]:
-    command = ["java", "-Xmx256m", "-cp", compiled_classpath("MetadataImages"), "MetadataImages"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(java_program("MetadataImages"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield Kafka(process)
         assert process.stdin is not None
         process.stdin.close()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from kafka_classpath import compiled_classpath
+from kafka_classpath import java_program
 from log_dirs import batch, record
 from metadata_dirs import BROKEN, BUNDLED, DIRECTORY, checkpoint_name
 
@@ -39,10 +39,9 @@ class Asked:
 
 def kafka_answers(asked: list[Asked]) -> list[list[str]]:
     """All in one process."""
-    command = ["java", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp"]
     lines = ["\t".join(map(str, (each.directory, *each.words))) for each in asked]
     done = subprocess.run(
-        [*command, compiled_classpath("MetadataRetention"), "MetadataRetention"],
+        java_program("MetadataRetention"),
         input="\n".join(lines),
         capture_output=True,
         text=True,

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm_command
 from command import COMMAND, SECONDS_MAX, in_json, live_broker, snaprebuild
 from log_dirs import batch, copy_of, make_log_dir, snapshots_in, tree, truth, write_partition
 from manifests import REPOSITORY
@@ -50,11 +51,22 @@ def shell(verb: str, rest: str, **environment: str) -> subprocess.CompletedProce
 @pytest.mark.parametrize("verb", ALL_VERBS)
 def test_a_reader_that_goes_away_changes_nothing(verb: str, output: str) -> None:
     """The exit code is that of the result, and stderr tells the rest, also where both go into the pipe."""
-    whole = snaprebuild(*arguments_of(verb, "--output", output)[len(COMMAND) :])
-    done = shell(verb, f"--output {output} | true")
-    assert (done.returncode, done.stderr.decode()) == (EXIT_CODES[verb], whole.stderr)
-    both = shell(verb, f"--output {output} 2>&1 | true")
-    assert (both.returncode, both.stderr) == (EXIT_CODES[verb], b"")
+    arguments = arguments_of(verb, "--output", output)[len(COMMAND) :]
+    whole = snaprebuild(*arguments)
+    reader, pipe = os.pipe()
+    os.close(reader)
+    with open(pipe, "wb"):
+        done = warm_command.run(arguments, SECONDS_MAX, stdout=pipe)
+        assert (done.returncode, done.stderr) == (EXIT_CODES[verb], whole.stderr)
+        assert warm_command.run(arguments, SECONDS_MAX, stdout=pipe, stderr=pipe).returncode == EXIT_CODES[verb]
+
+
+def test_a_reader_of_a_shell_goes_away() -> None:
+    whole = snaprebuild(*arguments_of("verify")[len(COMMAND) :])
+    done = shell("verify", "| true")
+    assert (done.returncode, done.stderr.decode()) == (EXIT_CODES["verify"], whole.stderr)
+    both = shell("verify", "2>&1 | true")
+    assert (both.returncode, both.stderr) == (EXIT_CODES["verify"], b"")
 
 
 def test_a_verdict_outlives_its_reader() -> None:
@@ -84,9 +96,11 @@ def test_what_is_printed_never_lands_in_a_file_that_is_written(tmp_path: Path) -
 @pytest.mark.parametrize("verb", ALL_VERBS)
 def test_a_full_disk_behind_stdout(verb: str, output: str, tmp_path: Path) -> None:
     """The result that cannot be printed is in the report."""
-    done = shell(verb, f"--output {output} --report {tmp_path}/report.json >/dev/full")
+    arguments = arguments_of(verb, "--output", output, "--report", tmp_path / "report.json")[len(COMMAND) :]
+    with open("/dev/full", "wb") as full:
+        done = warm_command.run(arguments, SECONDS_MAX, stdout=full.fileno())
     assert done.returncode == 5
-    assert done.stderr.decode().splitlines()[-1] == "snaprebuild: stdout: the result cannot be printed: No space left on device"
+    assert done.stderr.splitlines()[-1] == "snaprebuild: stdout: the result cannot be printed: No space left on device"
     assert json.loads((tmp_path / "report.json").read_text())["schema"].startswith(f"snaprebuild.{verb}/")
 
 
