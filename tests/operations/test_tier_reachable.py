@@ -136,6 +136,16 @@ def test_without_a_local_log_start_the_last_copy_counts() -> None:
     assert (partition.replayed_from, partition.local_log_start, audit.findings) == (0, None, [])
 
 
+def test_a_local_log_start_above_the_last_copy() -> None:
+    """No copy ends there: one that is mistaken must not acquit them all. A follower may start behind the last one in any case."""
+    clock = Clock(1_795_000_000_000, EXPIRATION_MS)
+    (partition,) = audited(REMOTE, clock, 10**9, "mixed").partitions
+    (last,) = audited(REMOTE, clock, None, "mixed").partitions
+    verdicts = [each.verdict for each in partition.copies]
+    assert verdicts == [each.verdict for each in last.copies]
+    assert verdicts.count(Verdict.UNREACHABLE) == len(verdicts) - 1
+
+
 def test_the_local_log_start_of_a_directory() -> None:
     """First base offset on disk; of another topic of the same name nothing is told."""
     starts = read_local_starts((), [LOGS], USUAL_S3)
