@@ -10,8 +10,8 @@ from itertools import pairwise
 
 from formats.checkpoint_file import LeaderEpochEntry
 from snaprebuild.cluster.leader_epochs import end_of_epoch
-from snaprebuild.cluster.source_evidence import LogEvidence, PeerEvidence, SourceEvidence
-from snaprebuild.cluster.source_rules import fails_by_log, registered_partition
+from snaprebuild.cluster.source_evidence import PeerEvidence, SourceEvidence
+from snaprebuild.cluster.source_rules import fails_by_log, is_of_another_log, registered_partition
 from snaprebuild.cluster.source_ruling import Ruling, fails, not_known, passes, warns
 
 __all__ = ["diverging_epoch", "leader_epochs", "truncated_at"]
@@ -35,10 +35,9 @@ def leader_epochs(evidence: SourceEvidence) -> Ruling:
         )
     limit, told = None, []
     for peer in evidence.peers:
-        if not _is_comparable(log, peer):
-            told.append(f"{peer.path} cannot be compared: another topic id, or no leader epochs")
+        if not peer.epochs or is_of_another_log(evidence, peer):
+            told.append(f"{peer.path} cannot be compared: another topic id or cluster, or no leader epochs")
             continue
-        assert peer.epochs is not None
         diverging = diverging_epoch(epochs, peer.epochs)
         if diverging is not None and not log.is_compacted:
             return fails(f"{diverging}, in {peer.path}")
@@ -53,11 +52,6 @@ def leader_epochs(evidence: SourceEvidence) -> Ruling:
     if not compared and isinstance(partition, str):
         known += f"; compared with nothing: {partition}"
     return passes(known + compared)
-
-
-def _is_comparable(log: LogEvidence, peer: PeerEvidence) -> bool:
-    is_other = log.topic_id is not None and peer.topic_id is not None and log.topic_id != peer.topic_id
-    return bool(peer.epochs) and not is_other
 
 
 def diverging_epoch(mine: Sequence[LeaderEpochEntry], theirs: Sequence[LeaderEpochEntry]) -> str | None:

@@ -16,7 +16,7 @@ from snaprebuild.cluster.metadata_image import (
     PartitionRegistration,
     directory_text,
 )
-from snaprebuild.cluster.source_evidence import ClusterEvidence, LogDirEvidence, Purpose, SourceEvidence
+from snaprebuild.cluster.source_evidence import ClusterEvidence, LogDirEvidence, PeerEvidence, Purpose, SourceEvidence
 from snaprebuild.cluster.source_ruling import Ruling, fails, not_known, passes, warns
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "fails_by_log",
     "high_watermark",
     "in_sync",
+    "is_of_another_log",
     "log_end",
     "recovery_state",
     "registered_partition",
@@ -69,6 +70,12 @@ def fails_by_log(evidence: SourceEvidence, told: str) -> Ruling:
     if cluster is not None and cluster.is_own and not own.has_marker:
         return not_known(f"{told}; but after an unclean stop the broker's own metadata log may have lost its end (--metadata)")
     return fails(told)
+
+
+def is_of_another_log(evidence: SourceEvidence, peer: PeerEvidence) -> bool:
+    """Whether a peer is no replica of this partition: of another topic of its name, or of another cluster."""
+    ids = (evidence.log.topic_id, peer.topic_id), (evidence.log_dir.cluster_id, peer.cluster_id)
+    return any(None not in pair and pair[0] != pair[1] for pair in ids)
 
 
 def registered_partition(evidence: SourceEvidence) -> PartitionRegistration | str:
@@ -312,7 +319,8 @@ def _empty(evidence: SourceEvidence) -> Ruling:
     cluster, partition = _image(evidence), registered_partition(evidence)
     if not isinstance(cluster, str) and cluster.replaced_at is not None:
         return fails(f"empty, and this log directory was first registered at {cluster.replaced_at}, when the partition was there")
-    longer = next((peer for peer in evidence.peers if (peer.log_end or 0) > (evidence.log.log_end or 0)), None)
+    peers = [peer for peer in evidence.peers if not is_of_another_log(evidence, peer)]
+    longer = next((peer for peer in peers if (peer.log_end or 0) > (evidence.log.log_end or 0)), None)
     if longer is not None and evidence.purpose is not Purpose.REBUILD:
         return fails(f"empty, and {longer.path} ends at {longer.log_end}")
     if not isinstance(partition, str) and partition.leader_epoch > 0:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from formats.file_names import snapshot_file_name
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.findings import Finding, Severity, exit_code_of
-from snaprebuild.operations.plan import NOT_KNOWN_TO_BE_DUE, Plan, Request, make_plan, not_due_in_place
+from snaprebuild.operations.plan import Plan, Request, is_missed, make_plan, not_due_in_place
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import LEFT_OUT, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.operations.receipt import Receipt, default_receipt_path
@@ -66,7 +66,7 @@ class PreparedPartition:
     def state(self) -> PreparationState:
         """How far it came."""
         plan = self.result.plan
-        is_whole = plan.fault is None and not any(reason in NOT_KNOWN_TO_BE_DUE for _, reason in plan.left_out)
+        is_whole = plan.fault is None and not any(is_missed(plan, offset, reason) for offset, reason in plan.left_out)
         if is_whole and not self.count(LEFT_OUT):
             return PreparationState.PREPARED
         return PreparationState.PARTLY if self.count(WRITTEN, WOULD_WRITE) else PreparationState.NOT_PREPARED
@@ -163,7 +163,9 @@ def _missing(source: PartitionSource) -> list[int]:
 def _bytes_left(result: PartitionResult) -> int:
     source, missing = result.plan.source, set(_missing(result.plan.source))
     if result.plan.fault is None:
-        missing &= {each.offset for each in result.boundaries if each.action == LEFT_OUT}
+        missing &= {each.offset for each in result.boundaries if each.action == LEFT_OUT} | {
+            offset for offset, _ in result.plan.left_out
+        }
     return _bytes_from(source, sorted(missing))
 
 

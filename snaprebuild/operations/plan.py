@@ -46,12 +46,12 @@ from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import ABOVE_BUCKETS, USUAL_S3, S3Settings, Store, is_object
 
 __all__ = [
-    "NOT_KNOWN_TO_BE_DUE",
     "BoundaryPlan",
     "PartitionPlan",
     "Plan",
     "Request",
     "check_output",
+    "is_missed",
     "make_plan",
     "not_due_in_place",
     "not_trusted",
@@ -342,7 +342,7 @@ def _left_out_findings(plan: PartitionPlan) -> list[Finding]:
     found = []
     for offset, reason in plan.left_out:
         # What a broker does not need, or makes itself, is nobody's business; what it needs and we may not write is.
-        is_known = reason not in NOT_KNOWN_TO_BE_DUE
+        is_known = not is_missed(plan, offset, reason)
         code, severity = ("not-due", Severity.NOTE) if is_known else ("not-known-to-be-due", Severity.FINDING)
         found.append(Finding(code, severity, plan.source.directory.path, reason, offset))
     return found
@@ -626,6 +626,11 @@ def not_trusted(plan: PartitionPlan, offset: int) -> str | None:
     if verdict is None or not (verdict.is_rejected or (verdict.offset is not None and offset > verdict.offset)):
         return None
     return f"the replica is {verdict}: {verdict.why}"
+
+
+def is_missed(plan: PartitionPlan, offset: int, reason: str) -> bool:
+    """Whether a boundary that was left out for a reason may be one that a broker needs, and does not make itself."""
+    return reason in NOT_KNOWN_TO_BE_DUE or reason == not_trusted(plan, offset)
 
 
 def _retention_frees(partition: PartitionSource, boundaries: list[tuple[int, bool, bool]], retention_ms: int) -> int | None:

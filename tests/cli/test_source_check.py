@@ -132,6 +132,21 @@ def test_a_wrong_snapshot_above_the_trusted_offset_is_told_and_stays(tmp_path: P
     assert not (node / "orders-0" / f"{330:020d}.snapshot").exists()
 
 
+def test_a_broker_is_not_called_prepared_where_snapshots_are_left_out(tmp_path: Path) -> None:
+    """Between the high watermark and the recovery point a broker makes none, and none is written: its uploads stay blocked."""
+    node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
+    (node / ".kafka_cleanshutdown").unlink()
+    remove_snapshots(node / "orders-0")
+    marks = node / "replication-offset-checkpoint"
+    marks.write_text(marks.read_text().replace("orders 0 533", "orders 0 300"))
+    run = in_json("hook run", node, "--topic", "orders", "--receipt", tmp_path / "receipt.jsonl")
+    told = run.partition("orders-0")
+    assert (run.exit_code, told["state"], told["written"]) == (1, "partly", 3)
+    behind = [path.stat().st_size for path in (node / "orders-0").glob("*.log") if 258 <= int(path.stem) < 501]
+    assert told["bytes_blocked_left"] == sum(behind)
+    assert {each["offset"] for each in run.document["findings"] if each["code"] == "not-known-to-be-due"} == {330, 411, 501}
+
+
 def test_elsewhere_the_verdict_is_only_reported(tmp_path: Path) -> None:
     node = copy_without_snapshots(STALE, tmp_path)
     before = tree(node)

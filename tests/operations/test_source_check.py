@@ -473,6 +473,19 @@ def test_an_epoch_that_begins_elsewhere(node: Path) -> None:
     assert str(verdicts(check(node))["orders-1"]) == "TRUSTED", "alone nobody can tell"
 
 
+def test_a_topic_of_another_cluster_is_no_peer(node: Path, tmp_path: Path) -> None:
+    """Of the same name, and before 2.8 without an id: its epochs, and that it is longer, say nothing."""
+    other = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "other"))
+    (other / "orders-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 17\n")
+    (other / "orders-1" / "partition.metadata").unlink()
+    assert str(verdicts(check(node, peers=(str(other),)))["orders-1"]) == "REJECTED(R12)"
+    meta(other, cluster_id="AAAAAAAAAAAAAAAAAAAAAA")
+    verdict = verdicts(check(node, peers=(str(other),)))["orders-1"]
+    assert (str(verdict), "cannot be compared" in verdict.results[11].ruling.evidence) == ("TRUSTED", True)
+    empty(node, "orders-2")
+    assert verdicts(check(node, purpose=Purpose.UPLOAD, peers=(str(other),)))["orders-2"].results[12].state is State.WARN
+
+
 def test_a_tail_that_the_log_went_on_without(node: Path) -> None:
     """Leader epoch 1 began at 292: a replica that wrote on in epoch 0 would be cut there by its leader (KIP-101)."""
     (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")

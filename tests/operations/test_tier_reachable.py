@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import random
 import shutil
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from log_dirs import snapshot_bytes
+from log_dirs import batch, snapshot_bytes
 from manifests import FIXTURES
 from replays import Case, case_of
 from simulated_broker import EXPIRATION_MS, loaded
+from tier_example import MS, written
 from tiers import Copy, write_tier
 
 from formats.producer_snapshot import ProducerEntry
 from snaprebuild.errors import UsageError
+from snaprebuild.operations.audit import window
 from snaprebuild.operations.audit.audited import WRONG, TierAudit, Verdict
 from snaprebuild.operations.audit.local_starts import LocalStarts, read_local_starts
 from snaprebuild.operations.evidence import Clock
@@ -133,6 +136,16 @@ def test_without_a_local_log_start_the_last_copy_counts() -> None:
     assert (partition.replayed_from, partition.local_log_start, audit.findings) == (0, None, [])
 
 
+def test_a_local_log_start_above_the_last_copy() -> None:
+    """No copy ends there: one that is mistaken must not acquit them all. A follower may start behind the last one in any case."""
+    clock = Clock(1_795_000_000_000, EXPIRATION_MS)
+    (partition,) = audited(REMOTE, clock, 10**9, "mixed").partitions
+    (last,) = audited(REMOTE, clock, None, "mixed").partitions
+    verdicts = [each.verdict for each in partition.copies]
+    assert verdicts == [each.verdict for each in last.copies]
+    assert verdicts.count(Verdict.UNREACHABLE) == len(verdicts) - 1
+
+
 def test_the_local_log_start_of_a_directory() -> None:
     """First base offset on disk; of another topic of the same name nothing is told."""
     starts = read_local_starts((), [LOGS], USUAL_S3)
@@ -156,3 +169,26 @@ def copies_topic_id() -> bytes:
 def test_local_log_starts_that_are_none(text: str) -> None:
     with pytest.raises(UsageError, match="expected TOPIC-PARTITION=OFFSET"):
         read_local_starts([text], (), USUAL_S3)
+
+
+def test_states_are_held_only_as_long_as_they_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a window below which nothing lies no snapshot waits for another: four times as many take little more memory."""
+    monkeypatch.setattr(window, "REMEMBERED_BYTES_MAX", 0)
+    peaks = []
+    for segments in (10, 40):
+        copies, entries, offset = [], dict[int, ProducerEntry](), 0
+        for number in range(segments):
+            first, content = offset, b""
+            for producer in range(3000 if number == 0 else 10):
+                content += written(0, batch(offset, producer_id=producer, sequence=number, timestamp=MS + offset))
+                entries[producer] = ProducerEntry(producer, 0, number, offset, 0, MS + offset, -1, -1)
+                offset += 1
+            copies.append(Copy(first, content, [(0, first)], snapshot_bytes(entries.values())))
+        (tmp_path / str(segments)).mkdir()
+        remote = write_tier(tmp_path / str(segments), "t", 0, copies)
+        tracemalloc.start()
+        audit = audited(Path(remote), Clock(MS + offset, 86_400_000), 1)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert [each.verdict for each in audit.partitions[0].copies] == [Verdict.RIGHT] * segments
+    assert peaks[1] < 2 * peaks[0]

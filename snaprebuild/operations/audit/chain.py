@@ -242,8 +242,10 @@ class AuditChain:
         if source is None:
             return None
         ends = [each.end_offset + 1 for each in self.members if each.end_offset is not None]
-        reachable = [end for end in ends if end >= (max(ends) if local_log_start is None else local_log_start)]
-        if local_log_start is None:
+        last = max(ends, default=0)
+        # Also above the last copy, as a mistaken or a later one is: a follower may start behind that one in any case.
+        reachable = [end for end in ends if end >= (last if local_log_start is None else min(local_log_start, last))]
+        if local_log_start is None or local_log_start > last:
             why = "followers start from the last copy (KIP-1023); --local-log-start or --log-dir tells from which others"
         else:
             why = f"the leader's disk begins at {local_log_start}, and no follower starts below"

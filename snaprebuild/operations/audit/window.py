@@ -77,6 +77,8 @@ class Window:
         return sum(each.size_bytes for each in self.source.directory.segments[self.first_index :])
 
 
+NOTHING = RunningEffect()
+
 REMEMBERED_BYTES_MAX = 64 << 20
 """Of the snapshots of a window; what is more is read again where it is evidence."""
 
@@ -121,9 +123,9 @@ class _Judged:
     Attributes:
         offset: of it.
         listed: the file.
-        prefix: everything from the window up to there.
+        prefix: everything from the window up to there, as long as it is open what the snapshot is: a state may take 100 MB.
         doubt: why the replay proves nothing there; None where it does.
-        entries: of the snapshot; None where it does not parse.
+        entries: of the snapshot, likewise; None where it does not parse.
         comparison: with what the window alone tells; changed by what else is known.
         snapshot_class: of the replay.
     """
@@ -229,7 +231,7 @@ class WindowWork(PartitionWork):
                 continue
             except FormatError as error:
                 comparison = Comparison(SnapshotStatus.CORRUPT, True, 0, 0, 0, (), str(error))
-                yield _Judged(offset, listed, prefix, doubt, None, comparison)
+                yield _Judged(offset, listed, NOTHING, doubt, None, comparison)
                 continue
             if entries is None:
                 continue
@@ -241,7 +243,10 @@ class WindowWork(PartitionWork):
             else:
                 knowledge = self._knowledge(doubt, is_complete=self._window.is_whole)
                 comparison = compare(prefix.total(), entries, offset, knowledge)
-            yield _Judged(offset, listed, prefix, doubt, entries, comparison)
+            if self._window.is_whole or comparison.proven_wrong or offset < self._window.least_offset:
+                yield _Judged(offset, listed, NOTHING, doubt, None, comparison)  # nothing more is asked of it
+            else:
+                yield _Judged(offset, listed, prefix, doubt, entries, comparison)
 
     def _knowledge(self, doubt: str | None, *, is_complete: bool) -> Knowledge:
         start, clock = self._window.start_offset, self._clock
@@ -285,11 +290,11 @@ class WindowWork(PartitionWork):
         return None
 
     def _states(self, part: PartitionDir, held: Held, base: SegmentEffect) -> dict[int, RunningEffect]:
-        """The state at each boundary, replayed on a base."""
+        """The state at each boundary that is judged, replayed on a base."""
         states: dict[int, RunningEffect] = {}
         for index, summary, prefix in prefixes_of(held, base):
             offset, _ = boundary_after(part.segments, index, summary)
-            if offset is not None:
+            if offset is not None and offset >= self._window.least_offset:
                 states[offset] = prefix
         return states
 
