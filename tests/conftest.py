@@ -6,6 +6,7 @@ the same ones, ``thorough`` is for a night.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -83,6 +84,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
         items.sort(key=place_of)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Without it a process of pytest-xdist grew to gigabytes, whose tests run the command by a call."""
+    assert gc.isenabled(), f"{item.nodeid} has left the collector of cycles off"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -88,21 +90,32 @@ def scan(
     from snaprebuild.operations.scan import scan as scan_source
 
     begin(verbose, {"--report": report})
-    # Half a million small values and no cycle: collecting would cost as much as the work.
+    with _uncollected():
+        source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
+        with engine_of(engine, master) as chosen:
+            result = scan_source(source, chosen.planning())
+        asked = {"paths": paths or [], "server_properties": server_properties, "topics": topic or [], "partitions": partition or []}
+        leave(
+            lambda: document("scan", SCAN_VERSION, {"inputs": asked, **scan_as_json(result)}),
+            result.findings,
+            as_json=output is OutputFormat.JSON,
+            show=lambda: _print(result, details=details),
+            report=report,
+            notes=True,
+            everything=details or verbose > 0,
+        )
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Half a million small values and no cycle: collecting would cost as much as the work."""
+    was_enabled = gc.isenabled()
     gc.disable()
-    source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
-    with engine_of(engine, master) as chosen:
-        result = scan_source(source, chosen.planning())
-    inputs = {"paths": paths or [], "server_properties": server_properties, "topics": topic or [], "partitions": partition or []}
-    leave(
-        lambda: document("scan", SCAN_VERSION, {"inputs": inputs, **scan_as_json(result)}),
-        result.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: _print(result, details=details),
-        report=report,
-        notes=True,
-        everything=details or verbose > 0,
-    )
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _print(result: ScanResult, *, details: bool) -> None:
