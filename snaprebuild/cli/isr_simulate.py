@@ -38,15 +38,38 @@ def isr_simulate(
             "epochs-from-metadata and bump-leader-epochs; repeatable. Default: the first two; all four for the overview.",
         ),
     ] = None,
-    search: Annotated[bool, typer.Option("--search", help="Look for losses in random histories, and show the shortest.")] = False,
+    search: Annotated[
+        bool, typer.Option("--search", help="Look for losses in random histories, and show the shortest. Default: no.")
+    ] = False,
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", click_type=WholeNumber(0, 2**63 - 1), help="Of --search: its randomness.")
+        int,
+        typer.Option(
+            "--seed",
+            metavar="N",
+            click_type=WholeNumber(0, 2**63 - 1),
+            show_default=False,
+            help=f"Of --search: its randomness. Default: {SEED}.",
+        ),
     ] = SEED,
     runs: Annotated[
-        int, typer.Option("--runs", metavar="N", click_type=WholeNumber(1, RUNS_MAX), help="Of --search: histories.")
+        int,
+        typer.Option(
+            "--runs",
+            metavar="N",
+            click_type=WholeNumber(1, RUNS_MAX),
+            show_default=False,
+            help=f"Of --search: histories. Default: {RUNS}.",
+        ),
     ] = RUNS,
     steps: Annotated[
-        int, typer.Option("--steps", metavar="N", click_type=WholeNumber(1, STEPS_MAX), help="Of --search: steps of each.")
+        int,
+        typer.Option(
+            "--steps",
+            metavar="N",
+            click_type=WholeNumber(1, STEPS_MAX),
+            show_default=False,
+            help=f"Of --search: steps of each. Default: {STEPS}.",
+        ),
     ] = STEPS,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,

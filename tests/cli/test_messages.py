@@ -192,6 +192,8 @@ OPERANDS = {
     "diff": "A and B are snapshot files of any name",
     "tier audit": "STORE is a directory or s3://BUCKET/PREFIX",
     "tier repair": "STORE is a directory or s3://BUCKET/PREFIX",
+    "isr check": "DIR is a __cluster_metadata-0 directory, a log directory that holds it, or any directory above",
+    "isr simulate": "STORY is the name of a story",
     "kraft advise": "DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it",
     "kraft check": "DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it",
     "kraft simulate": "SCENARIO is a file in TOML",
