@@ -39,7 +39,7 @@ def isr_simulate(
         ),
     ] = None,
     search: Annotated[
-        bool, typer.Option("--search", help="Look for losses in random histories, and show the shortest. Default: off.")
+        bool, typer.Option("--search", help="Look for losses in random histories, and show the shortest. Default: no.")
     ] = False,
     seed: Annotated[
         int,
