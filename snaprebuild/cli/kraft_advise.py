@@ -233,7 +233,7 @@ def _print(advice: KraftAdvice) -> None:
 
 def _chart(advice: KraftAdvice) -> list[str]:
     """The log as a line of offsets, what each policy would keep of it, and where checkpoints end."""
-    from snaprebuild.cli.kraft_chart import draws_blocks
+    from snaprebuild.cli.result import draws_blocks
 
     facts = advice.node.facts
     first, end = min(facts.base, facts.start_offset), facts.end_offset

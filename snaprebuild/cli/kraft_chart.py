@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-__all__ = ["chart_line", "draws_blocks", "duration_text"]
+from snaprebuild.cli.result import draws_blocks
+
+__all__ = ["chart_line", "duration_text"]
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 PLAIN = "_.-=+*%#"
-
-
-def draws_blocks() -> bool:
-    """Whether stdout takes more than ASCII."""
-    return sys.stdout.encoding.lower().startswith("utf")
 
 
 def chart_line(values: Sequence[int], most: int) -> str:

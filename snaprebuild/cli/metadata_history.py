@@ -261,8 +261,9 @@ def _glyphs() -> tuple[Glyphs, str]:
     import sys
 
     from snaprebuild.cli.metadata_chart import BLOCKS, LETTERS
+    from snaprebuild.cli.result import draws_blocks
 
-    glyphs = BLOCKS if sys.stdout.isatty() and sys.stdout.encoding.lower().startswith("utf") else LETTERS
+    glyphs = BLOCKS if sys.stdout.isatty() and draws_blocks() else LETTERS
     meanings = (
         f"{glyphs.leader} leader, {glyphs.in_sync} in sync, {glyphs.eligible} eligible leader replica, {glyphs.behind} not in sync"
     )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "begin",
     "document",
+    "draws_blocks",
     "json_text",
     "labels_of",
     "leave",
@@ -119,9 +120,14 @@ def time_text(ms: int) -> str:
         return f"{ms} ms"
 
 
+def draws_blocks() -> bool:
+    """Whether stdout takes more than ASCII."""
+    return sys.stdout.encoding.lower().startswith("utf")
+
+
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
     """Prints a table to stdout; columns named in ``right`` are set flush right."""
-    rule = "─" if sys.stdout.encoding.lower().startswith("utf") else "-"
+    rule = "─" if draws_blocks() else "-"
     sys.stdout.write(table_text(title, columns, rows, right=right, width=terminal_width(), rule=rule))
 
 
