@@ -6,9 +6,8 @@ The directories are those of a leader and of a follower that forgot its producer
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -133,12 +132,23 @@ def test_a_forgetful_follower_is_not_believed(offset: int) -> None:
     assert right.validity is Validity.UNPROVEN
 
 
-def test_the_program_that_a_plugin_asks_says_no(leader: Path) -> None:
+def test_the_program_that_a_plugin_asks_says_no(
+    leader: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """It goes by the clock; once all producers here have expired, what lies below the window no longer matters to any broker."""
     put(leader / "payments-0", 508, EMPTY_SNAPSHOT)
-    program = [sys.executable, str(REPOSITORY / "docs" / "examples" / "right-snapshot")]
+    program = str(REPOSITORY / "docs" / "examples" / "right-snapshot")
     for directory, offset in ((leader / "payments-0", 561), (SOURCE / "node2" / "payments-0", 676)):
-        done = subprocess.run([*program, str(directory), str(offset), "60"], capture_output=True, cwd=REPOSITORY, check=False)
-        assert (done.returncode, done.stdout) == (3, b"")
+        monkeypatch.setattr("sys.argv", [program, str(directory), str(offset), "60"])
+        monkeypatch.setattr("time.time", lambda: AS_OF_MS / 1000)
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(program, run_name="__main__")
+        assert (ended.value.code, capfdbinary.readouterr().out) == (3, b"")
+    after = AS_OF_MS + DAY_MS + 1
+    monkeypatch.setattr("sys.argv", [program, str(leader / "payments-0"), "561", "60"])
+    monkeypatch.setattr("time.time", lambda: after / 1000)
+    runpy.run_path(program, run_name="__main__")
+    assert entries_in(capfdbinary.readouterr().out) == RIGHT[561]
 
 
 def test_the_file_of_the_broker_is_not_passed_over_for_less(leader: Path) -> None:
