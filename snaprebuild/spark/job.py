@@ -32,6 +32,7 @@ from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, packed_slo
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.run_limits import HeldJob, RunLimits
 from snaprebuild.spark.summary_rows import Row
+from snaprebuild.spark.worker_process import settle
 from snaprebuild.storage.meter import Share, held_to
 
 __all__ = ["SparkEngine"]
@@ -263,6 +264,7 @@ def _read_segments(
             yield from summary_rows.batches_of(rows)
     if keeper is not None:
         keeper.close()
+    settle()
 
 
 def _read_row(row: ReadRow) -> list[Row]:
@@ -285,3 +287,4 @@ def _call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             except Exception as error:  # raised by the driver, as if it had been called there
                 answer = told(error)
             yield pa.RecordBatch.from_pylist([{"number": row["number"], "answer": pickle.dumps(answer)}], schema=ANSWER_SCHEMA)
+    settle()
