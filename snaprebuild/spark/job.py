@@ -48,6 +48,13 @@ RANGES_PER_TASK = 2
 WAVE_SEGMENTS_MAX = 50_000
 """Segments whose tasks go through the driver at once: some 100 MB (scripts/scale_model.py)."""
 
+SETTINGS = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(summary_rows.ROWS_PER_BATCH),
+    # Tasks are packed by bytes already: to plan each stage anew when the one before it has ended only takes time.
+    "spark.sql.adaptive.enabled": "false",
+}
+"""While our jobs run."""
+
 CALL_SCHEMA = pa.schema([("slot", pa.int64()), ("number", pa.int64()), ("call", pa.binary())])
 ANSWER_SCHEMA = pa.schema([("number", pa.int64()), ("answer", pa.binary())])
 """A function with its argument, and what it returned; by number."""
@@ -150,7 +157,7 @@ class SparkEngine:
     def _rounds(self, works: list[Work], wanted: dict[int, list[ReadTask]], limits: RunLimits) -> Iterator[tuple[int, Any]]:
         """Number and outcome of each work, as they come."""
         held: list[DataFrame] = []
-        settings = _Settings(self.session, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(summary_rows.ROWS_PER_BATCH)})
+        settings = _Settings(self.session, SETTINGS)
         given: set[tuple[int, int]] = set()
         most = TASKS_PER_CORE * self.session.sparkContext.defaultParallelism
         keeping = None if self.effects is None else Keeping(self.session, self.effects)
