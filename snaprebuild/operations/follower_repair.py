@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from snaprebuild.errors import RefusedError
+from snaprebuild.operations.due_in_place import not_due_in_place
 from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.follower_check import CheckedReplica, FollowerCheck, given_state
-from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, Request, make_plan, not_due_in_place
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.operations.rebuild import Progress, rebuild
 from snaprebuild.operations.rebuild_result import EQUAL, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.operations.receipt import Receipt

@@ -14,8 +14,10 @@ from itertools import pairwise
 
 from formats.file_names import snapshot_file_name
 from snaprebuild.errors import UsageError
+from snaprebuild.operations.due_in_place import is_missed, not_due_in_place
 from snaprebuild.operations.findings import Finding, Severity, exit_code_of
-from snaprebuild.operations.plan import Plan, Request, is_missed, make_plan, not_due_in_place
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Plan, Request
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import LEFT_OUT, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.operations.receipt import Receipt, default_receipt_path

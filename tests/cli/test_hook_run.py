@@ -29,7 +29,8 @@ import snaprebuild.operations.hook_run as hook_run_module
 from snaprebuild.operations import log_facts, plan
 from snaprebuild.operations.findings import Severity
 from snaprebuild.operations.hook_run import hook_run
-from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Request
 from snaprebuild.storage import segment_file
 from snaprebuild.storage.partition_dir import PartitionDir
 

@@ -19,7 +19,8 @@ from formats.partition_metadata import uuid_from_text
 from snaprebuild.cluster.source_evidence import Purpose
 from snaprebuild.cluster.source_ruling import State
 from snaprebuild.cluster.source_verdict import Outcome, Rule, SourceVerdict
-from snaprebuild.operations.metadata.log import MetadataLog, MetadataWalk, open_metadata_log
+from snaprebuild.operations.metadata.listing import open_metadata_log
+from snaprebuild.operations.metadata.log import MetadataLog, MetadataWalk
 from snaprebuild.operations.verdict.source_check import SourceCheck, SourceQuestion, check_sources
 
 CLUSTER = FIXTURES / "kraft-cluster3"

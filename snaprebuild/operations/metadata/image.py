@@ -10,7 +10,8 @@ from typing import TypeVar
 from formats.errors import BadValueError, FormatError
 from snaprebuild.cluster.metadata_fold import ImageFold
 from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.operations.metadata.log import MetadataCheckpoint, MetadataLog, MetadataWalk, open_metadata_log
+from snaprebuild.operations.metadata.listing import open_metadata_log
+from snaprebuild.operations.metadata.log import MetadataCheckpoint, MetadataLog, MetadataWalk
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = ["ImageAt", "fold_checkpoint", "image_at", "read_image", "with_fresh_listing"]

@@ -16,7 +16,7 @@ from snaprebuild.cluster.source_evidence import ClusterEvidence, LogEvidence
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.metadata.image import ImageAt, read_image
-from snaprebuild.operations.metadata.log import METADATA_DIRECTORY, open_metadata_log
+from snaprebuild.operations.metadata.listing import METADATA_DIRECTORY, open_metadata_log
 from snaprebuild.operations.verdict.replaced_disk import ReplacedAt, replaced_partitions
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store

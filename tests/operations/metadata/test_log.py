@@ -21,7 +21,8 @@ from formats.message_json import message_from_json, message_to_json
 from formats.message_schema import load_schemas
 from snaprebuild.cluster.metadata_batch import MetadataBatch, UnreadRecord
 from snaprebuild.errors import UsageError
-from snaprebuild.operations.metadata.log import METADATA_DIRECTORY, MetadataLog, open_metadata_log
+from snaprebuild.operations.metadata.listing import METADATA_DIRECTORY, open_metadata_log
+from snaprebuild.operations.metadata.log import MetadataLog
 
 NO_OP = bytes.fromhex("01140000")
 LOGS = {
