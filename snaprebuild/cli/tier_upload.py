@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from snaprebuild.operations.findings import Finding
     from snaprebuild.operations.prepared_upload import PreparedUpload
     from snaprebuild.operations.source import PartitionSource
-    from snaprebuild.operations.tier_upload import TierUpload
+    from snaprebuild.operations.uploaded import TierUpload
     from snaprebuild.storage.store import Store
 
 __all__ = ["tier_upload"]
@@ -164,9 +164,9 @@ def tier_upload(
     from snaprebuild.hooks import prepare_upload
     from snaprebuild.operations.source import live_broker_notes, open_source
     from snaprebuild.operations.tier_inventory import read_remote_logs
-    from snaprebuild.operations.tier_upload import UploadRequest
     from snaprebuild.operations.tier_upload import tier_upload as upload
     from snaprebuild.operations.upload_copy import Uploader
+    from snaprebuild.operations.upload_request import UploadRequest
     from snaprebuild.operations.verdict.upload_source import UploadSources
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
     from snaprebuild.storage.journal_file import check_journal_place

@@ -11,8 +11,9 @@ from formats.upload_claim import UploadClaim
 from snaprebuild.cli.result import print_table, print_text, size_text
 from snaprebuild.operations.announce_copies import Announced
 from snaprebuild.operations.findings import counted
-from snaprebuild.operations.tier_upload import Action, TierUpload, UploadedPartition, UploadedSegment, UploadRequest
 from snaprebuild.operations.upload_fence import BrokerIdentity
+from snaprebuild.operations.upload_request import UploadRequest
+from snaprebuild.operations.uploaded import Action, TierUpload, UploadedPartition, UploadedSegment
 from snaprebuild.operations.verdict.judges import verdict_json
 from snaprebuild.storage.store import OBJECT_SCHEME, is_object
 

@@ -15,7 +15,7 @@ from snaprebuild.errors import RefusedError, UploadRefusedError
 from snaprebuild.operations.upload_target import UploadTarget
 from snaprebuild.storage.replacing import replacing
 
-__all__ = ["CLAIM_LOST", "STALE", "BrokerIdentity", "UploadFence", "epoch_text"]
+__all__ = ["CLAIM_LOST", "STALE", "BrokerIdentity", "Claimant", "UploadFence", "epoch_text"]
 
 STALE = "stale-broker-epoch"
 """Reason of ``UploadRefusedError``: the broker registered again since; likewise ``claim-lost``."""
@@ -55,6 +55,24 @@ class BrokerIdentity:
 
 
 NOBODY = BrokerIdentity()
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """An uploader, as claims name it.
+
+    Attributes:
+        name: by which a later run knows that it may go on.
+        identity: whose log it uploads.
+    """
+
+    name: str
+    identity: BrokerIdentity = NOBODY
+
+    def owns(self, claim: UploadClaim) -> bool:
+        """Whether a claim is of this uploader, and of the same registration of the broker as far as both know it."""
+        is_other_epoch = self.identity.supersedes(claim) or self.identity.is_stale_for(claim)
+        return claim.uploader == self.name and not is_other_epoch
 
 
 @dataclass(frozen=True, slots=True)

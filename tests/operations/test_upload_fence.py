@@ -21,9 +21,11 @@ from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.findings import Severity
 from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.source import open_source
-from snaprebuild.operations.tier_upload import Action, TierUpload, UploadRequest, tier_upload
+from snaprebuild.operations.tier_upload import tier_upload
 from snaprebuild.operations.upload_copy import Uploader
 from snaprebuild.operations.upload_fence import BrokerIdentity, UploadFence
+from snaprebuild.operations.upload_request import UploadRequest
+from snaprebuild.operations.uploaded import Action, TierUpload
 from snaprebuild.operations.verdict.upload_source import UploadSources
 from snaprebuild.storage.large_objects import large_objects_of
 from snaprebuild.storage.log_dir import store_of
