@@ -55,8 +55,8 @@ LeaderByWord = Annotated[
     bool,
     typer.Option(
         "--i-am-the-leader",
-        help="Where no metadata log tells (clusters of before KRaft): these replicas are the leaders. Risk: one that lags, or was cut off, "
-        "becomes the truth for everybody. Default: not known.",
+        help="Where no metadata log tells (clusters of before KRaft): these replicas are the leaders. An upload is refused there without "
+        "this. Risk: one that lags, or was cut off, becomes the truth for everybody. Default: not known.",
     ),
 ]
 BrokerEpoch = Annotated[

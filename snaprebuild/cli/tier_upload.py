@@ -154,8 +154,9 @@ def tier_upload(
     uploaded, and may upload the same segments again under other ids, which costs space. This verb is for a stopped broker, a
     topic with remote.log.copy.disable=true, a restore or a migration. No broker knows of the copies before their records are in
     __remote_log_metadata: --produce-to puts them there, --records writes them to a file. Exit code 3 where a segment may not go
-    up; one above the high watermark or the last stable offset waits, and nothing is wrong with it. Exit code 5 where the store
-    or the cluster failed: the same command goes on.
+    up, and where nothing tells that a replica leads or is in sync (--metadata, else --i-am-the-leader); a segment above the high
+    watermark or the last stable offset waits, and nothing is wrong with it. Exit code 5 where the store or the cluster failed: the
+    same command goes on.
     """
     from snaprebuild.cli.options import as_of_ms, check_paths
     from snaprebuild.cli.produce_options import announcing, wanted_partitions

@@ -31,7 +31,7 @@ from snaprebuild.operations.upload_records import WrittenCopy
 from snaprebuild.operations.upload_request import Prepare, UploadRequest
 from snaprebuild.operations.upload_target import CompleteCopy, UploadTarget
 from snaprebuild.operations.uploaded import DONE, Action, TierUpload, UploadedPartition, UploadedSegment
-from snaprebuild.operations.verdict.judges import rejection
+from snaprebuild.operations.verdict.judges import rejection, word_needed
 from snaprebuild.operations.verdict.upload_source import trusted_end
 
 __all__ = ["tier_upload"]
@@ -125,10 +125,13 @@ class _Partition:
             first.action, first.why = Action.FAILED, str(error)
             return True
         self._trusted_end = trusted_end(verdict)
-        if verdict.is_rejected:
-            first.action, first.why = Action.REFUSED, f"the replica is {verdict}: {verdict.why}"
-            self._result.findings.append(rejection(verdict, path))
-        return verdict.is_rejected
+        refusal = rejection(verdict, path) if verdict.is_rejected else word_needed(verdict, path, Severity.REFUSED)
+        if refusal is None:
+            return False
+        why = f"the replica is {verdict}: {verdict.why}" if verdict.is_rejected else refusal.message
+        first.action, first.why = Action.REFUSED, why
+        self._result.findings.append(refusal)
+        return True
 
     def _check_trusted(self, segment: UploadedSegment, path: str) -> None:
         verdict, end = self.told.verdict, self._trusted_end

@@ -520,6 +520,8 @@ def test_before_kraft_the_operator_says_who_leads() -> None:
         assert (Rule.R7 in found.not_known) == (not is_leader)
         assert {Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R8, Rule.R10} <= set(found.not_known)
         assert len(found.on_word) == is_leader
+        assert found.needs_word == (() if is_leader else (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R10))
+    assert verdicts(check(logs))["mixed-0"].needs_word == (), "a rebuild describes local bytes"
     # Where the cluster tells, no word is asked.
     assert str(verdicts(check(CLUSTER / "node2", purpose=Purpose.UPLOAD, is_leader_by_word=True))["orders-1"]) == "REJECTED(R7)"
 

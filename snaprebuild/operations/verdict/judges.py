@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from formats.errors import FormatError
 from snaprebuild.cluster.source_evidence import ClusterEvidence, LogEvidence, PeerEvidence, Purpose, SourceEvidence
-from snaprebuild.cluster.source_verdict import Outcome, SourceVerdict, judge
+from snaprebuild.cluster.source_verdict import Outcome, Rule, SourceVerdict, judge
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.verdict.cluster_truth import ClusterTruth, MetadataRead
@@ -17,7 +17,7 @@ from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import is_object
 
-__all__ = ["Judges", "KnownSource", "is_judged", "named_only", "rejection", "verdict_json"]
+__all__ = ["Judges", "KnownSource", "is_judged", "named_only", "rejection", "verdict_json", "word_needed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,18 @@ def rejection(verdict: SourceVerdict, path: str) -> Finding:
     assert verdict.rule is not None
     message = f"no source for {_A[verdict.purpose]}, {verdict}: {verdict.why} (rule {verdict.rule.name}, {verdict.rule.value})"
     return Finding("source-rejected", Severity.REFUSED, path, message)
+
+
+def word_needed(verdict: SourceVerdict, path: str, severity: Severity) -> Finding | None:
+    """The finding of a replica of which nothing tells that it leads or is in sync; None where something does, or the operator."""
+    if verdict.is_rejected or not verdict.needs_word:
+        return None
+    rules = ", ".join(rule.name for rule in verdict.needs_word)
+    message = (
+        f"{_A[verdict.purpose]} would rest on the operator's word that this replica leads: {rules} are not known "
+        f"({verdict.evidence_of(Rule.R7)}). --metadata DIR names a metadata log that tells; where none can, --i-am-the-leader says it"
+    )
+    return Finding("source-word-needed", severity, path, message)
 
 
 _A = {Purpose.REBUILD: "a rebuild in place", Purpose.UPLOAD: "an upload", Purpose.BOOTSTRAP: "another replica"}

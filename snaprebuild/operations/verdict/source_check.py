@@ -18,7 +18,7 @@ from snaprebuild.operations.partition_view import view_partition
 from snaprebuild.operations.source import PartitionSource, Selection
 from snaprebuild.operations.verdict.cluster_truth import ClusterTruth, MetadataRead
 from snaprebuild.operations.verdict.evidence import log_evidence, peer_evidence
-from snaprebuild.operations.verdict.judges import Judges, is_judged, rejection
+from snaprebuild.operations.verdict.judges import Judges, is_judged, rejection, word_needed
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.log_dir import LogDirState, find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -207,5 +207,7 @@ def _findings_of(checked: CheckedSource, is_named: bool) -> list[Finding]:
         for each in verdict.results
         if each.state is State.WARN and each.rule is not verdict.rule
     ]
+    if (needed := word_needed(verdict, path, Severity.FINDING)) is not None:
+        found.append(needed)
     found += [Finding("source-on-operators-word", Severity.NOTE, path, each) for each in verdict.on_word]
     return found
