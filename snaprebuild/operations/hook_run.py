@@ -126,7 +126,7 @@ def hook_run(
             raise UsageError("no broker starts on an object store: name its log directories", path=path)
     now = time.monotonic()
     planned_by = None if deadline is None else now + (deadline - now) * PLANNING_SHARE
-    made = make_plan(request, most_first=bytes_blocked if by_bytes_blocked else None, deadline=planned_by)
+    made = make_plan(request, most_first=bytes_blocked if by_bytes_blocked else None, deadline=planned_by, judged_by=deadline)
     rebuilt = rebuild(made, jobs=jobs, dry_run=dry_run, receipt=_receipt(made, receipt, dry_run=dry_run), deadline=deadline)
     partitions = tuple(PreparedPartition(each, bytes_blocked(each.plan.source), _bytes_left(each)) for each in rebuilt.partitions)
     findings = tuple(_weighed(finding, made) for finding in rebuilt.findings)

@@ -57,6 +57,7 @@ def make_plan(
     each: Each | None = None,
     most_first: Callable[[PartitionSource], int] | None = None,
     deadline: float | None = None,
+    judged_by: float | None = None,
     judges_all: bool = False,
 ) -> Plan:
     """Looks at the disk and plans. Reads names, small files, snapshots, and the end of each last segment.
@@ -69,6 +70,7 @@ def make_plan(
             paths.
         deadline: once ``time.monotonic()`` is past it the partitions that are left are listed and not planned, and a finding says so; None
             for none.
+        judged_by: likewise, for the verdicts on them; None for ``deadline``.
         judges_all: ask for a verdict on replicas, too, for which nothing would be written: the caller adds boundaries of its own.
 
     Raises:
@@ -94,7 +96,7 @@ def make_plan(
         plans.append(planned)
         findings += found
     busy = [plan for plan in plans if (plan.boundaries or (judges_all and plan.fault is None)) and is_judged(plan.source.directory)]
-    plans = judged_plans(plans, busy, request, source, each, findings)
+    plans = judged_plans(plans, busy, request, source, each, findings, deadline if judged_by is None else judged_by)
     rate = _measured_rate(plans, request.check_crc) if measure_rate else None
     return Plan(request, clock, tuple(plans), tuple(findings), rate, retention_ms, retention_source)
 

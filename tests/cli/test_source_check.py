@@ -78,7 +78,7 @@ def test_a_healthy_broker_and_one_of_before_kraft() -> None:
 
 
 def test_what_rests_on_the_operators_word_goes_up_with_it_alone(tmp_path: Path) -> None:
-    """Of before KRaft no metadata log tells that the replica leads or is in sync; one that ends before the broker registered does not either."""
+    """Of before KRaft no metadata log tells that the replica leads or is in sync, nor does one that ends before the broker registered."""
     logs, store = FIXTURES / "kafka27-mixed" / "logs", tmp_path / "store"
     told = "R3, R4, R5, R6, R7, R8, R10 are not known"
     mixed = ("tier upload", logs, store, "--topic-partition", "mixed-0", "--topic-id", "mixed=pnG54XS0SyKCbPV6BzO-OQ", *AS_OF)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from strategies import INT16, INT32, INT64
 from formats import limits
 from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError, TruncatedError
 from formats.framed_message import by_api_key, read_framed_message, write_framed_message
-from formats.message import UNKNOWN_TAGGED_FIELDS, Message, read_message, write_message
+from formats.message import UNKNOWN_TAGGED_FIELDS, Message, message_grammar, read_message, write_message
+from formats.message_reader import GIVES_UP, message_reader
 from formats.message_schema import FieldSchema, MessageSchema, StructSchema, Versions, load_schemas
 from formats.partition_metadata import uuid_from_text
 
@@ -148,6 +150,35 @@ def test_a_cut_message_is_told(schema: MessageSchema, version: int, data: st.Dat
             read_message(schema, written[:size], version)
         assert caught.value.position is not None
         assert 0 <= caught.value.position <= size
+
+
+LONG_TAG = 2**28
+"""Its varint has five bytes."""
+
+
+@pytest.mark.parametrize(("schema", "version"), EVERY_MESSAGE)
+@given(data=st.data())
+def test_the_fast_reader_gives_what_the_grammar_gives(schema: MessageSchema, version: int, data: st.DataObject) -> None:
+    """Of what is well formed, and of what has one byte changed or is cut, it gives the same or gives up."""
+    message = data.draw(messages_of(schema.body, version))
+    written = write_message(schema, message, version)
+    grammar, reader = message_grammar(schema, version), message_reader(schema, version)
+    assert reader is not None
+    assert grammar.parse(written) == message
+    if not any(tag >= LONG_TAG for tag, _ in message.get(UNKNOWN_TAGGED_FIELDS, ())):
+        found, end = reader(b"\x07" + written + b"\x00", 1)
+        assert (found, list(found), end) == (message, list(message), 1 + len(written))
+    if written:
+        place = data.draw(st.integers(0, len(written) - 1))
+        changed = bytearray(written)
+        changed[place] = data.draw(st.integers(0, 255))
+        for odd in (bytes(changed), written[:place]):
+            try:
+                found, end = reader(odd, 0)
+            except GIVES_UP:
+                continue
+            stream = BytesIO(odd)
+            assert repr((found, end)) == repr((dict(grammar.parse_stream(stream)), stream.tell()))
 
 
 @given(st.binary(max_size=300))

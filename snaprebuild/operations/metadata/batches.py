@@ -12,9 +12,13 @@ from formats.errors import BadChecksumError, BadValueError, FormatError, LimitEx
 from formats.record_batch import BatchHeader, Record
 from formats.records import LogRecord, read_records
 from snaprebuild.cluster.metadata_batch import MetadataBatch, MetadataRecord, UnreadRecord
+from snaprebuild.operations.log_facts import check_deadline
 from snaprebuild.storage.store import OpenBytes
 
 __all__ = ["FileBatches", "check_tail"]
+
+RECORDS_BETWEEN_LOOKS = 256
+"""At the clock, where there is a deadline."""
 
 
 class FileBatches:
@@ -23,12 +27,13 @@ class FileBatches:
     Raises, while it is iterated:
         FormatError: damage, with file and position; what comes before it was handed out.
         ReadFailedError: it cannot be read.
+        DeadlinePassedError: the deadline has passed.
 
     Attributes:
         tail: what stands behind the last whole batch, once the iteration has ended.
     """
 
-    def __init__(self, source: OpenBytes, path: str, records: bool, from_offset: int = 0) -> None:
+    def __init__(self, source: OpenBytes, path: str, records: bool, from_offset: int = 0, deadline: float | None = None) -> None:
         """The batches of a file.
 
         Args:
@@ -36,11 +41,13 @@ class FileBatches:
             path: of it, for messages.
             records: else batches come without their records; control batches have them all the same.
             from_offset: batches below come without theirs, too.
+            deadline: no record is decoded once ``time.monotonic()`` is past it; None for none.
         """
         self._source = source
         self._path = path
         self._records = records
         self._from_offset = from_offset
+        self._deadline = deadline
         self.tail: Tail | None = None
 
     def __iter__(self) -> Iterator[MetadataBatch]:
@@ -58,38 +65,41 @@ class FileBatches:
                 is_wanted = (
                     self._records or header.is_control
                 ) and header.base_offset + header.last_offset_delta >= self._from_offset
-                yield _batch(self._source, self._path, header, position, records=is_wanted)
+                yield self._batch(header, position, records=is_wanted)
         self.tail = reader.tail
 
+    def _batch(self, header: BatchHeader, position: int, *, records: bool) -> MetadataBatch:
+        return MetadataBatch(
+            base_offset=header.base_offset,
+            last_offset=header.base_offset + header.last_offset_delta,
+            leader_epoch=header.partition_leader_epoch,
+            append_timestamp_ms=header.max_timestamp,
+            is_control=header.is_control,
+            position_bytes=position,
+            size_bytes=header.size_bytes,
+            records=tuple(self._decoded(header, position)) if records else (),
+        )
 
-def _batch(source: OpenBytes, path: str, header: BatchHeader, position: int, *, records: bool) -> MetadataBatch:
-    return MetadataBatch(
-        base_offset=header.base_offset,
-        last_offset=header.base_offset + header.last_offset_delta,
-        leader_epoch=header.partition_leader_epoch,
-        append_timestamp_ms=header.max_timestamp,
-        is_control=header.is_control,
-        position_bytes=position,
-        size_bytes=header.size_bytes,
-        records=tuple(_records(source, path, header, position)) if records else (),
-    )
-
-
-def _records(source: OpenBytes, path: str, header: BatchHeader, position: int) -> Iterator[MetadataRecord]:
-    if header.magic != 2:
-        raise BadValueError("magic of a batch of the metadata log", file=path, position=position, expected=2, found=header.magic)
-    if header.codec:
-        raise BadValueError("codec of a batch of the metadata log", file=path, position=position, expected=0, found=header.codec)
-    if header.size_bytes > limits.METADATA_BATCH_BYTES_MAX:
-        expected = f"at most {limits.METADATA_BATCH_BYTES_MAX} bytes"
-        raise LimitExceededError("batch", file=path, position=position, expected=expected, found=header.size_bytes)
-    data = bytearray(header.size_bytes)
-    source.read_into(position, memoryview(data))
-    try:
-        for record in read_records(header, bytes(data), position=position):
-            yield MetadataRecord(record.offset, _content(path, header, record, position))
-    except FormatError as error:
-        raise error.in_file(path) from None
+    def _decoded(self, header: BatchHeader, position: int) -> Iterator[MetadataRecord]:
+        path = self._path
+        if header.magic != 2:
+            what = "magic of a batch of the metadata log"
+            raise BadValueError(what, file=path, position=position, expected=2, found=header.magic)
+        if header.codec:
+            what = "codec of a batch of the metadata log"
+            raise BadValueError(what, file=path, position=position, expected=0, found=header.codec)
+        if header.size_bytes > limits.METADATA_BATCH_BYTES_MAX:
+            expected = f"at most {limits.METADATA_BATCH_BYTES_MAX} bytes"
+            raise LimitExceededError("batch", file=path, position=position, expected=expected, found=header.size_bytes)
+        data = bytearray(header.size_bytes)
+        self._source.read_into(position, memoryview(data))
+        try:
+            for number, record in enumerate(read_records(header, bytes(data), position=position)):
+                if number % RECORDS_BETWEEN_LOOKS == 0:  # a batch may be 8 MiB of records
+                    check_deadline(self._deadline, path)
+                yield MetadataRecord(record.offset, _content(path, header, record, position))
+        except FormatError as error:
+            raise error.in_file(path) from None
 
 
 def _content(

@@ -32,12 +32,13 @@ METADATA_TOPIC = "__cluster_metadata"
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 
 
-def open_metadata_log(location: str, settings: S3Settings = USUAL_S3) -> MetadataLog:
+def open_metadata_log(location: str, settings: S3Settings = USUAL_S3, deadline: float | None = None) -> MetadataLog:
     """Lists a metadata log.
 
     Args:
         location: ``__cluster_metadata-0``, a copy of it under any name, or a directory above, that holds one such log.
         settings: of object stores.
+        deadline: of what is read of it later (``MetadataLog.deadline``).
 
     Raises:
         UsageError: there is no such directory, it holds no metadata log or several, or is the partition of another topic.
@@ -46,7 +47,7 @@ def open_metadata_log(location: str, settings: S3Settings = USUAL_S3) -> Metadat
     store = store_of(location, settings)
     if store.is_local and (fault := directory_fault(location)) is not None:
         raise UsageError(fault, path=location)
-    return _list(_found(absolute(location), store, settings), store)
+    return _list(_found(absolute(location), store, settings), store, deadline)
 
 
 def _found(path: str, store: Store, settings: S3Settings) -> str:
@@ -77,7 +78,7 @@ def _is_of_metadata_log(name: str) -> bool:
     return known is not None and known.kind in (FileKind.LOG, FileKind.KRAFT_CHECKPOINT, FileKind.QUORUM_STATE)
 
 
-def _list(path: str, store: Store) -> MetadataLog:
+def _list(path: str, store: Store, deadline: float | None) -> MetadataLog:
     segments: list[MetadataSegment] = []
     checkpoints: list[MetadataCheckpoint] = []
     names: dict[str, list[str]] = {kind: [] for kind in ("part", "deleted", "misnamed", "snapshot", "other", "unreadable")}
@@ -121,6 +122,7 @@ def _list(path: str, store: Store) -> MetadataLog:
         quorum_state=state,
         quorum_state_fault=state_fault,
         store=store,
+        deadline=deadline,
     )
 
 

@@ -77,6 +77,7 @@ class MetadataLog:
         quorum_state: of ``quorum-state``; None where it is absent.
         quorum_state_fault: why that cannot be read.
         store: that holds them all.
+        deadline: nothing of segments and checkpoints is read once ``time.monotonic()`` is past it; None for none.
     """
 
     path: str
@@ -93,6 +94,7 @@ class MetadataLog:
     quorum_state: QuorumState | None
     quorum_state_fault: FormatError | None
     store: Store
+    deadline: float | None = None
 
     @property
     def first_base_offset(self) -> int | None:
@@ -122,7 +124,7 @@ class MetadataLog:
         """
         first = last = None
         with _opened(self, checkpoint.path, checkpoint.identity) as source:
-            batches = FileBatches(source, checkpoint.path, records)
+            batches = FileBatches(source, checkpoint.path, records, deadline=self.deadline)
             for batch in batches:
                 first, last = first or batch, batch
                 yield batch
@@ -178,6 +180,7 @@ class MetadataWalk:
     Raises, while it is iterated:
         FormatError: damage, with file and position; what comes before it was handed out.
         ReadFailedError: a segment cannot be read (``errno`` is ENOENT where it has gone since the listing).
+        DeadlinePassedError: the deadline of the log has passed.
 
     Attributes:
         end_offset: behind the last batch that was read.
@@ -205,7 +208,7 @@ class MetadataWalk:
 
     def _segment(self, segment: MetadataSegment, is_last: bool) -> Iterator[MetadataBatch]:
         with _opened(self._log, segment.path, segment.identity) as source:
-            batches = FileBatches(source, segment.path, self._records, self._from_offset)
+            batches = FileBatches(source, segment.path, self._records, self._from_offset, self._log.deadline)
             for batch in batches:
                 if batch.base_offset != self.end_offset or batch.last_offset < batch.base_offset:
                     found = batch.base_offset if batch.base_offset != self.end_offset else batch.last_offset
@@ -230,4 +233,4 @@ def _is_control_of(batch: MetadataBatch | None, record: int, kind: type) -> bool
 
 
 def _opened(log: MetadataLog, path: str, identity: FileIdentity) -> OpenBytes:
-    return log.store.open_bytes(path, identity)
+    return log.store.open_bytes(path, identity, log.deadline)

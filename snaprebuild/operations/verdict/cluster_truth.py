@@ -13,7 +13,7 @@ from formats.file_names import META_PROPERTIES
 from formats.limits import TEXT_FILE_BYTES_MAX
 from snaprebuild.cluster.metadata_image import MetadataImage
 from snaprebuild.cluster.source_evidence import ClusterEvidence, LogEvidence
-from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError
+from snaprebuild.errors import DeadlinePassedError, RefusedError, SnaprebuildError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.metadata.image import ImageAt, read_image
 from snaprebuild.operations.metadata.listing import METADATA_DIRECTORY, open_metadata_log
@@ -100,6 +100,8 @@ class MetadataRead:
         if known is None:
             try:
                 known = replaced_partitions(self.read.log, node_id, directory_id, self.image.offset)
+            except DeadlinePassedError:
+                raise
             except (SnaprebuildError, FormatError) as error:
                 known = error
             self._replaced[node_id, directory_id] = known
@@ -116,12 +118,14 @@ class ClusterTruth:
         location: of the one that was named, or None for each broker's own.
         settings: of object stores.
         at: last offset to take of it, None for all.
+        deadline: nothing more is read of metadata logs once ``time.monotonic()`` is past it; None for none.
         findings: what could not be read, each log once.
     """
 
     location: str | None = None
     settings: S3Settings = USUAL_S3
     at: int | None = None
+    deadline: float | None = None
     findings: list[Finding] = field(default_factory=list)
     _known: dict[str, MetadataRead | str] = field(default_factory=dict)
 
@@ -132,6 +136,7 @@ class ClusterTruth:
             UsageError: there is none, or it does not reach to the offset.
             RefusedError: it is damaged.
             StorageError: it cannot be read.
+            DeadlinePassedError: the deadline has passed.
         """
         if self.location is None:
             return None
@@ -183,6 +188,8 @@ class ClusterTruth:
                 found = ""  # nothing of a metadata log is in it
             else:
                 raise UsageError(error.message, path=error.path) from error
+        except DeadlinePassedError:
+            raise  # nobody may be judged as if the log told nothing
         except (SnaprebuildError, FormatError) as error:
             finding = finding_of_error(error, path)
             found = f"the broker's own metadata log could not be asked: {finding.message}"
@@ -192,7 +199,7 @@ class ClusterTruth:
         return found
 
     def _read(self, location: str, *, is_own: bool) -> MetadataRead:
-        read = read_image(location, self.at, self.settings)
+        read = read_image(location, self.at, self.settings, self.deadline)
         image = read.fold.image()
         proven, proof = _proven(read, image)
         if read.fold.fault_count:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from formats.errors import FormatError
 from snaprebuild.cluster.source_evidence import ClusterEvidence, LogEvidence, PeerEvidence, Purpose, SourceEvidence
 from snaprebuild.cluster.source_verdict import Outcome, Rule, SourceVerdict, judge
-from snaprebuild.errors import SnaprebuildError
+from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.verdict.cluster_truth import ClusterTruth, MetadataRead
 from snaprebuild.operations.verdict.evidence import brokers_of, log_dir_evidence, log_evidence
@@ -82,6 +82,8 @@ class Judges:
         if isinstance(read, MetadataRead):
             try:
                 cluster = read.evidence(log, own.node_id, own.directory_id)
+            except DeadlinePassedError:
+                raise
             except (SnaprebuildError, FormatError) as error:
                 missing = f"the history of the metadata log cannot be read: {error}"
                 finding = finding_of_error(error, read.path)
