@@ -25,7 +25,7 @@ from snaprebuild.operations.findings import Finding, Severity, counted, finding_
 from snaprebuild.operations.prepare_upload import candidates, topic_id_of
 from snaprebuild.operations.source import PartitionSource
 from snaprebuild.operations.upload_copy import claimed, finished_copy, new_segment_id, write_copy
-from snaprebuild.operations.upload_fence import CLAIM_LOST, STALE, Claimant, UploadFence, epoch_text
+from snaprebuild.operations.upload_fence import CLAIM_LOST, STALE, UNKNOWN_EPOCH, Claimant, UploadFence, epoch_text
 from snaprebuild.operations.upload_neighbours import Neighbours
 from snaprebuild.operations.upload_records import WrittenCopy
 from snaprebuild.operations.upload_request import Prepare, UploadRequest
@@ -164,8 +164,8 @@ class _Partition:
         neighbours = self._neighbours()
         target = neighbours.target
         claim = target.claim_of(segment.start_offset, segment.end_offset)
-        if claim is not None and self._fence.identity.is_stale_for(claim):
-            raise self._stale(claim, target.claim_location(segment.start_offset, segment.end_offset))
+        if claim is not None:
+            self._check_not_stale(claim, target.claim_location(segment.start_offset, segment.end_offset))
         is_older = claim is not None and self._fence.identity.supersedes(claim)
         is_ours = claim is not None and (self._claimant.owns(claim) or is_older)
         if claim is not None and is_ours and self._request.announcer is not None:
@@ -246,10 +246,20 @@ class _Partition:
         self._say("tier-upload-took-over", Severity.NOTE, message, segment.start_offset)
         return new
 
-    def _stale(self, claim: UploadClaim, location: str) -> UploadRefusedError:
-        epoch = self._fence.identity.broker_epoch
-        message = f"claimed by {claim.uploader!r}, run {claim.run}{epoch_text(claim)}, and this is broker epoch {epoch}: a later "
-        return UploadRefusedError(f"{message}registration of the same broker uploads", path=location, reason=STALE)
+    def _check_not_stale(self, claim: UploadClaim, location: str) -> None:
+        """A claim of a later registration of the same broker, or of one that may be later, is not gone on with."""
+        identity, claimed_by = self._fence.identity, f"claimed by {claim.uploader!r}, run {claim.run}{epoch_text(claim)}"
+        if identity.is_stale_for(claim):
+            message = (
+                f"{claimed_by}, and this is broker epoch {identity.broker_epoch}: a later registration of the same broker uploads"
+            )
+            raise UploadRefusedError(message, path=location, reason=STALE)
+        if claim.uploader == self._uploader.name and identity.cannot_tell(claim):
+            advice = "the clean-shutdown marker, --metadata or --broker-epoch tells"
+            message = (
+                f"{claimed_by}, and nothing tells under which epoch this broker runs, so that it may be an earlier one: {advice}"
+            )
+            raise UploadRefusedError(message, path=location, reason=UNKNOWN_EPOCH)
 
     def _is_in_the_way(self, segment: UploadedSegment, neighbours: Neighbours, path: str) -> bool:
         """Whether something beside a segment keeps it from going up; raises where a gap below it does."""

@@ -33,7 +33,16 @@ class FileBatches:
         tail: what stands behind the last whole batch, once the iteration has ended.
     """
 
-    def __init__(self, source: OpenBytes, path: str, records: bool, from_offset: int = 0, deadline: float | None = None) -> None:
+    def __init__(
+        self,
+        source: OpenBytes,
+        path: str,
+        records: bool,
+        from_offset: int = 0,
+        deadline: float | None = None,
+        *,
+        start_bytes: int = 0,
+    ) -> None:
         """The batches of a file.
 
         Args:
@@ -42,16 +51,18 @@ class FileBatches:
             records: else batches come without their records; control batches have them all the same.
             from_offset: batches below come without theirs, too.
             deadline: no record is decoded once ``time.monotonic()`` is past it; None for none.
+            start_bytes: where the first one begins.
         """
         self._source = source
         self._path = path
         self._records = records
         self._from_offset = from_offset
         self._deadline = deadline
+        self._start_bytes = start_bytes
         self.tail: Tail | None = None
 
     def __iter__(self) -> Iterator[MetadataBatch]:
-        reader = HeaderReader(self._source, check_crc=True, read_markers=False)
+        reader = HeaderReader(self._source, check_crc=True, read_markers=False, start_bytes=self._start_bytes)
         for block in reader:
             bad = int(block.bad_crc[0]) if len(block.bad_crc) else None
             columns = zip(block.position_bytes.tolist(), *(block.column(name).tolist() for name in HEADER_COLUMNS), strict=True)

@@ -18,7 +18,7 @@ from snaprebuild.cluster.metadata_batch import MetadataBatch
 from snaprebuild.operations.metadata.batches import FileBatches, check_tail
 from snaprebuild.storage.store import FileIdentity, OpenBytes, Store
 
-__all__ = ["MetadataCheckpoint", "MetadataLog", "MetadataSegment", "MetadataWalk"]
+__all__ = ["LogPosition", "MetadataCheckpoint", "MetadataLog", "MetadataSegment", "MetadataWalk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,21 @@ class MetadataSegment:
     base_offset: int
     path: str
     identity: FileIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """Where the next batch begins, so that a log that has grown is read on from there.
+
+    Attributes:
+        base_offset: of the segment.
+        position_bytes: in its file.
+        offset: of the batch.
+    """
+
+    base_offset: int
+    position_bytes: int
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +130,19 @@ class MetadataLog:
         """
         return MetadataWalk(self, from_offset, records)
 
+    def walk_on(self, start: LogPosition) -> MetadataWalk:
+        """The batches from a position on, where an earlier walk of this log ended.
+
+        Raises:
+            BadValueError: the log does not reach to it any more. Likewise, while it is iterated, where another batch begins there.
+        """
+        segment = next((each for each in self.segments if each.base_offset == start.base_offset), None)
+        if segment is None or segment.identity.size_bytes < start.position_bytes:
+            what = "position in the metadata log at which it was read before"
+            found = "no such segment" if segment is None else segment.identity.size_bytes
+            raise BadValueError(what, file=self.path, expected=f"at least {start.position_bytes}", found=found)
+        return MetadataWalk(self, start.offset, records=True, start=start)
+
     def checkpoint_batches(self, checkpoint: MetadataCheckpoint, *, records: bool = True) -> Iterator[MetadataBatch]:
         """The batches of a checkpoint, all of it checked: whole, between its header and footer.
 
@@ -185,30 +213,37 @@ class MetadataWalk:
     Attributes:
         end_offset: behind the last batch that was read.
         torn_tail: what stands behind the last whole batch of the log, once the iteration has ended; a broker cuts it off.
+        position: behind the last batch that was read; None before the first.
     """
 
-    def __init__(self, log: MetadataLog, from_offset: int, records: bool) -> None:
-        """See ``MetadataLog.walk``."""
+    def __init__(self, log: MetadataLog, from_offset: int, records: bool, start: LogPosition | None = None) -> None:
+        """See ``MetadataLog.walk`` and ``MetadataLog.walk_on``."""
         self._log = log
         self._from_offset = from_offset
         self._records = records
         self.end_offset = log.segments[0].base_offset if log.segments else 0
         self.torn_tail: Tail | None = None
+        self.position = start
 
     def __iter__(self) -> Iterator[MetadataBatch]:
         segments = self._log.segments
         first = max((number for number, each in enumerate(segments) if each.base_offset <= self._from_offset), default=0)
         for segment in segments[first:]:
+            start_bytes = 0
             if segment is segments[first]:
                 self.end_offset = segment.base_offset
+                if self.position is not None and self.position.base_offset == segment.base_offset:
+                    self.end_offset, start_bytes = self.position.offset, self.position.position_bytes
             elif segment.base_offset != self.end_offset:
                 what = "base offset of a segment"
                 raise BadValueError(what, file=segment.path, position=0, expected=self.end_offset, found=segment.base_offset)
-            yield from self._segment(segment, is_last=segment is segments[-1])
+            yield from self._segment(segment, start_bytes, is_last=segment is segments[-1])
 
-    def _segment(self, segment: MetadataSegment, is_last: bool) -> Iterator[MetadataBatch]:
+    def _segment(self, segment: MetadataSegment, start_bytes: int, *, is_last: bool) -> Iterator[MetadataBatch]:
         with _opened(self._log, segment.path, segment.identity) as source:
-            batches = FileBatches(source, segment.path, self._records, self._from_offset, self._log.deadline)
+            batches = FileBatches(
+                source, segment.path, self._records, self._from_offset, self._log.deadline, start_bytes=start_bytes
+            )
             for batch in batches:
                 if batch.base_offset != self.end_offset or batch.last_offset < batch.base_offset:
                     found = batch.base_offset if batch.base_offset != self.end_offset else batch.last_offset
@@ -217,6 +252,7 @@ class MetadataWalk:
                         what, file=segment.path, position=batch.position_bytes, expected=self.end_offset, found=found
                     )
                 self.end_offset = batch.last_offset + 1
+                self.position = LogPosition(segment.base_offset, batch.position_bytes + batch.size_bytes, self.end_offset)
                 if batch.last_offset >= self._from_offset:
                     yield batch
         if is_last and batches.tail is not None and batches.tail.kind in (TailKind.TORN, TailKind.ZERO_FILLED):

@@ -15,8 +15,9 @@ from snaprebuild.cluster.metadata_image import MetadataImage
 from snaprebuild.cluster.source_evidence import ClusterEvidence, LogEvidence
 from snaprebuild.errors import DeadlinePassedError, RefusedError, SnaprebuildError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
+from snaprebuild.operations.metadata.followed_image import FollowedImage
 from snaprebuild.operations.metadata.image import ImageAt, read_image
-from snaprebuild.operations.metadata.listing import METADATA_DIRECTORY, open_metadata_log
+from snaprebuild.operations.metadata.listing import METADATA_DIRECTORY
 from snaprebuild.operations.verdict.replaced_disk import ReplacedAt, replaced_partitions
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store
@@ -38,6 +39,7 @@ class MetadataRead:
         proven_below: offsets below are known to be committed.
         proof: what proves it.
         read: how it was folded.
+        followed: the image as the log grows.
     """
 
     path: str
@@ -47,6 +49,7 @@ class MetadataRead:
     proven_below: int
     proof: str
     read: ImageAt
+    followed: FollowedImage
     _replaced: dict[tuple[int, bytes], ReplacedAt | Exception] = field(default_factory=dict)
 
     @property
@@ -61,13 +64,7 @@ class MetadataRead:
         Raises:
             SnaprebuildError, FormatError: it cannot be read.
         """
-        fold, log = self.read.fold, open_metadata_log(self.path, settings)
-        if log.first_base_offset is not None and log.first_base_offset > fold.offset + 1:
-            fold = read_image(self.path, None, settings).fold  # it was cut behind a newer checkpoint
-        else:
-            for batch in log.walk(fold.offset + 1):
-                fold.apply_batch(batch)
-        broker = fold.brokers.get(node_id)
+        broker = self.followed.now(settings).brokers.get(node_id)
         return None if broker is None else broker.epoch
 
     def evidence(self, log: LogEvidence, node_id: int | None, directory_id: bytes | None) -> ClusterEvidence:
@@ -209,7 +206,7 @@ class ClusterTruth:
             )
         meta = _meta_around(read.log.path, read.log.store)
         cluster_id = None if meta is None else meta.cluster_id
-        return MetadataRead(read.log.path, is_own, image, cluster_id, proven, proof, read)
+        return MetadataRead(read.log.path, is_own, image, cluster_id, proven, proof, read, FollowedImage(read))
 
 
 def _proven(read: ImageAt, image: MetadataImage) -> tuple[int, str]:
