@@ -18,6 +18,7 @@ from snaprebuild.cli.options import (
     Paths,
     Report,
     S3Options,
+    ServerProperties,
     Topic,
     Verbose,
     WholeNumber,
@@ -81,6 +82,7 @@ def check_metadata(location: str | None) -> None:
 def source_check(
     s3: S3Options,
     paths: Paths = None,
+    server_properties: ServerProperties = None,
     purpose: Annotated[
         PurposeName,
         typer.Option(
@@ -131,12 +133,13 @@ def source_check(
     from snaprebuild.storage.store import absolute
 
     begin(verbose, {"--report": report})
-    check_paths([*(paths or ()), *(peer or ())])
-    if not paths:
-        raise UsageError("name at least one path")
+    check_paths([*(paths or ()), *(peer or ())], server_properties=server_properties)
+    if not paths and server_properties is None:
+        raise UsageError("name at least one path, or the --server-properties of a broker")
     check_metadata(metadata)
     question = SourceQuestion(
-        paths=tuple(absolute(path) for path in paths),
+        paths=tuple(absolute(path) for path in paths or ()),
+        server_properties=None if server_properties is None else os.path.abspath(server_properties),
         purpose=Purpose(purpose.value),
         metadata=None if metadata is None else absolute(metadata),
         at=at,
@@ -161,6 +164,7 @@ def _body(result: SourceCheck) -> dict[str, object]:
     question = result.question
     return {
         "purpose": question.purpose.value,
+        "server_properties": question.server_properties,
         "metadata": question.metadata,
         "at": question.at,
         "peers": list(question.peers),

@@ -19,6 +19,7 @@ from snaprebuild.operations.metadata.followed_image import FollowedImage
 from snaprebuild.operations.metadata.image import ImageAt, read_image
 from snaprebuild.operations.metadata.listing import METADATA_DIRECTORY
 from snaprebuild.operations.verdict.replaced_disk import ReplacedAt, replaced_partitions
+from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store
 
@@ -150,11 +151,12 @@ class ClusterTruth:
         assert isinstance(found, MetadataRead)
         return found
 
-    def of(self, log_dirs: Iterable[LogDirState]) -> MetadataRead | str:
+    def of(self, log_dirs: Iterable[LogDirState], metadata_dir: str | None = None) -> MetadataRead | str:
         """The log that tells of a broker, or why there is none.
 
         Args:
-            log_dirs: of the broker; the metadata log lies in one of them.
+            log_dirs: of the broker; the metadata log lies in one of them,
+            metadata_dir: or here, as its configuration says (``metadata.log.dir``).
 
         Raises:
             UsageError: as ``named``.
@@ -164,20 +166,23 @@ class ClusterTruth:
             assert read is not None
             return read
         why = NO_LOG
-        for state in log_dirs:
-            found = self._own(state)
+        places = [(state.path, state.store) for state in log_dirs]
+        if metadata_dir is not None:
+            places.insert(0, (metadata_dir, LOCAL))
+        for directory, store in places:
+            found = self._own(directory, store)
             if isinstance(found, MetadataRead):
                 return found
             why = found or why
         return why
 
-    def _own(self, state: LogDirState) -> MetadataRead | str:
-        path = os.path.join(state.path, METADATA_DIRECTORY)
+    def _own(self, directory: str, store: Store) -> MetadataRead | str:
+        path = os.path.join(directory, METADATA_DIRECTORY)
         known = self._known.get(path)
         if known is not None:
             return known
         try:
-            found: MetadataRead | str = self._read(path, is_own=True) if state.store.names_in(path) else ""
+            found: MetadataRead | str = self._read(path, is_own=True) if store.names_in(path) else ""
             if isinstance(found, MetadataRead) and found.image.offset < 0:
                 found = "the broker's own metadata log is empty"
         except UsageError as error:

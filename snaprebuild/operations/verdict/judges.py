@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from formats.broker_files import Properties
 from formats.errors import FormatError
 from snaprebuild.cluster.source_evidence import ClusterEvidence, LogEvidence, PeerEvidence, Purpose, SourceEvidence
 from snaprebuild.cluster.source_verdict import Outcome, Rule, SourceVerdict, judge
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.source import log_dirs_of, metadata_dir_of
 from snaprebuild.operations.verdict.cluster_truth import ClusterTruth, MetadataRead
 from snaprebuild.operations.verdict.evidence import brokers_of, log_dir_evidence, log_evidence
 from snaprebuild.storage.log_dir import LogDirState
@@ -57,15 +59,25 @@ class Judges:
     is_leader_by_word: bool = False
     findings: list[Finding] = field(default_factory=list)
     _siblings: dict[str, tuple[LogDirState, ...]] = field(default_factory=dict)
+    _metadata_dirs: dict[str, str] = field(default_factory=dict)
 
-    def meet(self, states: Sequence[LogDirState], log_dirs: Sequence[str] = ()) -> None:
-        """Takes note of the log directories of the run, and which of them are of one broker (``brokers_of``)."""
-        real = (each if is_object(each) else os.path.realpath(each) for each in log_dirs)
-        self._siblings |= brokers_of(states, frozenset(real))
+    def meet(self, states: Sequence[LogDirState], named: Sequence[str] = (), properties: Properties | None = None) -> None:
+        """Takes note of the log directories of the run, and which of them are of one broker (``brokers_of``).
+
+        Args:
+            states: of the run.
+            named: paths that were named.
+            properties: of the broker to which some of them belong: its ``log.dirs``, and ``metadata.log.dir``, which need be none of them.
+        """
+        log_dirs = _real([] if properties is None else log_dirs_of(properties))
+        self._siblings |= brokers_of(states, log_dirs, _real(named))
+        metadata_dir = None if properties is None else metadata_dir_of(properties)
+        if metadata_dir is not None:
+            self._metadata_dirs |= dict.fromkeys(log_dirs, metadata_dir)
 
     def metadata_of(self, state: LogDirState) -> MetadataRead | str:
         """The metadata log that tells of a log directory, or why there is none."""
-        return self.truth.of((state, *self._siblings.get(state.path, ())))
+        return self.truth.of((state, *self._siblings.get(state.path, ())), self._metadata_dirs.get(state.path))
 
     def know(self, state: LogDirState, log: LogEvidence, peers: tuple[PeerEvidence, ...] = ()) -> KnownSource:
         """What is known of a partition beside its log.
@@ -90,6 +102,10 @@ class Judges:
                 if finding not in self.findings:
                     self.findings.append(finding)
         return KnownSource(SourceEvidence(self.purpose, log, own, cluster, missing, peers, self.is_leader_by_word))
+
+
+def _real(paths: Iterable[str]) -> frozenset[str]:
+    return frozenset(each if is_object(each) else os.path.realpath(each) for each in paths)
 
 
 def named_only(directory: PartitionDir) -> LogEvidence:

@@ -13,7 +13,7 @@ from snaprebuild.operations.each import Each
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.log_facts import check_deadline
 from snaprebuild.operations.planned import PartitionPlan, Request, nothing_planned
-from snaprebuild.operations.source import Source, log_dirs_of
+from snaprebuild.operations.source import Source
 from snaprebuild.operations.verdict.cluster_truth import ClusterTruth
 from snaprebuild.operations.verdict.judges import Judges, KnownSource, named_only, rejection
 
@@ -49,7 +49,7 @@ def judged_plans(
     with contextlib.suppress(DeadlinePassedError):  # of which each partition tells
         truth.named()
     judges = Judges(Purpose.REBUILD, truth)
-    judges.meet(source.log_dirs, [] if source.properties is None else log_dirs_of(source.properties))
+    judges.meet(source.log_dirs, request.paths, source.properties)
     told: dict[str, PartitionPlan] = {}
     asked = []
     for plan in busy:

@@ -15,7 +15,7 @@ from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.last_stable import last_stable_offsets
 from snaprebuild.operations.partition_view import view_partition
-from snaprebuild.operations.source import PartitionSource, Selection
+from snaprebuild.operations.source import PartitionSource, Selection, log_dirs_online, read_server_properties
 from snaprebuild.operations.verdict.cluster_truth import ClusterTruth, MetadataRead
 from snaprebuild.operations.verdict.evidence import log_evidence, peer_evidence
 from snaprebuild.operations.verdict.judges import Judges, is_judged, rejection, word_needed
@@ -36,6 +36,7 @@ class SourceQuestion:
     Attributes:
         paths: of log directories, or above them, or partition directories.
         purpose: what they are to be the source of.
+        server_properties: path of the configuration of a broker, whose ``log.dirs`` are asked, too; None for none.
         metadata: location of a metadata log, None for that of each broker itself.
         at: last offset of it that counts, None for all.
         peers: locations of other replicas.
@@ -47,6 +48,7 @@ class SourceQuestion:
 
     paths: tuple[str, ...]
     purpose: Purpose = Purpose.REBUILD
+    server_properties: str | None = None
     metadata: str | None = None
     at: int | None = None
     peers: tuple[str, ...] = ()
@@ -97,17 +99,17 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
         RefusedError: that one is damaged.
         StorageError: it cannot be read.
     """
-    found = find_partitions(question.paths, question.settings)
-    result = SourceCheck(question)
+    properties = None if question.server_properties is None else read_server_properties(question.server_properties)
+    log_dirs, offline = ([], []) if properties is None else log_dirs_online(properties, question.server_properties)
+    found = find_partitions((*question.paths, *log_dirs), question.settings)
+    result = SourceCheck(question, findings=offline)
     result.findings += [finding_of_error(error, error.path or "") for error in found.faults]
     truth = ClusterTruth(question.metadata, question.settings, question.at)
     truth.named()  # told before the work
     judges = Judges(question.purpose, truth, question.broker_epoch, question.is_leader_by_word)
     states = [each.state for each in found.log_dirs]
     named = [absolute(path) for path in question.paths]
-    for node_id in {None if state.meta is None else state.meta.node_id for state in states}:
-        # Those that are named themselves are the log directories of one broker, or of several, each with its own id.
-        judges.meet([each for each in states if (None if each.meta is None else each.meta.node_id) == node_id], named)
+    judges.meet(states, named, properties)
     for state in states:
         result.findings += [Finding("unreadable-broker-file", Severity.FINDING, state.path, fault) for fault in state.faults]
     pairs = [
@@ -131,7 +133,7 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
     result.findings += [*truth.findings, *judges.findings]
     if not result.replicas and not any(each.severity for each in result.findings):
         message = "no partition was found here that the selection takes"
-        result.findings.append(Finding("nothing-found", Severity.FINDING, absolute(question.paths[0]), message))
+        result.findings.append(Finding("nothing-found", Severity.FINDING, absolute((*question.paths, *log_dirs)[0]), message))
     return result
 
 
