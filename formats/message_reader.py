@@ -24,8 +24,8 @@ GIVES_UP = (IndexError, ValueError, struct.error)
 Reader = Callable[[bytes, int], tuple[Any, int]]
 """From data and a position, in bytes, to the value there and the position behind it."""
 
-VARINT_SHIFT_MAX = 21
-"""Of four bytes. Longer ones are rare."""
+VARINT_SHIFT_MAX = 28
+"""Of five bytes, of which 32 bits count."""
 
 
 @cache
@@ -44,7 +44,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         byte = data[at]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at + 1
+            return value & 0xFFFFFFFF, at + 1
         shift += 7
         if shift > VARINT_SHIFT_MAX:
             raise IndexError
@@ -93,7 +93,8 @@ def _bytes(length_of: Reader, *, is_nullable: bool, is_text: bool) -> Reader:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         length, at = length_of(data, at)
         if length < 0:
-            return _null(length, is_nullable), at
+            _check_null(length, is_nullable)
+            return None, at
         end = at + length
         if end > len(data):
             raise IndexError
@@ -102,7 +103,7 @@ def _bytes(length_of: Reader, *, is_nullable: bool, is_text: bool) -> Reader:
     return read
 
 
-def _null(length: int, is_nullable: bool) -> None:
+def _check_null(length: int, is_nullable: bool) -> None:
     if length != -1 or not is_nullable:
         raise IndexError
 
@@ -111,7 +112,8 @@ def _array(length_of: Reader, element: Reader, *, is_nullable: bool) -> Reader:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         length, at = length_of(data, at)
         if length < 0:
-            return _null(length, is_nullable), at
+            _check_null(length, is_nullable)
+            return None, at
         if length > len(data) - at:  # an element takes a byte at least
             raise IndexError
         values = []

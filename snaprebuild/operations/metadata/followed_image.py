@@ -42,20 +42,21 @@ class FollowedImage:
         return with_fresh_listing(self._path, settings, self._grown)
 
     def _grown(self, log: MetadataLog) -> ImageFold:
+        following = self._fold.offset + 1
         with contextlib.suppress(FormatError):  # another batch begins there by now, or none: what it is, all of it tells
-            walk = self._walk_on(log)
+            walk = self._walk_on(log, following)
             if walk is not None:
                 for batch in walk:
                     self._fold.apply_batch(batch)
                     self._position = walk.position
-                return self._fold
+                if walk.end_offset >= following:
+                    return self._fold
         read = image_at(log)
         self._fold, self._position = read.fold, read.walk.position
         return self._fold
 
-    def _walk_on(self, log: MetadataLog) -> MetadataWalk | None:
+    def _walk_on(self, log: MetadataLog, following: int) -> MetadataWalk | None:
         """From where it was read to; None where that is gone."""
-        following = self._fold.offset + 1
         if log.first_base_offset is None or log.first_base_offset > following:
             return None
         is_there = self._position is not None and any(each.base_offset == self._position.base_offset for each in log.segments)

@@ -59,13 +59,21 @@ class MetadataRead:
         whose = "the broker's own metadata log" if self.is_own else "the metadata log of --metadata"
         return f"{whose}, folded to offset {self.image.offset}; {self.proof}"
 
-    def broker_epoch_now(self, node_id: int, settings: S3Settings) -> int | None:
+    def broker_epoch_now(self, node_id: int, epoch: int, settings: S3Settings) -> int | None:
         """The epoch under which a broker is registered now: what the log has grown by is read, and nothing again.
+
+        Args:
+            node_id: of the broker.
+            epoch: that it is known to have registered with. A log that ends below that offset says nothing of it yet.
+            settings: of object stores.
 
         Raises:
             SnaprebuildError, FormatError: it cannot be read.
         """
-        broker = self.followed.now(settings).brokers.get(node_id)
+        fold = self.followed.now(settings)
+        if fold.offset < epoch:
+            return epoch
+        broker = fold.brokers.get(node_id)
         return None if broker is None else broker.epoch
 
     def evidence(self, log: LogEvidence, node_id: int | None, directory_id: bytes | None) -> ClusterEvidence:

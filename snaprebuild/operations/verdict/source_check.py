@@ -36,7 +36,6 @@ class SourceQuestion:
     Attributes:
         paths: of log directories, or above them, or partition directories.
         purpose: what they are to be the source of.
-        server_properties: path of the configuration of a broker, whose ``log.dirs`` are asked, too; None for none.
         metadata: location of a metadata log, None for that of each broker itself.
         at: last offset of it that counts, None for all.
         peers: locations of other replicas.
@@ -44,11 +43,11 @@ class SourceQuestion:
         broker_epoch: of a live broker, as the operator says.
         selection: of partitions.
         settings: of object stores.
+        server_properties: path of the configuration of a broker, whose ``log.dirs`` are asked, too; None for none.
     """
 
     paths: tuple[str, ...]
     purpose: Purpose = Purpose.REBUILD
-    server_properties: str | None = None
     metadata: str | None = None
     at: int | None = None
     peers: tuple[str, ...] = ()
@@ -56,6 +55,7 @@ class SourceQuestion:
     broker_epoch: int | None = None
     selection: Selection = EVERYTHING
     settings: S3Settings = USUAL_S3
+    server_properties: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def _epoch_now(read: MetadataRead | str, node_id: int, stopped: LogDirState | No
         clean = read_log_dir(stopped.path, stopped.store).clean_shutdown
         if clean is None or clean.broker_epoch != epoch:
             return None if clean is None else clean.broker_epoch
-    return read.broker_epoch_now(node_id, settings) if isinstance(read, MetadataRead) else epoch
+    return read.broker_epoch_now(node_id, epoch, settings) if isinstance(read, MetadataRead) else epoch
 
 
 def trusted_end(verdict: SourceVerdict) -> int | None:
