@@ -14,7 +14,6 @@ Source: Kafka's message generator (``org.apache.kafka.message.MessageDataGenerat
 
 from __future__ import annotations
 
-import contextlib
 from functools import cache
 from io import BytesIO
 from typing import IO, Any
@@ -308,10 +307,11 @@ def read_message(schema: MessageSchema, data: bytes, version: int, *, position: 
         LimitExceededError: more than ``formats.limits`` allows.
     """
     reader = message_reader(schema, version)
-    if reader is not None:
-        with contextlib.suppress(*GIVES_UP):
-            found: tuple[Message, int] = reader(data, position)
-            return found
+    try:
+        if reader is not None:
+            return reader(data, position)
+    except GIVES_UP:
+        pass  # the grammar tells what is wrong, and where
     grammar = message_grammar(schema, version)
     stream = BytesIO(data)
     stream.seek(position)

@@ -29,7 +29,7 @@ from snaprebuild.errors import UsageError
 if TYPE_CHECKING:
     from snaprebuild.operations.verdict.source_check import CheckedSource, SourceCheck
 
-__all__ = ["BrokerEpoch", "LeaderByWord", "Metadata", "check_metadata", "source_check"]
+__all__ = ["BrokerEpoch", "LeaderByWord", "Metadata", "Peers", "check_metadata", "source_check"]
 
 RULES_TABLES_MAX = 1
 """Replicas whose rules are printed one by one without ``-v``."""
@@ -50,6 +50,14 @@ Metadata = Annotated[
         metavar="DIR",
         help="Metadata log of the cluster (KRaft): __cluster_metadata-0 of any node, or a directory that holds it, also as "
         "s3://BUCKET/PREFIX. Default: the one in the log directories themselves, where there is one.",
+    ),
+]
+Peers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--peer",
+        metavar="DIR",
+        help="Log directory of another replica, or a directory above: leader epochs are compared; repeatable. Default: none.",
     ),
 ]
 LeaderByWord = Annotated[
@@ -102,14 +110,7 @@ def source_check(
             help="Last offset of the metadata log that counts. Default: all of it.",
         ),
     ] = None,
-    peer: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--peer",
-            metavar="DIR",
-            help="Log directory of another replica, or a directory above: leader epochs are compared; repeatable. Default: none.",
-        ),
-    ] = None,
+    peer: Peers = None,
     i_am_the_leader: LeaderByWord = False,
     broker_epoch: BrokerEpoch = None,
     topic: Topic = None,

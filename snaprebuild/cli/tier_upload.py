@@ -23,7 +23,7 @@ from snaprebuild.cli.options import (
     takes_s3,
 )
 from snaprebuild.cli.produce_options import ProducerConfig, ProduceTo
-from snaprebuild.cli.source_check import BrokerEpoch, LeaderByWord, Metadata, check_metadata
+from snaprebuild.cli.source_check import BrokerEpoch, LeaderByWord, Metadata, Peers, check_metadata
 from snaprebuild.cli.tier_inventory import MetadataLog
 from snaprebuild.errors import UsageError
 
@@ -136,6 +136,7 @@ def tier_upload(
     producer_config: ProducerConfig = None,
     metadata_partitions: MetadataPartitions = None,
     metadata: Metadata = None,
+    peer: Peers = None,
     broker_epoch: BrokerEpoch = None,
     i_am_the_leader: LeaderByWord = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, and write nothing. Default: upload.")] = False,
@@ -176,7 +177,7 @@ def tier_upload(
     from snaprebuild.storage.store import absolute
 
     begin(verbose, {"--report": report, "--records": None if dry_run else records})
-    check_paths([path, store, *(metadata_log or [])])
+    check_paths([path, store, *(metadata_log or []), *(peer or [])])
     check_metadata(metadata)
     if produce_to is not None and (records is not None or metadata_log):
         raise UsageError("with --produce-to the topic itself is read and told: neither --records nor --metadata-log go with it")
@@ -208,6 +209,7 @@ def tier_upload(
         settings,
         broker_epoch=broker_epoch,
         is_leader_by_word=i_am_the_leader,
+        peers=[absolute(each) for each in peer or ()],
     )
     with announcing(produce_to, producer_config, wanted_partitions(partitions, topic_ids)) as announcer:
         request = UploadRequest(
@@ -231,10 +233,10 @@ def tier_upload(
     found += [] if announcer is None else announcer.findings
     if records is not None and not dry_run:
         result.confirm()
-    found += [*sources.judges.truth.findings, *sources.judges.findings]
+    found += [*sources.findings, *sources.judges.truth.findings, *sources.judges.findings]
     findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
     leave(
-        lambda: verdict_document("tier-upload", 1, upload_body(result, request, records, produce_to), findings),
+        lambda: verdict_document("tier-upload", 1, upload_body(result, request, records, produce_to, peer or []), findings),
         findings,
         as_json=output is OutputFormat.JSON,
         show=lambda: print_upload(result, produce_to),

@@ -20,7 +20,9 @@ from snaprebuild.storage.store import OBJECT_SCHEME, is_object
 __all__ = ["print_upload", "upload_body"]
 
 
-def upload_body(result: TierUpload, request: UploadRequest, records: str | None, produce_to: str | None) -> dict[str, object]:
+def upload_body(
+    result: TierUpload, request: UploadRequest, records: str | None, produce_to: str | None, peers: Sequence[str]
+) -> dict[str, object]:
     """The fields of the document of a verdict.
 
     Args:
@@ -28,6 +30,7 @@ def upload_body(result: TierUpload, request: UploadRequest, records: str | None,
         request: what was asked for.
         records: file that was asked for, or None.
         produce_to: brokers that were told, or None.
+        peers: other replicas that were given.
     """
     uploader = request.uploader
     return {
@@ -39,6 +42,7 @@ def upload_body(result: TierUpload, request: UploadRequest, records: str | None,
         "broker_id": uploader.broker_id,
         "dry_run": request.is_dry_run,
         "verified": request.knows_all,
+        "peers": list(peers),
         "records": records if result.copies else None,
         "produced_to": produce_to,
         "metadata_partitions": request.metadata_partitions,

@@ -528,7 +528,7 @@ def test_the_deadline_bounds_the_fold_of_the_metadata_log(monkeypatch: pytest.Mo
     assert {path: about for path, about in tree(node).items() if path != ".lock"} == before
     clock.now = 0.0
     in_time = hook_run(request, deadline=10_000, receipt=str(tmp_path / "receipt.jsonl"), jobs=1)
-    assert clock.now > 100
+    assert clock.now > 40
     assert ({each.state.value for each in in_time.partitions}, in_time.exit_code) == ({"prepared"}, 0)
 
 

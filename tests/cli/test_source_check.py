@@ -246,6 +246,18 @@ def test_no_rejected_replica_goes_up(tmp_path: Path) -> None:
     assert (claim["node_id"], claim["directory_id"], claim["broker_epoch"]) == (1, "vbgXJ_mX3w2WzAJjsPWbwQ", 15)
 
 
+def test_an_upload_is_compared_with_peers(tmp_path: Path) -> None:
+    """Its leader epochs are those of no other replica: alone nobody can tell."""
+    node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
+    (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 300\n")
+    orders = ("tier upload", node, tmp_path / "store", "--topic-partition", "orders-1", "--dry-run", *AS_OF)
+    assert in_json(*orders).partition("orders-1")["verdict"]["outcome"] == "TRUSTED_BELOW"
+    run = in_json(*orders, "--peer", CLUSTER / "node3")
+    assert (run.exit_code, run.document["peers"]) == (3, [str(CLUSTER / "node3")])
+    assert run.partition("orders-1")["verdict"]["rule"] == "R12"
+    assert "leader epoch 1 begins at 300 here and at 292 there" in run.messages("source-rejected")
+
+
 def test_an_upload_after_an_unclean_stop_waits_above_the_recovery_point(tmp_path: Path) -> None:
     node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
     (node / ".kafka_cleanshutdown").unlink()

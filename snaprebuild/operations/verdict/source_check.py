@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from formats.errors import FormatError
 from formats.file_names import DirectoryForm
-from snaprebuild.cluster.source_evidence import LogEvidence, PeerEvidence, Purpose
+from snaprebuild.cluster.source_evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source_ruling import State
 from snaprebuild.cluster.source_verdict import Outcome, SourceVerdict
 from snaprebuild.errors import SnaprebuildError, UsageError
@@ -17,8 +17,9 @@ from snaprebuild.operations.last_stable import last_stable_offsets
 from snaprebuild.operations.partition_view import view_partition
 from snaprebuild.operations.source import PartitionSource, Selection, log_dirs_online, read_server_properties
 from snaprebuild.operations.verdict.cluster_truth import ClusterTruth, MetadataRead
-from snaprebuild.operations.verdict.evidence import log_evidence, peer_evidence
+from snaprebuild.operations.verdict.evidence import log_evidence
 from snaprebuild.operations.verdict.judges import Judges, is_judged, rejection, word_needed
+from snaprebuild.operations.verdict.peers import Peers, read_peers
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.log_dir import LogDirState, find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -119,7 +120,7 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
         if question.selection.takes(directory) and is_judged(directory)
     ]
     stable = _stable_offsets(question, pairs, now_ms, jobs, result.findings)
-    peers = _peers(question, result.findings)
+    peers = read_peers(question.peers, question.selection, question.settings, result.findings)
     for directory, state in pairs:
         try:
             checked = _checked(judges, directory, state, stable.get(directory.path), peers)
@@ -142,27 +143,11 @@ def _checked(
     directory: PartitionDir,
     state: LogDirState,
     last_stable: int | None,
-    peers: dict[str, tuple[PeerEvidence, ...]],
+    peers: Peers,
 ) -> CheckedSource:
     log = log_evidence(directory, state, last_stable=last_stable)
-    own = tuple(peer for peer in peers.get(directory.topic_partition, ()) if peer.path != directory.path)
-    known = judges.know(state, log, own)
+    known = judges.know(state, log, peers.of(directory))
     return CheckedSource(directory, state, log, judges.metadata_of(state), known.judge())
-
-
-def _peers(question: SourceQuestion, findings: list[Finding]) -> dict[str, tuple[PeerEvidence, ...]]:
-    """Other replicas by the name of their partition."""
-    if not question.peers:
-        return {}
-    found = find_partitions(question.peers, question.settings)
-    findings += [finding_of_error(error, error.path or "") for error in found.faults]
-    peers: dict[str, tuple[PeerEvidence, ...]] = {}
-    for log_dir in found.log_dirs:
-        for directory in log_dir.partitions:
-            if directory.name.form is DirectoryForm.PLAIN and question.selection.takes(directory) and is_judged(directory):
-                before = peers.get(directory.topic_partition, ())
-                peers[directory.topic_partition] = (*before, peer_evidence(directory, log_dir.state))
-    return peers
 
 
 def _stable_offsets(
