@@ -64,12 +64,12 @@ def test_a_writer_that_does_not_sync_is_found() -> None:
 
 
 def test_an_unknown_call_is_an_error() -> None:
-    known = '7 openat(AT_FDCWD</x>, "/root/a", O_WRONLY|O_CREAT|O_EXCL, 0644) = 3</root/a>\n'
-    assert [change.kind for change in changes_of(known, "/root")] == ["create"]
-    for call in ("ftruncate(3</root/a>, 0) = 0", "fallocate(3</root/a>, 0, 0, 10) = 0", 'symlink("/root/a", "/root/b") = 0'):
+    known = '7 openat(AT_FDCWD</x>, "/tree/a", O_WRONLY|O_CREAT|O_EXCL, 0644) = 3</tree/a>\n'
+    assert [change.kind for change in changes_of(known, "/tree")] == ["create"]
+    for call in ("ftruncate(3</tree/a>, 0) = 0", "fallocate(3</tree/a>, 0, 0, 10) = 0", 'symlink("/tree/a", "/tree/b") = 0'):
         with pytest.raises(UnknownCallError):
-            list(changes_of(f"{known}7 {call}\n", "/root"))
-    assert not list(changes_of("7 ftruncate(3</elsewhere/a>, 0) = 0\n", "/root"))
+            list(changes_of(f"{known}7 {call}\n", "/tree"))
+    assert not list(changes_of("7 ftruncate(3</elsewhere/a>, 0) = 0\n", "/tree"))
 
 
 def test_what_a_tree_may_become(tmp_path: Path) -> None:
