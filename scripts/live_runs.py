@@ -1,4 +1,4 @@
-"""Runs scan, plan, verify and rebuild --out beside a broker that appends, rolls, retains, truncates and compacts (`tests/faults/live_log.py`).
+"""Runs scan, plan, verify and rebuild --out beside a broker that appends, rolls, retains, truncates and compacts, as often as it is told.
 
 Each result is held against the truth of the moments between begin and end of its run. Exit code 1 where one is of no moment.
 """
