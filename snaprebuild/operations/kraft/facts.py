@@ -47,6 +47,7 @@ class NodeFacts:
         segments: with their sizes.
         last_timestamp_ms: of the last batch; None where there is none.
         last_epoch: leader epoch of the last batch; 0 where there is none.
+        bytes_behind_latest: of the batches behind the end of the latest checkpoint; of all where there is none.
         node_id: by ``meta.properties`` in the directory above; None where that is not there.
         cluster_id: likewise.
         findings: what kept something from being read.
@@ -58,6 +59,7 @@ class NodeFacts:
     segments: tuple[SegmentFacts, ...]
     last_timestamp_ms: int | None
     last_epoch: int
+    bytes_behind_latest: int
     node_id: int | None
     cluster_id: str | None
     findings: tuple[Finding, ...]
@@ -99,6 +101,8 @@ class _Reader:
         self._gaps: list[tuple[int, int]] = []
         self._end_offset = log.first_base_offset or 0
         self._last: BatchBelow | None = None
+        self._latest_end = log.checkpoints[-1].end_offset if log.checkpoints else 0
+        self._bytes_behind_latest = 0
         self._segments: list[SegmentFacts] = []
 
     def read(self, location: str) -> NodeFacts:
@@ -136,6 +140,7 @@ class _Reader:
             segments=tuple(self._segments),
             last_timestamp_ms=None if self._last is None else self._last.timestamp_ms,
             last_epoch=0 if self._last is None else self._last.epoch,
+            bytes_behind_latest=self._bytes_behind_latest,
             node_id=None if meta is None else meta.node_id,
             cluster_id=None if meta is None else meta.cluster_id,
             findings=tuple(self._findings),
@@ -149,6 +154,8 @@ class _Reader:
             while waiting and waiting[0] <= batch.base_offset:
                 self._take(waiting.pop(0), last)
             last = BatchBelow(batch.base_offset, batch.last_offset, batch.leader_epoch, batch.append_timestamp_ms)
+            if batch.base_offset >= self._latest_end:
+                self._bytes_behind_latest += batch.size_bytes
         for offset in waiting:
             if offset <= self._end_offset:
                 self._take(offset, last)
