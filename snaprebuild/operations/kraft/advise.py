@@ -145,7 +145,7 @@ def model_of(node: NodeFacts, *, restarted: bool = False) -> MetadataLogModel:
     segments = [SegmentOfLog(each.base_offset, each.size_bytes) for each in node.segments]
     model = MetadataLogModel(OffsetAndEpoch(offset, epoch or 0), facts.end_offset, segments, checkpoints)
     latest = model.latest
-    if restarted and latest is not None and latest.id > OffsetAndEpoch(facts.end_offset, node.last_epoch):
+    if restarted and latest is not None and facts.is_emptied:
         model.restart_at(latest)
     return model
 

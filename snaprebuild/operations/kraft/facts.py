@@ -13,7 +13,7 @@ from formats.control_record import ControlRecord, SnapshotHeader
 from formats.errors import FormatError
 from formats.producer_snapshot import check_snapshot
 from snaprebuild.cluster.log_start import OffsetAndEpoch
-from snaprebuild.cluster.log_start_rules import BatchBelow, CheckpointFacts, LogFacts
+from snaprebuild.cluster.log_start_facts import BatchBelow, CheckpointFacts, LogFacts
 from snaprebuild.cluster.metadata_batch import MetadataBatch
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
@@ -46,7 +46,6 @@ class NodeFacts:
         facts: for the rules.
         segments: with their sizes.
         last_timestamp_ms: of the last batch; None where there is none.
-        last_epoch: leader epoch of the last batch; 0 where there is none.
         bytes_behind_latest: of the batches behind the end of the latest checkpoint; of all where there is none.
         node_id: by ``meta.properties`` in the directory above; None where that is not there.
         cluster_id: likewise.
@@ -58,7 +57,6 @@ class NodeFacts:
     facts: LogFacts
     segments: tuple[SegmentFacts, ...]
     last_timestamp_ms: int | None
-    last_epoch: int
     bytes_behind_latest: int
     node_id: int | None
     cluster_id: str | None
@@ -126,11 +124,12 @@ class _Reader:
             start_offset=start_offset,
             first_epoch=log.leader_epochs[0].epoch if log.leader_epochs else None,
             end_offset=self._end_offset,
+            last_epoch=0 if self._last is None else self._last.epoch,
             below_start=self._below.get(start_offset),
             gaps=tuple(self._gaps),
             checkpoints=checkpoints,
             left_overs=tuple(sorted((*log.part_files, *log.deleted_files))),
-            misnamed=(*log.misnamed_files, *(name for name in log.other_files if name.endswith(".checkpoint.deleted"))),
+            strange_names=(*log.misnamed_files, *log.other_files),
             bad_snapshots=tuple(self._bad_snapshots()),
         )
         return NodeFacts(
@@ -139,7 +138,6 @@ class _Reader:
             facts=facts,
             segments=tuple(self._segments),
             last_timestamp_ms=None if self._last is None else self._last.timestamp_ms,
-            last_epoch=0 if self._last is None else self._last.epoch,
             bytes_behind_latest=self._bytes_behind_latest,
             node_id=None if meta is None else meta.node_id,
             cluster_id=None if meta is None else meta.cluster_id,

@@ -17,22 +17,25 @@ import java.util.TreeMap;
 public final class KnownConfigs {
     private KnownConfigs() { }
 
-    private static ConfigDef of(String... names) throws Exception {
-        for (String name : names)
-            try {
-                return (ConfigDef) Class.forName(name).getMethod("configDef").invoke(null);
-            } catch (ClassNotFoundException moved) {
-                continue;
-            }
-        throw new ClassNotFoundException(names[0]);
+    /** Releases differ in whether it is a field or a method. */
+    private static ConfigDef of(String name) throws Exception {
+        Class<?> type = Class.forName(name);
+        try {
+            return (ConfigDef) type.getMethod("configDef").invoke(null);
+        } catch (NoSuchMethodException none) {
+            return (ConfigDef) type.getField("CONFIG_DEF").get(null);
+        }
     }
 
     public static void main(String[] args) throws Exception {
         Map<ConfigResource.Type, ConfigDef> all = new TreeMap<>(Map.of(
             ConfigResource.Type.TOPIC, LogConfig.configDefCopy(),
-            ConfigResource.Type.BROKER, KafkaConfig.configDef(),
-            ConfigResource.Type.CLIENT_METRICS, of("org.apache.kafka.server.metrics.ClientMetricsConfigs"),
-            ConfigResource.Type.GROUP, of("org.apache.kafka.coordinator.group.GroupConfig")));
+            ConfigResource.Type.BROKER, KafkaConfig.configDef()));
+        for (ConfigResource.Type type : ConfigResource.Type.values())
+            if (type.name().equals("CLIENT_METRICS"))
+                all.put(type, of("org.apache.kafka.server.metrics.ClientMetricsConfigs"));
+            else if (type.name().equals("GROUP"))
+                all.put(type, of("org.apache.kafka.coordinator.group.GroupConfig"));
         all.forEach((type, known) -> known.configKeys().forEach((name, key) ->
             System.out.println("= " + type.id() + " " + name + " " + (key.type.isSensitive() ? "secret" : "plain"))));
         KafkaConfigSchema schema = new KafkaConfigSchema(all, Map.of());

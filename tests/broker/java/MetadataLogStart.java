@@ -2,11 +2,12 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.config.AbstractConfig;
 import org.apache.kafka.common.metrics.Metrics;
+import org.apache.kafka.common.record.internal.FileRecords;
+import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.utils.BufferSupplier;
 import org.apache.kafka.common.utils.LogContext;
 import org.apache.kafka.common.utils.MockTime;
 import org.apache.kafka.image.MetadataDelta;
-import org.apache.kafka.image.MetadataImage;
 import org.apache.kafka.metadata.MetadataRecordSerde;
 import org.apache.kafka.raft.Batch;
 import org.apache.kafka.raft.Isolation;
@@ -26,8 +27,8 @@ import org.apache.kafka.snapshot.SnapshotReader;
 import org.apache.kafka.snapshot.Snapshots;
 
 import java.io.BufferedReader;
-import java.io.File;
 import java.io.InputStreamReader;
+import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -135,7 +136,7 @@ public final class MetadataLogStart {
 
     /** As {@code KafkaRaftClient.updateListenersProgress} for a new listener: the latest snapshot, then the log behind it. */
     private static String listened(KafkaRaftLog log) {
-        MetadataDelta delta = new MetadataDelta(MetadataImage.EMPTY);
+        MetadataDelta delta = new MetadataDelta.Builder().build();
         long next = 0;
         int faults = 0;
         if (log.latestSnapshot().isPresent()) {
@@ -197,8 +198,10 @@ public final class MetadataLogStart {
             case VALID:
                 if (leader.endOffset().offset() <= follower.endOffset().offset())
                     return "is at the end";
-                follower.appendAsFollower(leader.read(follower.endOffset().offset(), Isolation.UNCOMMITTED, Integer.MAX_VALUE).records,
-                    Integer.MAX_VALUE);
+                FileRecords read = (FileRecords) leader.read(follower.endOffset().offset(), Isolation.UNCOMMITTED, Integer.MAX_VALUE).records;
+                ByteBuffer sent = ByteBuffer.allocate(read.sizeInBytes());
+                read.readInto(sent, 0);
+                follower.appendAsFollower(MemoryRecords.readableRecords(sent), Integer.MAX_VALUE);
                 return "takes up to " + follower.endOffset().offset();
             case SNAPSHOT:
                 return "loads " + text(valid.offsetAndEpoch());
