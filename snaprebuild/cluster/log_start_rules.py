@@ -257,7 +257,7 @@ def _k11(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[R
                 f"offsets {begin} to {end - 1} are missing; {image}, so that images are whole; a replica that fetches there gets what "
                 "follows, and never hears of them"
             )
-            yield judge.violated(Grade.WARNING, evidence, offset=begin)
+            yield judge.violated(Grade.ERROR, evidence, offset=begin)
 
 
 def _k12(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:

@@ -34,6 +34,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ScheduledFuture;
@@ -41,9 +42,10 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
 /**
- * What Kafka does with metadata log directories, one on each line of input, as a node meets them: it loads the log, reads it when Raft begins,
- * and tells a listener; then fetches are judged, a cleaner runs that may keep nothing, and each checkpoint is looked at: whether
- * Kafka would make it there, and what becomes of a follower that loaded it. The directory is changed. A line of output is JSON.
+ * What Kafka does with metadata log directories as a node meets them: it loads the log, reads it when Raft begins, and tells a listener; then a
+ * cleaner runs that may keep nothing, and checkpoints are looked at: whether Kafka would make them there, and what becomes of a follower that
+ * loaded one. A line of input is a directory, which is changed, and behind a tab the ids of checkpoints to look at, or "all". A line of
+ * output is JSON.
  */
 public final class MetadataLogStart {
     private static final int BATCH_BYTES = 8 * 1024 * 1024;
@@ -83,9 +85,10 @@ public final class MetadataLogStart {
         }
     }
 
-    private static Map<String, Object> answer(String path) throws Exception {
+    private static Map<String, Object> answer(String path, Set<String> wanted) throws Exception {
         Map<String, Object> told = new TreeMap<>();
         Path directory = Path.of(path);
+        Path aged = copied(directory, "aged", names(directory));
         List<KafkaRaftLog> made = new ArrayList<>();
         told.put("load", asked(() -> {
             made.add(loaded(directory, Map.of("metadata.max.retention.bytes", "0")));
@@ -106,6 +109,8 @@ public final class MetadataLogStart {
         for (String name : names(directory))
             if (name.endsWith(".checkpoint")) {
                 OffsetAndEpoch id = Snapshots.parse(directory.resolve(name)).orElseThrow().snapshotId();
+                if (!wanted.contains("all") && !wanted.contains(text(id)))
+                    continue;
                 Map<String, Object> one = new TreeMap<>();
                 one.put("made_there", asked(() -> log.createNewSnapshot(id).isPresent() ? "no such file is known" : "yes"));
                 one.put("fetch", asked(() -> judged(log, id)));
@@ -113,8 +118,23 @@ public final class MetadataLogStart {
                 checkpoints.put(text(id), one);
             }
         told.put("checkpoints", checkpoints);
-        told.put("cleaner", asked(() -> (log.maybeClean() ? "moves to " : "stays at ") + log.startOffset()));
+        told.put("cleaner", asked(() -> cleaned(log)));
+        KafkaRaftLog old = loaded(aged, Map.of("metadata.max.retention.bytes", "-1", "metadata.max.retention.ms", "0"));
+        told.put("cleaner_by_age", asked(() -> cleaned(old)));
         return told;
+    }
+
+    private static String cleaned(KafkaRaftLog log) {
+        log.updateHighWatermark(log.endOffset());
+        return (log.maybeClean() ? "moves to " : "stays at ") + log.startOffset();
+    }
+
+    private static Path copied(Path directory, String prefix, List<String> names) throws Exception {
+        Path own = Files.createTempDirectory(directory.getParent(), prefix).resolve("__cluster_metadata-0");
+        Files.createDirectories(own);
+        for (String name : names)
+            Files.copy(directory.resolve(name), own.resolve(name));
+        return own;
     }
 
     private static List<String> names(Path directory) throws Exception {
@@ -185,35 +205,34 @@ public final class MetadataLogStart {
         return valid.kind() + (valid.kind() == ValidOffsetAndEpoch.Kind.VALID ? "" : " " + text(valid.offsetAndEpoch()));
     }
 
-    /** A follower that holds this checkpoint alone fetches once from this log. */
+    /** A follower that holds this checkpoint alone fetches from this log until it has all of it. */
     private static String followed(KafkaRaftLog leader, Path directory, String name, OffsetAndEpoch id) throws Exception {
-        Path own = Files.createTempDirectory(directory.getParent(), "follower").resolve("__cluster_metadata-0");
-        Files.createDirectories(own);
-        Files.copy(directory.resolve(name), own.resolve(name));
-        KafkaRaftLog follower = loaded(own, Map.of());
+        KafkaRaftLog follower = loaded(copied(directory, "follower", List.of(name)), Map.of());
         raft(follower);
-        int epoch = follower.lastFetchedEpoch();
-        ValidOffsetAndEpoch valid = leader.validateOffsetAndEpoch(follower.endOffset().offset(), epoch);
-        switch (valid.kind()) {
-            case VALID:
-                if (leader.endOffset().offset() <= follower.endOffset().offset())
-                    return "is at the end";
-                FileRecords read = (FileRecords) leader.read(follower.endOffset().offset(), Isolation.UNCOMMITTED, Integer.MAX_VALUE).records;
-                ByteBuffer sent = ByteBuffer.allocate(read.sizeInBytes());
-                read.readInto(sent, 0);
-                follower.appendAsFollower(MemoryRecords.readableRecords(sent), Integer.MAX_VALUE);
-                return "takes up to " + follower.endOffset().offset();
-            case SNAPSHOT:
+        long skipped = 0;
+        while (true) {
+            long next = follower.endOffset().offset();
+            ValidOffsetAndEpoch valid = leader.validateOffsetAndEpoch(next, follower.lastFetchedEpoch());
+            if (valid.kind() == ValidOffsetAndEpoch.Kind.SNAPSHOT)
                 return "loads " + text(valid.offsetAndEpoch());
-            default:
-                return "cuts to " + follower.truncateToEndOffset(valid.offsetAndEpoch()) + ", is at " + follower.endOffset().offset();
+            if (valid.kind() == ValidOffsetAndEpoch.Kind.DIVERGING)
+                return "cuts to " + follower.truncateToEndOffset(valid.offsetAndEpoch());
+            if (leader.endOffset().offset() <= next)
+                return "takes up to " + next + ", skips " + skipped;
+            FileRecords read = (FileRecords) leader.read(next, Isolation.UNCOMMITTED, Integer.MAX_VALUE).records;
+            ByteBuffer sent = ByteBuffer.allocate(read.sizeInBytes());
+            read.readInto(sent, 0);
+            MemoryRecords records = MemoryRecords.readableRecords(sent);
+            skipped += Math.max(0, records.batches().iterator().next().baseOffset() - next);
+            follower.appendAsFollower(records, Integer.MAX_VALUE);
         }
     }
 
     public static void main(String[] args) throws Exception {
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
-            System.out.println("= " + Json.of(answer(line)));
+            String[] words = line.split("\t", -1);
+            System.out.println("= " + Json.of(answer(words[0], Set.of(words[1].split(",")))));
         }
     }
 }
