@@ -25,6 +25,7 @@ LONGEST = (
     "tests/operations/test_upload_crashes.py",
     "tests/broker/test_tiered_storage.py",
     "tests/broker/test_produced_records.py",
+    "tests/broker/test_every_version.py",
     "tests/broker/test_answers.py",
     "tests/broker/test_dump_log_segments.py",
     "tests/broker/test_receipt.py",
