@@ -91,5 +91,12 @@ def test_kafka_is_timed_on_the_same_files() -> None:
     arguments = ["--speed", "--mib", "4", "--passes", "1", "--only", "350 B", "--no-broker", "--no-spark"]
     done = subprocess.run([SCRIPTS / "compare-with-kafka", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = ("Kafka rebuild, warm", "Kafka recover, first pass", "headers, 2 workers", "CRC, in process", "kafka-dump-log", "(>= 22)")
+    rows = (
+        "Kafka rebuild, warm",
+        "Kafka recover, first pass",
+        "headers, 2 workers",
+        "CRC, in process",
+        "kafka-dump-log",
+        "(>= 22)",
+    )
     assert [row for row in rows if row not in done.stdout] == []
