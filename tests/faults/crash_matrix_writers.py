@@ -102,7 +102,7 @@ def nothing(root: Path) -> None:
 
 REBUILD = ("rebuild", "{}/logs", *AS_OF, "--jobs", "1")
 RECEIPT, AGAIN = ("--receipt", "{}/receipts/first.jsonl"), ("--receipt", "{}/receipts/{again}.jsonl")
-UPLOAD = ("tier", "upload", "{}/logs", "{}/store", *LONG_AGO, "--uploader", "me")
+UPLOAD = ("tier", "upload", "{}/logs", "{}/store", *LONG_AGO, "--uploader", "me", "--i-am-the-leader")
 SEGMENT_ID = re.compile(r"(?<=-)[A-Za-z0-9_-]{22}(?=\.)")
 """Drawn by each run; what holds it differs by that."""
 REPAIR = ("tier", "repair", "{}/store", *LONG_AGO, "--allow-unverified", "--undo-file")
