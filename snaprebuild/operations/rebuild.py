@@ -29,7 +29,7 @@ from snaprebuild.operations.crosscheck import ListedDifferences, segment_finding
 from snaprebuild.operations.feed import Arrivals, feed
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.from_effects import FromEffects
-from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, Request, remote_below
+from snaprebuild.operations.planned import BoundaryPlan, PartitionPlan, Plan, Request, remote_below
 from snaprebuild.operations.rebuild_result import EQUAL, LEFT_OUT, WRITTEN, BoundaryResult, PartitionResult, RebuildResult
 from snaprebuild.operations.receipt import Receipt, ReceiptSink, RemoteReceipt, Said, take_step
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom

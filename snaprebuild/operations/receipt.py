@@ -24,7 +24,7 @@ from formats.file_names import snapshot_file_name
 from formats.text_lines import shown
 from snaprebuild import __version__
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, SnaprebuildError, UsageError, WriteFailedError
-from snaprebuild.operations.plan import PartitionPlan, Plan
+from snaprebuild.operations.planned import PartitionPlan, Plan
 from snaprebuild.replay.broker_start import LoadedLog
 from snaprebuild.storage.fingerprint import Fingerprint
 from snaprebuild.storage.journal_file import JournalFile, check_journal_place

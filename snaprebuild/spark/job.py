@@ -33,6 +33,7 @@ from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, packed_slo
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.run_limits import check_limits, settings_of
 from snaprebuild.spark.summary_rows import Row
+from snaprebuild.spark.worker_process import settle
 
 __all__ = ["SparkEngine"]
 
@@ -46,6 +47,13 @@ RANGES_PER_TASK = 2
 
 WAVE_SEGMENTS_MAX = 50_000
 """Segments whose tasks go through the driver at once: some 100 MB (scripts/scale_model.py)."""
+
+SETTINGS = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(summary_rows.ROWS_PER_BATCH),
+    # Tasks are packed by bytes already: to plan each stage anew when the one before it has ended only takes time.
+    "spark.sql.adaptive.enabled": "false",
+}
+"""While our jobs run."""
 
 CALL_SCHEMA = pa.schema([("slot", pa.int64()), ("number", pa.int64()), ("call", pa.binary())])
 ANSWER_SCHEMA = pa.schema([("number", pa.int64()), ("answer", pa.binary())])
@@ -150,7 +158,7 @@ class SparkEngine:
     def _rounds(self, works: list[Work], wanted: dict[int, list[ReadTask]], line: DriverLine) -> Iterator[tuple[int, Any]]:
         """Number and outcome of each work, as they come."""
         held: list[DataFrame] = []
-        settings = _Settings(self.session, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(summary_rows.ROWS_PER_BATCH)})
+        settings = _Settings(self.session, SETTINGS)
         given: set[tuple[int, int]] = set()
         most = TASKS_PER_CORE * self.session.sparkContext.defaultParallelism
         keeping = None if self.effects is None else Keeping(self.session, self.effects)
@@ -269,6 +277,7 @@ def _read_segments(
             yield from summary_rows.batches_of(rows)
     if keeper is not None:
         keeper.close()
+    settle()
 
 
 def _read_row(row: ReadRow) -> list[Row]:
@@ -290,3 +299,4 @@ def _call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             except Exception as error:  # raised by the driver, as if it had been called there
                 answer = told(error)
             yield pa.RecordBatch.from_pylist([{"number": row["number"], "answer": pickle.dumps(answer)}], schema=ANSWER_SCHEMA)
+    settle()

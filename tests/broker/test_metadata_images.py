@@ -23,7 +23,7 @@ from formats.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata_batch import MetadataBatch, MetadataRecord
 from snaprebuild.cluster.metadata_fold import ImageFold
 from snaprebuild.cluster.metadata_image import MetadataImage
-from snaprebuild.operations.metadata.log import open_metadata_log
+from snaprebuild.operations.metadata.listing import open_metadata_log
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("metadata-images")]
 

@@ -15,7 +15,8 @@ from snaprebuild.cluster.log_start_rules import Outcome, Rule
 from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.kraft import facts as reading
 from snaprebuild.operations.kraft.check import CODES, kraft_check
-from snaprebuild.operations.metadata.log import MetadataLog, open_metadata_log
+from snaprebuild.operations.metadata.listing import open_metadata_log
+from snaprebuild.operations.metadata.log import MetadataLog
 from snaprebuild.storage.store import S3Settings
 
 NODES = [BUNDLED[f"node{number}"] for number in (1, 2, 3)]

@@ -18,7 +18,8 @@ from cluster_driver import AS_OF_MS, TASKS_PER_CORE, executors, is_stage_of, wai
 from pyspark.sql import SparkSession
 
 from snaprebuild.operations.findings import exit_code_of
-from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.receipt import Receipt
 from snaprebuild.spark import job

@@ -23,7 +23,8 @@ from simulated_broker import EXPIRATION_MS
 from without_spark import WithoutSpark
 
 from snaprebuild.operations.evidence import Clock
-from snaprebuild.operations.plan import Plan, Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Plan, Request
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import RebuildResult
 from snaprebuild.operations.receipt import Receipt, load_receipt, take_step

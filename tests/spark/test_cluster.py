@@ -24,7 +24,8 @@ from manifests import FIXTURES, REPOSITORY
 from object_driver import python_workers
 from object_store import ObjectStore, split
 
-from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild import rebuild
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))

@@ -17,7 +17,8 @@ from snaprebuild.cluster.log_start_rules import BatchBelow, CheckpointFacts, Log
 from snaprebuild.cluster.metadata_batch import MetadataBatch
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
-from snaprebuild.operations.metadata.log import MetadataCheckpoint, MetadataLog, open_metadata_log
+from snaprebuild.operations.metadata.listing import open_metadata_log
+from snaprebuild.operations.metadata.log import MetadataCheckpoint, MetadataLog
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = ["NodeFacts", "SegmentFacts", "read_node"]

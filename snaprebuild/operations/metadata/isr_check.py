@@ -13,7 +13,8 @@ from snaprebuild.cluster.isr_history import IsrEvent, IsrFault, IsrHistory, Join
 from snaprebuild.cluster.metadata_fold import ImageFold
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
-from snaprebuild.operations.metadata.log import MetadataCheckpoint, MetadataLog, open_metadata_log
+from snaprebuild.operations.metadata.listing import open_metadata_log
+from snaprebuild.operations.metadata.log import MetadataCheckpoint, MetadataLog
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = ["EVENTS_MAX", "IsrCheckResult", "isr_check"]
