@@ -130,20 +130,20 @@ class RemoteReceipt:
 
     def announce_set_aside(self, partition: PartitionPlan, offset: int, aside: str, found: Fingerprint) -> None:
         """As ``Receipt``."""
-        self._say("announce_set_aside", offset, aside, found)
+        self._step("announce_set_aside", offset, aside, found)
 
     def announce(self, partition: PartitionPlan, offset: int, snapshot_class: str, entries: int, made: Fingerprint) -> None:
         """As ``Receipt``."""
-        self._say("announce", offset, snapshot_class, entries, made)
+        self._step("announce", offset, snapshot_class, entries, made)
         self.announced.add(offset)
 
     def settle(self, partition: PartitionPlan, offset: int, error: SnaprebuildError | None = None) -> None:
         """As ``Receipt``."""
         if offset in self.announced:
             self.announced.discard(offset)
-            self._say("settle", offset, error)
+            self._step("settle", offset, error)
 
-    def _say(self, step: str, offset: int, *facts: object) -> None:
+    def _step(self, step: str, offset: int, *facts: object) -> None:
         if self.tell is None:
             self.steps.append((step, offset, facts))
         else:
