@@ -71,7 +71,7 @@ def log_dirs_online(properties: Properties, path: str | None) -> tuple[list[str]
         raise UsageError(f"has no log.dirs, and Kafka's default {DEFAULT_LOG_DIR} does not exist", path=path)
     log_dirs = [os.path.abspath(each) for each in log_dirs_of(properties)]
     offline = {each: fault for each in log_dirs if (fault := directory_fault(each)) is not None}
-    if len(offline) == len(log_dirs):
+    if all(each in offline for each in log_dirs):
         offline = {}  # not one to go on with: told as any path that leads nowhere
     return [each for each in log_dirs if each not in offline], [offline_log_dir(each, fault) for each, fault in offline.items()]
 
