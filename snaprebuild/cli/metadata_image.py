@@ -309,7 +309,7 @@ def _print(result: ImageResult, topics: list[TopicImage]) -> None:
     from snaprebuild.cluster.metadata_image import ResourceType, directory_text
     from snaprebuild.cluster.metadata_secrets import is_secret
     from snaprebuild.operations.findings import counted
-    from snaprebuild.operations.metadata.image_result import unproven_reason
+    from snaprebuild.operations.metadata.proof import unproven_reason
 
     image, proof = result.image, result.proof
     rows: list[tuple[object, ...]] = [
