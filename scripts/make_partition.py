@@ -38,6 +38,8 @@ class Shape:
         segment_bytes: of one.
         producers: producer ids, 30 % of them transactional.
         bumps: every transaction has its own epoch, as with KIP-890 (transaction version 2).
+        leader_epoch: of all batches.
+        start_ms: timestamp of the first.
     """
 
     batch_bytes: int
@@ -45,6 +47,8 @@ class Shape:
     segment_bytes: int = 128 << 20
     producers: int = 1000
     bumps: bool = False
+    leader_epoch: int = LEADER_EPOCH
+    start_ms: int = START_MS
 
 
 def make_partition(directory: Path, shape: Shape, seed: int = 1) -> int:
@@ -89,11 +93,11 @@ def _rows(
     rows = np.zeros(count, dtype=HEADER)
     rows["base_offset"] = offset + np.cumsum(record_count) - record_count
     rows["length"] = sizes - 12
-    rows["partition_leader_epoch"] = LEADER_EPOCH
+    rows["partition_leader_epoch"] = shape.leader_epoch
     rows["magic"] = 2
     rows["attributes"] = np.where(marker, 0x30, np.where(transactional, 0x10, 0))
     rows["last_offset_delta"] = record_count - 1
-    rows["base_timestamp"] = rows["max_timestamp"] = START_MS + rows["base_offset"] // 100
+    rows["base_timestamp"] = rows["max_timestamp"] = shape.start_ms + rows["base_offset"] // 100
     rows["producer_id"] = FIRST_PRODUCER_ID + producer
     rows["producer_epoch"] = np.where(transactional & shape.bumps, (round_ + marker) % 32_000, 0)
     rows["base_sequence"] = np.where(

@@ -13,7 +13,10 @@ from xdist.scheduler import LoadScopeScheduling
 SPARK = "tests/spark"
 WITHOUT_A_SESSION = tuple(
     f"{SPARK}/test_{name}.py"
-    for name in ("any_packing", "data_sources", "effect_files", "pushed_filters", "rows", "scale_model", "segment_parts", "session")
+    for name in (
+        *("any_packing", "data_sources", "driver_line", "effect_files", "interrupts", "pushed_filters", "rows", "run_limits"),
+        *("scale_model", "segment_parts", "session"),
+    )
 )
 """Of that directory: they start none, or their own."""
 LONGEST = (
@@ -25,6 +28,7 @@ LONGEST = (
     "tests/operations/test_upload_crashes.py",
     "tests/broker/test_tiered_storage.py",
     "tests/broker/test_produced_records.py",
+    "tests/broker/test_every_version.py",
     "tests/broker/test_answers.py",
     "tests/broker/test_dump_log_segments.py",
     "tests/broker/test_receipt.py",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.metadata_image import VoterIds, VoterLogs, voter_ids_of, voter_log_of
+from snaprebuild.cli.metadata_options import VoterIds, VoterLogs, voter_ids_of, voter_log_of
 from snaprebuild.cli.options import OutputFormat, OutputOption, Report, S3Options, Verbose, takes_s3
 
 if TYPE_CHECKING:

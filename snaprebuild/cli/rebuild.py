@@ -39,7 +39,7 @@ from snaprebuild.cli.streams import tell
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from snaprebuild.operations.plan import Request
+    from snaprebuild.operations.planned import Request
 
 __all__ = ["plan", "rebuild"]
 
@@ -179,7 +179,7 @@ class Asked:
         Raises:
             UsageError: an option makes no sense.
         """
-        from snaprebuild.operations.plan import Request
+        from snaprebuild.operations.planned import Request
         from snaprebuild.storage.store import absolute, is_object
 
         selection = selection_of(self.topic, self.partition, self.offsets)

@@ -39,6 +39,8 @@ __all__ = [
     "expiration_of",
     "live_broker_notes",
     "log_dirs_of",
+    "log_dirs_online",
+    "metadata_dir_of",
     "milliseconds_of",
     "open_source",
     "read_server_properties",
@@ -204,13 +206,9 @@ def open_source(
         UsageError: nothing to read from, a path that is no directory, or no directory among the ``log.dirs``.
     """
     properties = None if server_properties is None else read_server_properties(server_properties)
-    if properties is not None and not (properties.get("log.dirs") or properties.get("log.dir") or os.path.isdir(DEFAULT_LOG_DIR)):
-        raise UsageError(f"has no log.dirs, and Kafka's default {DEFAULT_LOG_DIR} does not exist", path=server_properties)
     log_dirs = [] if properties is None else [os.path.abspath(path) for path in log_dirs_of(properties)]
-    offline = {path: fault for path in log_dirs if (fault := directory_fault(path)) is not None}
-    if all(path in offline for path in log_dirs):
-        offline = {}  # not one to go on with: told as any path that leads nowhere
-    roots = [*paths, *(path for path in log_dirs if path not in offline)]
+    online, findings = ([], []) if properties is None else log_dirs_online(properties, server_properties)
+    roots = [*paths, *online]
     if not all(roots):
         raise UsageError("a path is empty")
     if not roots:
@@ -218,7 +216,6 @@ def open_source(
     discovery = find_partitions(roots, settings)
     ancestor = common_ancestor(roots)
     partitions: list[PartitionSource] = []
-    findings = [_offline(path, fault) for path, fault in offline.items()]
     findings += [
         _offline(error.path, error.message) if error.path in log_dirs else finding_of_error(error, error.path or "")
         for error in discovery.faults
@@ -226,6 +223,7 @@ def open_source(
     findings += [
         Finding("duplicate-path", Severity.NOTE, path, "was reached before by another path") for path in discovery.duplicates
     ]
+    findings += [Finding("odd-keys", Severity.FINDING, path, message) for path, message in discovery.left_out]
     for log_dir in discovery.log_dirs:
         findings += [
             Finding("unreadable-broker-file", Severity.FINDING, log_dir.state.path, fault) for fault in log_dir.state.faults
@@ -247,6 +245,25 @@ def open_source(
         message = "no partition was found here that the selection takes"
         findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), message))
     return Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties), properties)
+
+
+def log_dirs_online(properties: Properties, path: str | None) -> tuple[list[str], list[Finding]]:
+    """The ``log.dirs`` that can be read, absolute, and a finding for each of the others; all of them where none can.
+
+    Args:
+        properties: of a broker.
+        path: of its file, for the message.
+
+    Raises:
+        UsageError: there are none.
+    """
+    if not (properties.get("log.dirs") or properties.get("log.dir") or os.path.isdir(DEFAULT_LOG_DIR)):
+        raise UsageError(f"has no log.dirs, and Kafka's default {DEFAULT_LOG_DIR} does not exist", path=path)
+    log_dirs = [os.path.abspath(each) for each in log_dirs_of(properties)]
+    offline = {each: fault for each in log_dirs if (fault := directory_fault(each)) is not None}
+    if len(offline) == len(log_dirs):
+        offline = {}  # not one to go on with: told as any path that leads nowhere
+    return [each for each in log_dirs if each not in offline], [_offline(each, fault) for each, fault in offline.items()]
 
 
 def _offline(path: str, fault: str) -> Finding:
@@ -354,6 +371,12 @@ def log_dirs_of(properties: Properties) -> list[str]:
     """``log.dirs``, else ``log.dir``, else Kafka's default."""
     value = properties.get("log.dirs") or properties.get("log.dir") or DEFAULT_LOG_DIR
     return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def metadata_dir_of(properties: Properties) -> str | None:
+    """``metadata.log.dir``, absolute; it need not be one of ``log.dirs``. None where it is not set: the first of these has the log then."""
+    value = (properties.get("metadata.log.dir") or "").strip()
+    return os.path.abspath(value) if value else None
 
 
 def expiration_of(properties: Properties) -> int:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from snaprebuild.operations import rebuild as in_process
-from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild_result import RebuildResult
 from snaprebuild.operations.receipt import Receipt
 from snaprebuild.spark.effect_files import Effects

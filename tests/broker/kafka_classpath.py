@@ -1,6 +1,7 @@
 """Real Apache Kafka on a class path: resolved by Maven, kept in a directory that git ignores.
 
-As a command it prints the class path: ``python kafka_classpath.py [VERSION ...]``, or with ``all`` that of every version in use.
+As a command it prints the class path: ``python kafka_classpath.py [VERSION ...]``, or with ``all`` that of every version in use. With
+``--record`` it takes the jars as they come and lists their checksums, instead of comparing them with those that are listed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 KAFKA_VERSION = "4.3.1"
@@ -21,6 +23,12 @@ KAFKA_VERSION = "4.3.1"
 
 OTHER_VERSIONS = ("3.9.2",)
 """Further versions that the oracle compiles and runs with."""
+
+NEWEST_BROKER = "4.4.0"
+"""Of it the broker alone can be had: neither its tools, nor the test jars with LocalTieredStorage."""
+
+FIRST_WITH_TIERING = "3.6.2"
+"""The oldest brokers with remote storage that are started."""
 
 BEFORE_THE_LAST_CHANGE = "4.0.0"
 """Its classes take what those of 4.1 refuse."""
@@ -31,6 +39,8 @@ BEFORE_3 = ("2.4.1", "2.5.1", "2.7.2")
 HERE = Path(__file__).resolve().parent
 JAVA_SOURCES = HERE / "java"
 CACHE = HERE / ".java"
+CHECKSUMS = JAVA_SOURCES / "jars.sha256"
+MAVEN = ("mvn", "--batch-mode", "--quiet", "--strict-checksums")
 MAVEN_SECONDS = 900.0
 JAVAC_SECONDS = 180.0
 
@@ -44,9 +54,10 @@ def missing_tools() -> list[str]:
     return [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
 
 
-def kafka_classpath(version: str = KAFKA_VERSION) -> str:
-    """Class path of a Kafka version: broker, and since 3.0 tools, storage with its test classes. The first call for it downloads it."""
-    pom = JAVA_SOURCES / ("before3.xml" if version.startswith("2.") else "pom.xml")
+def kafka_classpath(version: str = KAFKA_VERSION, *, record: bool = False) -> str:
+    """Class path of a Kafka version: broker, and mostly tools and storage with its test classes (``java/*.xml``). The first call for it
+    downloads it, and compares every jar with the checksum that is listed; or lists it, if asked to ``record``."""
+    pom = JAVA_SOURCES / ("core.xml" if version.startswith("2.") or version == NEWEST_BROKER else "pom.xml")
     cached = CACHE / f"classpath-{version}-{_digest(pom.read_bytes())}.txt"
     with _one_at_a_time(f"classpath-{version}"):
         if cached.is_file():
@@ -54,10 +65,16 @@ def kafka_classpath(version: str = KAFKA_VERSION) -> str:
             if all(Path(jar).is_file() for jar in classpath.split(os.pathsep)):
                 return classpath
         fresh = cached.with_suffix(".tmp")
-        command = ["mvn", "-B", "-q", "-f", str(pom), "dependency:build-classpath", f"-Dkafka.version={version}"]
+        command = [*MAVEN, "-f", str(pom), "dependency:build-classpath", f"-Dkafka.version={version}"]
+        command += ["-Plog4j1"] if version.startswith("3.") else []
         _run([*command, f"-Dmdep.outputFile={fresh}"], MAVEN_SECONDS)
+        classpath = fresh.read_text().strip()
+        jars = [Path(jar) for jar in classpath.split(os.pathsep)]
+        if record:
+            record_jars(jars)
+        check_jars(jars)
         fresh.replace(cached)
-        return cached.read_text().strip()
+        return classpath
 
 
 def kafka_jar(artifact: str, version: str) -> Path:
@@ -65,9 +82,41 @@ def kafka_jar(artifact: str, version: str) -> Path:
     jar = CACHE / f"{artifact}-{version}.jar"
     with _one_at_a_time(jar.stem):
         if not jar.is_file():
-            command = ["mvn", "-B", "-q", "dependency:copy", f"-Dartifact=org.apache.kafka:{artifact}:{version}"]
-            _run([*command, f"-DoutputDirectory={CACHE}"], MAVEN_SECONDS)
+            with tempfile.TemporaryDirectory(dir=CACHE) as fresh:
+                command = [*MAVEN, "dependency:copy", f"-Dartifact=org.apache.kafka:{artifact}:{version}"]
+                _run([*command, f"-DoutputDirectory={fresh}"], MAVEN_SECONDS)
+                check_jars([Path(fresh) / jar.name])
+                (Path(fresh) / jar.name).replace(jar)
     return jar
+
+
+def check_jars(jars: Iterable[Path]) -> None:
+    """Compares jars with the checksums that are kept here.
+
+    Raises:
+        KafkaUnavailableError: one is not listed, or is another file than the one that was.
+    """
+    known = dict(line.split("  ")[::-1] for line in CHECKSUMS.read_text().splitlines())
+    for jar in jars:
+        if jar.name not in known:
+            raise KafkaUnavailableError(
+                f"{jar} is not listed in {CHECKSUMS.name} (scripts/kafka-classpath --record VERSION lists it)"
+            )
+        found = _sha256(jar)
+        if found != known[jar.name]:
+            raise KafkaUnavailableError(f"{jar}: SHA-256 {known[jar.name]} expected, {found} found")
+
+
+def record_jars(jars: Iterable[Path]) -> None:
+    """Lists jars, as they are now, beside those that are listed."""
+    known = {line.partition("  ")[2]: line.partition("  ")[0] for line in CHECKSUMS.read_text().splitlines()}
+    known |= {jar.name: _sha256(jar) for jar in jars}
+    CHECKSUMS.write_text("".join(f"{known[name]}  {name}\n" for name in sorted(known)))
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def oracle_classpath(version: str = KAFKA_VERSION) -> str:
@@ -138,7 +187,9 @@ def _run(command: list[str], seconds: float) -> None:
         raise KafkaUnavailableError(f"{command[0]} failed ({done.returncode}): {(done.stdout + done.stderr)[-2000:]}")
 
 
+EVERYTHING = (KAFKA_VERSION, *OTHER_VERSIONS, NEWEST_BROKER, FIRST_WITH_TIERING, BEFORE_THE_LAST_CHANGE, *BEFORE_3)
+
 if __name__ == "__main__":
-    everything = [KAFKA_VERSION, *OTHER_VERSIONS, BEFORE_THE_LAST_CHANGE, *BEFORE_3]
-    for wanted in everything if sys.argv[1:] == ["all"] else sys.argv[1:] or [KAFKA_VERSION]:
-        sys.stdout.write(kafka_classpath(wanted) + "\n")
+    arguments = [argument for argument in sys.argv[1:] if argument != "--record"]
+    for wanted in EVERYTHING if arguments == ["all"] else arguments or [KAFKA_VERSION]:
+        sys.stdout.write(kafka_classpath(wanted, record="--record" in sys.argv) + "\n")

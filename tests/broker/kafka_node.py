@@ -1,84 +1,84 @@
-"""One real broker: a single KRaft node on loopback with tiered storage in a local directory."""
+"""One real broker on loopback, of any release that is known: with ZooKeeper beside it, or a node of KRaft that is its own controller."""
 
 from __future__ import annotations
 
-import random
-import re
-import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import TYPE_CHECKING, Self
 
+from free_ports import kept_ports
+from java_process import JAVA, JavaProcess
 from kafka_classpath import KAFKA_VERSION, kafka_classpath
+from kafka_release import RELEASES
+from zookeeper_node import ZooKeeperNode
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 START_SECONDS = 120.0
-STOP_SECONDS = 60.0
 TOOL_SECONDS = 120.0
 COPY_INTERVAL_MS = 500
+HEAP_MIB = 512
 CLUSTER_ID = "c25hcHJlYnVpbGR0ZXN0cw"
 LOCAL_TIERED_STORAGE = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on. They lie below the range from which the kernel gives outgoing connections theirs, so they
-    stay free between two starts of the same broker."""
-    found: list[int] = []
-    candidates = random.Random().sample(range(20_000, 32_000), 200)
-    for port in candidates:
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise AssertionError("no free ports")
-
-
 class KafkaNode:
-    """A node that can be started and stopped again and again over one directory. Kills only the process that it started."""
+    """A broker that can be started and stopped again and again over one directory. Kills only the processes that it started.
+
+    Another release over the same directory is an upgrade: what it finds there is as the one before left it.
+    """
 
     def __init__(
-        self, root: Path, *, settings: Mapping[str, object] | None = None, secure: Mapping[str, object] | None = None
+        self,
+        root: Path,
+        *,
+        version: str = KAFKA_VERSION,
+        tiering: bool = True,
+        settings: Mapping[str, object] | None = None,
+        secure: Mapping[str, object] | None = None,
+        controller: KafkaNode | None = None,
     ) -> None:
-        """``secure``: settings of one more listener, of SASL over TLS, on ``secure_port``; their names begin behind its name."""
+        """``secure``: settings of one more listener, of SASL over TLS, on ``secure_port``; their names begin behind its name.
+
+        ``controller``: the first node of a cluster in KRaft, of which this is then the second. They share the remote storage of the first.
+        """
         self.root = root
+        self.release = RELEASES[version]
+        self.node_id = 1 if controller is None else 2
         self.log_dir = root / "kafka-logs"
-        self.remote_dir = root / "remote"
+        self.remote_dir = root / "remote" if controller is None else controller.remote_dir
         self.log_file = root / "broker.log"
         self._settings = dict(settings or {})
         self._secure = secure
-        self._classpath = kafka_classpath(KAFKA_VERSION)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._output: IO[bytes] | None = None
-        self.port, self._controller_port, self.secure_port = free_ports(3)
+        self._controller = controller
+        self._tiering = tiering and self.release.has_tiering
+        self._classpath = kafka_classpath(version)
         root.mkdir(parents=True, exist_ok=True)
         self.remote_dir.mkdir(exist_ok=True)
-        self._properties = root / "server.properties"
-        self._properties.write_text("".join(f"{name}={value}\n" for name, value in self._all_settings().items()))
-        self.log_file.touch()
-        self.tool("kafka.tools.StorageTool", "format", "--standalone", "-t", CLUSTER_ID, "-c", str(self._properties))
+        self._process = JavaProcess(root, self.log_file, root / "broker.pid")
+        self.port, self._controller_port, self.secure_port = kept_ports(root / "ports", 3, in_use=self.is_running)
+        self.zookeeper = None if self.release.zookeeper is None else ZooKeeperNode(root / "zookeeper", self._classpath)
+        if self.zookeeper is None and not (self.log_dir / "meta.properties").exists():
+            alone = ["--standalone"] if controller is None else []
+            self.tool("kafka.tools.StorageTool", "format", *alone, "-t", CLUSTER_ID, "-c", str(self._write_properties()))
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it."""
+        return f"127.0.0.1:{self.port}"
+
+    def _write_properties(self) -> Path:
+        file = self.root / "server.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in self._all_settings().items()))
+        return file
 
     def _all_settings(self) -> dict[str, object]:
-        listeners = f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}"
-        secure: dict[str, object] = {}
-        if self._secure is not None:
-            listeners += f",SECURE://127.0.0.1:{self.secure_port}"
-            secure = {f"listener.name.secure.{name}": value for name, value in self._secure.items()}
-            secure["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL"
         return {
-            "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller_port}",
-            "listeners": listeners,
-            "advertised.listeners": listeners,
-            "controller.listener.names": "CONTROLLER",
-            "inter.broker.listener.name": "PLAINTEXT",
+            **(self._kraft_settings() if self.zookeeper is None else self._zookeeper_settings(self.zookeeper)),
             "log.dirs": self.log_dir,
             "offsets.topic.replication.factor": 1,
             "offsets.topic.num.partitions": 1,
@@ -89,6 +89,50 @@ class KafkaNode:
             # Fixtures grow old: nothing may expire or be deleted because of the day on which a test runs.
             "producer.id.expiration.ms": 2**31 - 1,
             "log.retention.ms": -1,
+            **(self._tiering_settings() if self._tiering else {}),
+            **self._settings,
+        }
+
+    def _kraft_settings(self) -> dict[str, object]:
+        if self._controller is not None:
+            return self._second_node_settings(self._controller._controller_port)
+        listeners = f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{self._controller_port}"
+        secure: dict[str, object] = {}
+        if self._secure is not None:
+            listeners += f",SECURE://127.0.0.1:{self.secure_port}"
+            secure = {f"listener.name.secure.{name}": value for name, value in self._secure.items()}
+            secure["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": self.node_id,
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller_port}",
+            "listeners": listeners,
+            "advertised.listeners": listeners,
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            **secure,
+        }
+
+    def _second_node_settings(self, controller_port: int) -> dict[str, object]:
+        return {
+            "process.roles": "broker",
+            "node.id": self.node_id,
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
+            "listeners": f"PLAINTEXT://{self.address}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+        }
+
+    def _zookeeper_settings(self, zookeeper: ZooKeeperNode) -> dict[str, object]:
+        assert self._secure is None, "only a node of KRaft has the further listener"
+        return {
+            "broker.id": self.node_id,
+            "zookeeper.connect": f"127.0.0.1:{zookeeper.port}",
+            "listeners": f"PLAINTEXT://{self.address}",
+        }
+
+    def _tiering_settings(self) -> dict[str, object]:
+        return {
             "remote.log.storage.system.enable": "true",
             "remote.log.storage.manager.class.name": LOCAL_TIERED_STORAGE,
             "rsm.config.dir": self.remote_dir,
@@ -96,131 +140,153 @@ class KafkaNode:
             "rlmm.config.remote.log.metadata.topic.replication.factor": 1,
             "rlmm.config.remote.log.metadata.topic.num.partitions": 1,
             "remote.log.manager.task.interval.ms": COPY_INTERVAL_MS,
-            **secure,
-            **self._settings,
         }
 
     # ---- life ----
 
     @property
     def pid(self) -> int:
-        assert self._process is not None, "the broker is not running"
-        return self._process.pid
+        """Of the running broker."""
+        pid = self._process.pid
+        assert pid is not None, "the broker is not running"
+        return pid
+
+    @property
+    def is_running(self) -> bool:
+        """The broker is; ZooKeeper may run without it."""
+        return self._process.pid is not None
 
     def start(self) -> int:
         """Starts the broker and waits until it serves. Returns the mark of this start in the log: see `log_since`."""
-        assert self._process is None, "the broker is running"
-        mark = self.log_file.stat().st_size
-        self._output = self.log_file.open("ab")
-        properties = ("showDateTime=true", "dateTimeFormat=HH:mm:ss.SSS", "showShortLogName=true")
-        command = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        command += [f"-Dorg.slf4j.simpleLogger.{each}" for each in properties]
-        command += ["-cp", self._classpath, "kafka.Kafka", str(self._properties)]
-        self._process = subprocess.Popen(command, cwd=self.root, stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output)
-        self.wait_for_log(r"\] Kafka Server started", mark, START_SECONDS)
-        # A broker that is stopped while this part of it still looks for the broker does not end: Kafka waits for itself.
-        self.wait_for_log("Initialized topic-based RLMM resources successfully", mark, START_SECONDS)
+        if self.zookeeper is not None and self.zookeeper.process.pid is None:
+            self.zookeeper.start()
+        mark = self._process.start(self._classpath, "kafka.Kafka", str(self._write_properties()), heap_mib=HEAP_MIB)
+        self.wait_for_log(self.release.started, mark, START_SECONDS)
+        if self._tiering:
+            # A broker that is stopped while this part of it still looks for the broker does not end: Kafka waits for itself.
+            self.wait_for_log("Initialized (topic-based RLMM )?resources successfully", mark, START_SECONDS)
         return mark
 
     def stop(self) -> None:
-        """A clean stop (SIGTERM): returns when the process has ended, and insists that it ended cleanly."""
-        assert self._process is not None, "the broker is not running"
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            status = self._process.wait(STOP_SECONDS)
-        finally:
-            self.kill()
-        # Java ends with 128 + SIGTERM after its shutdown hooks.
-        assert status in (0, 143), f"the broker ended with {status}: {self._tail()}"
-        assert (self.log_dir / ".kafka_cleanshutdown").is_file(), f"not a clean shutdown: {self._tail()}"
+        """A clean stop of the broker (SIGTERM): returns when it has ended, and insists that it ended cleanly. ZooKeeper goes on."""
+        self._process.stop()
+        assert (self.log_dir / ".kafka_cleanshutdown").is_file(), f"not a clean shutdown: {self._process.tail()}"
+
+    def stop_all(self) -> None:
+        """Ends the broker as `stop` does, and ZooKeeper, as far as they run."""
+        if self.is_running:
+            self.stop()
+        if self.zookeeper is not None and self.zookeeper.process.pid is not None:
+            self.zookeeper.process.stop()
 
     def kill(self) -> None:
-        """SIGKILL to our own process, if it runs."""
-        if self._process is not None:
-            if self._process.poll() is None:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
-        if self._output is not None:
-            self._output.close()
-            self._output = None
+        """SIGKILL to our own broker, if it runs."""
+        self._process.kill()
+
+    def kill_all(self) -> None:
+        """SIGKILL to our own broker and our own ZooKeeper, as far as they run."""
+        self.kill()
+        if self.zookeeper is not None:
+            self.zookeeper.process.kill()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.kill()
+        self.kill_all()
 
     # ---- what it says ----
 
     def log_since(self, mark: int) -> str:
-        with self.log_file.open("rb") as log:
-            log.seek(mark)
-            return log.read().decode(errors="replace")
+        """What it logged behind a mark."""
+        return self._process.log_since(mark)
 
     def wait_for_log(self, pattern: str, mark: int, seconds: float, *, times: int = 1) -> None:
         """Waits until the log after ``mark`` matches ``times`` times, while the broker lives."""
-        deadline = time.monotonic() + seconds
-        while len(re.findall(pattern, self.log_since(mark))) < times:
-            assert self._process is not None
-            assert self._process.poll() is None, f"the broker ended with {self._process.returncode}: {self._tail()}"
-            assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {times} x {pattern!r} in: {self._tail()}"
-            time.sleep(0.05)
-
-    def _tail(self) -> str:
-        return self.log_since(max(0, self.log_file.stat().st_size - 6000))
+        self._process.wait_for_log(pattern, mark, seconds, times=times)
 
     # ---- what is done with it ----
 
     def tool(self, main: str, *arguments: str) -> str:
         """Runs one of Kafka's tools to its end. Returns its standard output."""
-        command = [
-            "java",
-            "-Xmx256m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-        ]
-        command += ["-cp", self._classpath, main, *arguments]
+        command = [*JAVA, "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        command += ["-cp", kafka_classpath(self.release.tools), main, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
         assert done.returncode == 0, f"{main} {arguments}: {done.stdout}{done.stderr}"
         return done.stdout
 
+    def _admin(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": self.address, "log_level": 4})
+
     def create_topic(self, name: str, settings: Mapping[str, object]) -> None:
         """A topic of one partition."""
-        arguments = ["--bootstrap-server", f"127.0.0.1:{self.port}", "--create", "--topic", name, "--partitions", "1"]
-        arguments += ["--replication-factor", "1"]
-        for setting, value in settings.items():
-            arguments += ["--config", f"{setting}={value}"]
-        self.tool("org.apache.kafka.tools.TopicCommand", *arguments)
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import NewTopic
+
+        admin = self._admin()
+        topic = NewTopic(name, num_partitions=1, replication_factor=1, config={key: str(value) for key, value in settings.items()})
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                admin.create_topics([topic], operation_timeout=TOOL_SECONDS)[name].result(TOOL_SECONDS)
+            except KafkaException as error:
+                # A controller of before KRaft may not know yet of the only broker that there is.
+                if error.args[0].name() != "INVALID_REPLICATION_FACTOR" or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+            else:
+                return
+
+    def set_topic(self, name: str, settings: Mapping[str, object]) -> None:
+        """Changes settings of a topic, and leaves its others."""
+        from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+        entries = [ConfigEntry(key, str(value), incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        admin = self._admin()
+        admin.incremental_alter_configs([resource])[resource].result(TOOL_SECONDS)
+
+    def end_offset(self, topic: str, *, stable: bool = False) -> int:
+        """Where a consumer's reading ends: at the high watermark, or at the last stable offset."""
+        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        admin, partition = self._admin(), TopicPartition(topic, 0)
+        level = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
+        asked = admin.list_offsets({partition: OffsetSpec.latest()}, isolation_level=level, request_timeout=TOOL_SECONDS)
+        return int(asked[partition].result(TOOL_SECONDS).offset)
 
     def produce(self, topic: str, records: int, *, transactional_id: str | None = None) -> None:
         """Writes small batches by an idempotent producer, or in transactions of a few of them."""
         arguments = ["--topic", topic, "--num-records", str(records), "--record-size", "20", "--throughput", "400"]
-        arguments += ["--bootstrap-server", f"127.0.0.1:{self.port}", "--command-property", "batch.size=200"]
+        arguments += ["--bootstrap-server", self.address, "--command-property", "batch.size=200"]
         if transactional_id is not None:
             arguments += ["--transactional-id", transactional_id, "--transaction-duration-ms", "30"]
         self.tool("org.apache.kafka.tools.ProducerPerformance", *arguments)
 
     def plant(self, partition: str, source: Path, log_end_offset: int) -> Path:
-        """Puts the log of an older broker in the place of an empty partition of this stopped one. Returns the directory."""
-        assert self._process is None, "a running broker would not see it"
+        """Puts the log of an older broker in the place of an empty partition of this stopped one, or where none is yet. Returns the
+        directory."""
+        assert not self.is_running, "a running broker would not see it"
         target = self.log_dir / partition
-        topic_identity = (target / "partition.metadata").read_bytes()
+        target.mkdir(parents=True, exist_ok=True)
         for old in target.iterdir():
-            old.unlink()
-        (target / "partition.metadata").write_bytes(topic_identity)
+            if old.name != "partition.metadata":
+                old.unlink()
         for file in source.iterdir():
             if file.name != "partition.metadata":
                 (target / file.name).write_bytes(file.read_bytes())
         topic, _, number = partition.rpartition("-")
         for checkpoint in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
             self._set_checkpoint(self.log_dir / checkpoint, f"{topic} {number}", log_end_offset)
+        (self.log_dir / ".kafka_cleanshutdown").touch()  # a broker that has never run has not stopped either
         return target
 
     @staticmethod
     def _set_checkpoint(file: Path, partition: str, offset: int) -> None:
-        version, _, *lines = file.read_text().splitlines()
+        version, _, *lines = file.read_text().splitlines() if file.exists() else ("0", "0")
         kept = [line for line in lines if not line.startswith(f"{partition} ")]
         kept.append(f"{partition} {offset}")
         file.write_text("\n".join([version, str(len(kept)), *kept]) + "\n")

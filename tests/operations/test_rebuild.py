@@ -31,7 +31,8 @@ from formats.producer_snapshot import ProducerEntry
 from snaprebuild.errors import BusyError
 from snaprebuild.operations import crosscheck, schedule, write_out
 from snaprebuild.operations.findings import Severity, exit_code_of
-from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild import WRITERS, rebuild
 from snaprebuild.operations.rebuild_result import BoundaryResult, RebuildResult
 from snaprebuild.operations.schedule import ReadTask, read_segment

@@ -16,7 +16,8 @@ from snaprebuild.cluster.metadata_fold import ImageFold
 from snaprebuild.cluster.metadata_image import QuorumView
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
-from snaprebuild.operations.metadata.log import METADATA_DIRECTORY, MetadataLog, open_metadata_log
+from snaprebuild.operations.metadata.listing import METADATA_DIRECTORY, open_metadata_log
+from snaprebuild.operations.metadata.log import MetadataLog
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = ["LogHeaders", "Proof", "VotersOrigin", "proof_findings", "prove", "read_headers", "read_owner", "unproven_reason"]

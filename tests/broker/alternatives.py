@@ -1,0 +1,233 @@
+"""What else makes the missing snapshots, done for real with the same partition: seconds, bytes read and written, beside ours.
+
+Kafka makes the snapshots itself when it recovers a log from its beginning, and when it writes the log anew as a replica of it. A broker
+is made to do so in three ways, and what comes out is compared with what we write. Two brokers at most run at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_classpath import KAFKA_VERSION
+from kafka_node import KafkaNode
+from log_dirs import snapshots_in
+from make_partition import Shape, make_partition
+
+from formats.record_batch import parse_batch_header
+
+TOPIC, PARTITION = "moved", "moved-0"
+SECONDS_MAX = 550.0
+HEADER_BYTES = 61
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a way came to.
+
+    Attributes:
+        way: what was done.
+        seconds: from the order to the last snapshot, without the start of a broker where that is not part of it.
+        read_bytes: by all processes that took part, from files and sockets.
+        written_bytes: to disk, likewise.
+        snapshots: of how many boundaries there is one then.
+        boundaries: of the log as it lies then.
+        equal: of how many the state is the one that we write.
+        needs: what it takes beside that.
+    """
+
+    way: str
+    seconds: float
+    read_bytes: int
+    written_bytes: int
+    snapshots: int
+    boundaries: int
+    equal: int
+    needs: str
+
+
+class Alternatives:
+    """Over one directory, with one generated partition without snapshots."""
+
+    def __init__(self, work: Path, mib: int, segment_mib: int, batch_bytes: int) -> None:
+        self._work = work
+        self._segment_bytes = segment_mib << 20
+        self._source = work / "source" / PARTITION
+        began = int(time.time() * 1000) - 3_600_000
+        shape = Shape(batch_bytes, mib << 20, self._segment_bytes, leader_epoch=0, start_ms=began)
+        self.batches = make_partition(self._source, shape)
+        (self._source / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+        self.size_bytes = sum(path.stat().st_size for path in self._source.glob("*.log"))
+        self.segments = len(list(self._source.glob("*.log")))
+        self._end = _log_end(self._source)
+        self._ours: dict[int, object] = {}
+
+    # ---- the ways ----
+
+    def ours(self) -> Result:
+        """The command, on a copy."""
+        log_dir = self._work / "ours"
+        shutil.copytree(self._source, log_dir / PARTITION)
+        (log_dir / "recovery-point-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 {self._end}\n")
+        (log_dir / ".kafka_cleanshutdown").touch()
+        import resource
+        import subprocess
+
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+        command = [sys.executable, "-m", "snaprebuild", "rebuild", log_dir, "--receipt", self._work / "receipt", "--output", "json"]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+        seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert done.returncode == 0, done.stderr
+        self._ours = dict(snapshots_in(log_dir / PARTITION))
+        written = (after.ru_oublock - before.ru_oublock) * 512
+        return self._result(
+            "snaprebuild rebuild (with CRC)", seconds, self.size_bytes, written, log_dir / PARTITION, "a stopped broker"
+        )
+
+    def recovery(self) -> Result:
+        """A broker starts on the log as after a crash, with no recovery point."""
+        clean = self._start_seconds(self._planted("start"))
+        node = self._planted("recovery")
+        for name in ("recovery-point-offset-checkpoint", ".kafka_cleanshutdown"):
+            (node.log_dir / name).unlink()
+        with node:
+            began = time.monotonic()
+            node.start()
+            seconds, (read, written) = time.monotonic() - began - clean, _io(node.pid)
+            node.stop_all()
+        needs = "the broker down meanwhile; every log of the directory that has no recovery point is read"
+        return self._result("Kafka recovers it, recovery point cleared", seconds, read, written, node.log_dir / PARTITION, needs)
+
+    def other_log_dir(self) -> Result:
+        """The running broker moves the replica to another of its log directories."""
+        first, second = self._work / "jbod" / "kafka-logs", self._work / "jbod" / "second"
+        node = self._planted("jbod", {"log.dirs": f"{first},{second}"})
+        with node:
+            node.start()
+            before = _io(node.pid)
+            began = self._reassign(node, [1], [str(second)])
+            _wait(lambda: (second / PARTITION).is_dir() and not (first / PARTITION).exists())
+            seconds, after = time.monotonic() - began, _io(node.pid)
+            node.stop_all()
+        used = (after[0] - before[0], after[1] - before[1])
+        needs = "a second log directory with room for the partition"
+        return self._result("moved to another log directory", seconds, *used, second / PARTITION, needs)
+
+    def other_broker(self) -> Result:
+        """The partition is reassigned to a second broker."""
+        node = self._planted("first")
+        with node:
+            node.start()
+            with KafkaNode(self._work / "second", controller=node, tiering=False) as second:
+                second.start()
+                before = _io(node.pid), _io(second.pid)
+                began = self._reassign(node, [2], ["any"])
+                _wait(lambda: (second.log_dir / PARTITION).is_dir() and not (node.log_dir / PARTITION).exists())
+                seconds, after = time.monotonic() - began, (_io(node.pid), _io(second.pid))
+                second.stop_all()
+            node.stop_all()
+        read, written = (sum(new[kind] - old[kind] for new, old in zip(after, before, strict=True)) for kind in (0, 1))
+        needs = "a second broker with room, and the network between them"
+        return self._result("reassigned to another broker", seconds, read, written, second.log_dir / PARTITION, needs)
+
+    # ---- what they share ----
+
+    def _planted(self, name: str, settings: dict[str, object] | None = None) -> KafkaNode:
+        """A stopped broker that has the partition."""
+        node = KafkaNode(self._work / name, tiering=False, settings=settings)
+        node.start()
+        node.create_topic(TOPIC, {"segment.bytes": self._segment_bytes, "retention.ms": -1})
+        node.stop_all()
+        if not (node.log_dir / PARTITION).exists():  # it chose the other of its log directories
+            (node.root / "second" / PARTITION).rename(node.log_dir / PARTITION)
+        node.plant(PARTITION, self._source, self._end)
+        return node
+
+    @staticmethod
+    def _start_seconds(node: KafkaNode) -> float:
+        with node:
+            began = time.monotonic()
+            node.start()
+            seconds = time.monotonic() - began
+            node.stop_all()
+        return seconds
+
+    def _reassign(self, node: KafkaNode, replicas: list[int], log_dirs: list[str]) -> float:
+        """As a user does. Returns when the tool gave the order."""
+        plan = self._work / "plan.json"
+        moved = {"topic": TOPIC, "partition": 0, "replicas": replicas, "log_dirs": log_dirs}
+        plan.write_text(json.dumps({"version": 1, "partitions": [moved]}))
+        began = time.monotonic()
+        tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+        node.tool(tool, "--bootstrap-server", node.address, "--execute", "--reassignment-json-file", str(plan))
+        return began
+
+    def _result(self, way: str, seconds: float, read: int, written: int, partition: Path, needs: str) -> Result:
+        there = snapshots_in(partition)
+        boundaries = {int(path.stem) for path in partition.glob("*.log")} - {0} | {self._end}
+        common = there.keys() & self._ours.keys()
+        differ = [offset for offset in common if there[offset] != self._ours[offset]]
+        assert not differ, f"{way}: other states at {differ}"
+        return Result(way, seconds, read, written, len(there.keys() & boundaries), len(boundaries), len(common), needs)
+
+
+def _log_end(partition: Path) -> int:
+    """From the header of the last batch."""
+    last = max(partition.glob("*.log"))
+    data, at, end = last.read_bytes(), 0, 0
+    while at < len(data):
+        header = parse_batch_header(data[at : at + HEADER_BYTES])
+        end = header.base_offset + header.last_offset_delta + 1
+        at += 12 + header.length
+    return end
+
+
+def _io(pid: int) -> tuple[int, int]:
+    """Bytes that a process has read, from whatever, and has written to disk."""
+    lines = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+    return int(lines["rchar"]), int(lines["write_bytes"])
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline, "it did not end"
+        time.sleep(0.05)
+
+
+def _mib(count: int) -> str:
+    return f"{count / (1 << 20):.1f} MiB"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="compare-alternatives", description=__doc__)
+    parser.add_argument("--mib", type=int, default=512, help="size of the partition (default: %(default)s)")
+    parser.add_argument("--segment-mib", type=int, default=32, help="of a segment (default: %(default)s)")
+    parser.add_argument("--batch-bytes", type=int, default=16384, help="of a batch, on average (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    work = Path(tempfile.mkdtemp(prefix="compare-alternatives-"))
+    try:
+        ways = Alternatives(work, options.mib, options.segment_mib, options.batch_bytes)
+        sys.stdout.write(f"Kafka {KAFKA_VERSION}; {_mib(ways.size_bytes)}, {ways.segments} segments, {ways.batches} batches\n\n")
+        sys.stdout.write("| way | seconds | read | written | snapshots | as ours | needs |\n|---|---|---|---|---|---|---|\n")
+        for way in (ways.ours, ways.recovery, ways.other_log_dir, ways.other_broker):
+            each = way()
+            figures = f"{each.seconds:.1f} | {_mib(each.read_bytes)} | {_mib(each.written_bytes)}"
+            snapshots = f"{each.snapshots} of {each.boundaries} | {each.equal}"
+            sys.stdout.write(f"| {each.way} | {figures} | {snapshots} | {each.needs} |\n")
+            sys.stdout.flush()
+    finally:
+        shutil.rmtree(work)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

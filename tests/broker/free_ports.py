@@ -1,0 +1,42 @@
+"""Ports on loopback that nobody listens on."""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+
+
+def free_ports(count: int) -> list[int]:
+    """They lie below the range from which the kernel gives outgoing connections theirs, so they stay free between two starts of the
+    same broker."""
+    found: list[int] = []
+    candidates = random.Random().sample(range(20_000, 32_000), 200)
+    for port in candidates:
+        if _is_free(port):
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError("no free ports")
+
+
+def kept_ports(file: Path, count: int, *, in_use: bool) -> list[int]:
+    """Those that the file remembers, while they are free or in use by whom they are kept for; else others, which it remembers then."""
+    if file.exists():
+        ports = [int(port) for port in file.read_text().split()]
+        if len(ports) == count and (in_use or all(map(_is_free, ports))):
+            return ports
+    ports = free_ports(count)
+    file.write_text(" ".join(map(str, ports)) + "\n")
+    return ports
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As the server binds that will listen here: connections of an earlier one that linger are no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

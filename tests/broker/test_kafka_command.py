@@ -1,0 +1,103 @@
+"""``scripts/kafka``: an old broker is started, written to and stopped by one run of the script each; and what it downloads is checked."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import kafka_classpath
+import pytest
+from java_process import JavaProcess
+from kafka_classpath import KafkaUnavailableError, check_jars, record_jars
+from log_dirs import snapshots_in
+from manifests import REPOSITORY
+
+EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+def kafka(*arguments: object) -> tuple[int, str, str]:
+    environment = {**os.environ, "SNAPREBUILD_PYTHON": sys.executable}
+    command = [REPOSITORY / "scripts" / "kafka", *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    return done.returncode, done.stdout, done.stderr
+
+
+def is_alive(pid: int) -> bool:
+    """Not as a process that has ended and that nobody has asked for yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.broker
+def test_the_life_of_an_old_broker(tmp_path: Path) -> None:
+    directory = tmp_path / "broker"
+    assert kafka("status", directory)[0] == 2
+    pids: list[int] = []
+    try:
+        code, told, error = kafka("start", "2.7.2", directory)
+        assert code == 0, error
+        pids = [int((directory / file).read_text().split()[0]) for file in ("broker.pid", "zookeeper/zookeeper.pid")]
+        assert re.match(rf"Kafka 2\.7\.2 serves at 127\.0\.0\.1:\d+; process {pids[0]}; ", told)
+        assert all(map(is_alive, pids))
+        again = kafka("start", "2.7.2", directory)
+        assert (again[0], "a broker runs already" in again[2]) == (2, True)
+
+        ends = []
+        for kind in ("plain", "idempotent", "committed", "aborted", "hanging"):
+            settings = ("--set", "segment.bytes=20000") if kind == "plain" else ()
+            code, told, error = kafka("produce", directory, "payments", kind, 50, *settings)
+            assert code == 0, error
+            found = re.fullmatch(r"payments-0: log end (\d+), last stable offset (\d+)\n", told)
+            assert found is not None, told
+            ends.append((int(found[1]), int(found[2])))
+        # Two transactions of 25 records, each with a marker at its end; and one that nobody ends.
+        assert ends == [(50, 50), (100, 100), (152, 152), (204, 204), (254, 204)]
+        code, told, _ = kafka("status", directory)
+        assert (code, f"Kafka 2.7.2 runs as process {pids[0]}" in told) == (0, True)
+    finally:
+        code, _, error = kafka("stop", directory)
+    assert (code, error) == (0, "")
+    assert not any(map(is_alive, pids))
+    code, told, _ = kafka("status", directory)
+    assert code == 1
+    segments = sorted(int(path.stem) for path in (directory / "kafka-logs" / "payments-0").glob("*.log"))
+    assert len(segments) >= 4
+    assert re.search(rf"payments-0: {len(segments)} segments, \d+ bytes, 3 snapshots, 0 uploaded", told)
+    # What brokers before 2.8 leave: the last two segments and the log end.
+    left = snapshots_in(directory / "kafka-logs" / "payments-0")
+    assert sorted(left) == [*segments[-2:], 254]
+    assert sorted(entry.current_txn_first_offset for entry in left[254]) == [-1, -1, -1, 204]
+
+
+def test_a_jar_that_is_another_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = tmp_path / "jars.sha256"
+    listed.write_text(f"{EMPTY_SHA256}  known-1.jar\n")
+    monkeypatch.setattr(kafka_classpath, "CHECKSUMS", listed)
+    jar, stranger = tmp_path / "known-1.jar", tmp_path / "stranger-1.jar"
+    jar.write_bytes(b"")
+    check_jars([jar])
+    stranger.write_bytes(b"")
+    with pytest.raises(KafkaUnavailableError, match=r"stranger-1\.jar is not listed"):
+        check_jars([jar, stranger])
+    jar.write_bytes(b"another")
+    with pytest.raises(KafkaUnavailableError, match=f"known-1.jar: SHA-256 {EMPTY_SHA256} expected"):
+        check_jars([jar])
+    record_jars([stranger])
+    check_jars([stranger])
+    assert [line.split("  ")[1] for line in listed.read_text().splitlines()] == ["known-1.jar", "stranger-1.jar"]
+
+
+def test_a_process_id_that_is_another_process_is_left_alone(tmp_path: Path) -> None:
+    """The kernel gives ids of ended processes to new ones: a file that names one is believed with the time it began alone."""
+    pid_file = tmp_path / "pid"
+    pid_file.write_text(f"{os.getpid()} 1\n")
+    process = JavaProcess(tmp_path, tmp_path / "log", pid_file)
+    assert process.pid is None
+    process.kill()
+    with pytest.raises(AssertionError, match="not running"):
+        process.stop()

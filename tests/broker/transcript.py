@@ -1,0 +1,80 @@
+"""What a demonstration prints: numbered steps, the commands as a user types them, and what each was checked for."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+class NotAsExpectedError(Exception):
+    """A step came out differently."""
+
+
+class Transcript:
+    """Prints as it goes. ``work`` is left out of what is shown: it is gone afterwards."""
+
+    def __init__(self, work: Path, *, quiet: bool = False) -> None:
+        self.checks = 0
+        self._work = work
+        self._quiet = quiet
+        self._steps = 0
+        self._began = time.monotonic()
+
+    def step(self, title: str) -> None:
+        """Begins a step."""
+        self._steps += 1
+        sys.stdout.write(f"\n== {self._steps}. {title}  [{time.monotonic() - self._began:.0f} s]\n")
+        sys.stdout.flush()
+
+    def show(self, text: str) -> None:
+        """Prints what somebody else said."""
+        if not self._quiet:
+            sys.stdout.write("".join(f"{line.rstrip()}\n" for line in text.replace(f"{self._work}/", "").splitlines()))
+
+    def check(self, what: str, found: object, expected: object = True) -> None:
+        """Says what was checked.
+
+        Raises:
+            NotAsExpectedError: it is not so.
+        """
+        if found != expected:
+            raise NotAsExpectedError(f"{what}: {expected!r} expected, {found!r} found")
+        self.checks += 1
+        sys.stdout.write(f"  ok: {what}\n")
+        sys.stdout.flush()
+
+    def snaprebuild(self, *arguments: object, exit_code: int, facts: tuple[str, ...] = ()) -> str:
+        """Runs the command of this project. Returns what it printed.
+
+        Args:
+            arguments: of it.
+            exit_code: that it must end with.
+            facts: regular expressions that must be found in what it prints.
+        """
+        words = [str(argument) for argument in arguments]
+        self.show(f"$ snaprebuild {' '.join(words)}")
+        command = [sys.executable, "-m", "snaprebuild", *words]
+        environment = {**os.environ, "XDG_STATE_HOME": str(self._work / "state"), "COLUMNS": "200"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        self.show(done.stdout)
+        if done.returncode != exit_code:
+            raise NotAsExpectedError(f"exit code {exit_code} expected, {done.returncode} found: {done.stdout}{done.stderr}")
+        for fact in facts:
+            if not re.search(fact, done.stdout):
+                raise NotAsExpectedError(f"nothing printed matches {fact!r}: {done.stdout}{done.stderr}")
+        self.checks += 1 + len(facts)
+        sys.stdout.write(f"  ok: exit code {exit_code}{''.join(f'; {fact}' for fact in facts)}\n")
+        return done.stdout
+
+    def end(self, figures: dict[str, object]) -> None:
+        """The last words."""
+        sys.stdout.write("\n== What it came to\n")
+        width = max(len(name) for name in figures)
+        for name, value in figures.items():
+            sys.stdout.write(f"{name.ljust(width)}  {value}\n")
+        took = time.monotonic() - self._began
+        sys.stdout.write(f"\n{self._steps} steps, {self.checks} checks, each as expected, {took:.0f} s\n")

@@ -1,0 +1,125 @@
+"""A client of a few requests, written by hand from the protocol: what no client library sends, such as the same batch twice.
+
+The versions are such that brokers from 2.7 to 4.3 take them.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+PRODUCE, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 0, 22, 61
+NOT_LEADING_YET = (3, 5, 6)
+"""Error codes of a broker that has not heard yet that it leads a new partition."""
+TIMEOUT_SECONDS = 60.0
+
+
+class BrokerError(Exception):
+    """The broker answered with an error code."""
+
+    def __init__(self, request: str, code: int) -> None:
+        super().__init__(f"{request}: error code {code}")
+        self.code = code
+
+
+@dataclass(frozen=True)
+class ActiveProducer:
+    """What a broker knows of a producer, as DescribeProducers tells it."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    transaction_start_offset: int
+
+
+class Wire:
+    """One connection."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS)
+        self._correlation_id = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._socket.close()
+
+    def init_producer_id(self) -> tuple[int, int]:
+        """A new producer id and its epoch, of a producer without transactions."""
+        answer = self._ask(INIT_PRODUCER_ID, 0, struct.pack(">hi", -1, 60_000))
+        _, error, producer_id, epoch = struct.unpack(">ihqh", answer)
+        if error:
+            raise BrokerError("InitProducerId", error)
+        return producer_id, epoch
+
+    def produce(self, topic: str, batch: bytes, *, transactional_id: str | None = None, partition: int = 0) -> int:
+        """Sends one batch, as it is, to a partition. Returns the offset that the broker gave it, or that it has had since before."""
+        body = _nullable(transactional_id) + struct.pack(">hii", -1, 60_000, 1) + _nullable(topic)
+        body += struct.pack(">iii", 1, partition, len(batch)) + batch
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while True:
+            _, error, base_offset, _ = struct.unpack_from(">ihqq", self._ask(PRODUCE, 3, body), 4 + len(_nullable(topic)) + 4)
+            if not error:
+                return int(base_offset)
+            if error not in NOT_LEADING_YET or time.monotonic() > deadline:
+                raise BrokerError("Produce", error)
+            time.sleep(0.1)
+
+    def describe_producers(self, topic: str, partition: int = 0) -> dict[int, ActiveProducer]:
+        """What the leader knows of each producer of a partition, by producer id. Brokers from 2.8 on answer."""
+        name = topic.encode()
+        body = b"\x02" + bytes([len(name) + 1]) + name + b"\x02" + struct.pack(">i", partition) + b"\0\0"
+        answer = self._ask(DESCRIBE_PRODUCERS, 0, body, is_flexible=True)
+        at = 4 + 1 + 1 + len(name) + 1 + 4
+        (error,) = struct.unpack_from(">h", answer, at)
+        if error:
+            raise BrokerError("DescribeProducers", error)
+        assert answer[at + 2] == 0, "an error message where there is no error"
+        count, at = _unsigned_varint(answer, at + 3)
+        found = {}
+        row = struct.Struct(">qiiqiqb")
+        for _ in range(count - 1):
+            *fields, _ = row.unpack_from(answer, at)
+            found[fields[0]] = ActiveProducer(*fields)
+            at += row.size
+        return found
+
+    def _ask(self, api_key: int, version: int, body: bytes, *, is_flexible: bool = False) -> bytes:
+        """The body of the response."""
+        self._correlation_id += 1
+        request = struct.pack(">hhi", api_key, version, self._correlation_id) + _nullable("wire") + b"\0" * is_flexible + body
+        self._socket.sendall(struct.pack(">i", len(request)) + request)
+        (size,) = struct.unpack(">i", self._read(4))
+        answer = self._read(size)
+        assert struct.unpack_from(">i", answer) == (self._correlation_id,)
+        return answer[5 if is_flexible else 4 :]
+
+    def _read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            more = self._socket.recv(size - len(data))
+            if not more:
+                raise ConnectionError("the broker closed the connection")
+            data += more
+        return data
+
+
+def _nullable(text: str | None) -> bytes:
+    return struct.pack(">h", -1) if text is None else struct.pack(">h", len(text.encode())) + text.encode()
+
+
+def _unsigned_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if not byte & 0x80:
+            return value, at
