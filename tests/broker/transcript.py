@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+LINES_SHOWN = 36
+
 
 class NotAsExpectedError(Exception):
     """A step came out differently."""
@@ -31,9 +33,13 @@ class Transcript:
         sys.stdout.flush()
 
     def show(self, text: str) -> None:
-        """Prints what somebody else said."""
-        if not self._quiet:
-            sys.stdout.write("".join(f"{line.rstrip()}\n" for line in text.replace(f"{self._work}/", "").splitlines()))
+        """Prints what somebody else said: the first lines of it."""
+        if self._quiet:
+            return
+        lines = [line.rstrip() for line in text.replace(f"{self._work}/", "").splitlines()]
+        if len(lines) > LINES_SHOWN:
+            lines = [*lines[:LINES_SHOWN], f"... and {len(lines) - LINES_SHOWN} lines more"]
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
 
     def check(self, what: str, found: object, expected: object = True) -> None:
         """Says what was checked.
