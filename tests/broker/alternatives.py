@@ -7,7 +7,6 @@ is made to do so in three ways, and what comes out is compared with what we writ
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import resource
 import shutil
@@ -113,7 +112,8 @@ class Alternatives:
         with node:
             node.start()
             before = _io(node.pid)
-            began = self._reassign(node, [1], [str(second)])
+            began = time.monotonic()
+            node.reassign(TOPIC, [1], log_dir=second)
             _wait(lambda: (second / PARTITION).is_dir() and not (first / PARTITION).exists())
             seconds, after = time.monotonic() - began, _io(node.pid)
             node.stop_all()
@@ -129,7 +129,8 @@ class Alternatives:
             with KafkaNode(self._work / "second", controller=node, tiering=False) as second:
                 second.start()
                 before = _io(node.pid), _io(second.pid)
-                began = self._reassign(node, [2], ["any"])
+                began = time.monotonic()
+                node.reassign(TOPIC, [2])
                 _wait(lambda: (second.log_dir / PARTITION).is_dir() and not (node.log_dir / PARTITION).exists())
                 seconds, after = time.monotonic() - began, (_io(node.pid), _io(second.pid))
                 second.stop_all()
@@ -150,16 +151,6 @@ class Alternatives:
             (node.root / "second" / PARTITION).rename(node.log_dir / PARTITION)
         node.plant(PARTITION, self._source, self._end)
         return node
-
-    def _reassign(self, node: KafkaNode, replicas: list[int], log_dirs: list[str]) -> float:
-        """As a user does. Returns when the tool gave the order."""
-        plan = self._work / "plan.json"
-        moved = {"topic": TOPIC, "partition": 0, "replicas": replicas, "log_dirs": log_dirs}
-        plan.write_text(json.dumps({"version": 1, "partitions": [moved]}))
-        began = time.monotonic()
-        tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
-        node.tool(tool, "--bootstrap-server", node.address, "--execute", "--reassignment-json-file", str(plan))
-        return began
 
     def _result(self, way: str, seconds: float, read: int, written: int, partition: Path, needs: str) -> Result:
         there = snapshots_in(partition)

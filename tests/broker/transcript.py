@@ -57,15 +57,15 @@ class Transcript:
         """Runs the command of this project. Returns what it printed.
 
         Args:
-            arguments: of it.
+            arguments: of it; paths are told from ``work`` on.
             exit_code: that it must end with.
             facts: regular expressions that must be found in what it prints.
         """
-        words = [str(argument) for argument in arguments]
+        words = [str(each.relative_to(self._work) if isinstance(each, Path) else each) for each in arguments]
         self.show(f"$ snaprebuild {' '.join(words)}")
         command = [sys.executable, "-m", "snaprebuild", *words]
         environment = {**os.environ, "XDG_STATE_HOME": str(self._work / "state"), "COLUMNS": "200"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=self._work, env=environment, capture_output=True, text=True, check=False)
         self.show(done.stdout)
         if done.returncode != exit_code:
             raise NotAsExpectedError(f"exit code {exit_code} expected, {done.returncode} found: {done.stdout}{done.stderr}")
