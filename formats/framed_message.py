@@ -23,6 +23,7 @@ __all__ = ["by_api_key", "read_framed_message", "write_framed_message"]
 FRAME_VERSION = 1
 """Version 0 was written by the preview of KRaft in 2.8."""
 
+SHORT_FRAME_BYTES = 3
 FRAME = Struct("frame_version" / UNSIGNED_VARINT, "api_key" / UNSIGNED_VARINT, "version" / UNSIGNED_VARINT)
 
 
@@ -47,6 +48,22 @@ def read_framed_message(schemas: Mapping[int, MessageSchema], value: bytes) -> t
         BadLengthError: bytes behind the message.
         FormatError: as ``formats.message.read_message``.
     """
+    is_short = len(value) > SHORT_FRAME_BYTES and max(value[:SHORT_FRAME_BYTES]) < 0x80  # a varint below 128 is a byte
+    frame_version, api_key, version, start = (*value[:SHORT_FRAME_BYTES], SHORT_FRAME_BYTES) if is_short else _frame(value)
+    if frame_version != FRAME_VERSION:
+        raise BadVersionError("version of the frame of a message", position=0, expected=FRAME_VERSION, found=frame_version)
+    if api_key not in schemas:
+        expected = ", ".join(map(str, sorted(schemas)))
+        raise BadValueError("api key of a message", position=1, expected=f"one of {expected}", found=api_key)
+    schema = schemas[api_key]
+    message, end = read_message(schema, value, version, position=start)
+    if end != len(value):
+        raise BadLengthError(schema.name, position=end, expected="its end", found=f"{len(value) - end} bytes more")
+    return schema, version, message
+
+
+def _frame(value: bytes) -> tuple[int, int, int, int]:
+    """Version of the frame, api key, version of the message, and where that begins."""
     stream = BytesIO(value)
     try:
         frame = FRAME.parse_stream(stream)
@@ -54,16 +71,7 @@ def read_framed_message(schemas: Mapping[int, MessageSchema], value: bytes) -> t
         raise TruncatedError("frame of a message", position=0, expected="three varints", found=f"{len(value)} bytes") from None
     except FormatError as error:
         raise error.shifted_by(stream.tell()) from None
-    if frame.frame_version != FRAME_VERSION:
-        raise BadVersionError("version of the frame of a message", position=0, expected=FRAME_VERSION, found=frame.frame_version)
-    if frame.api_key not in schemas:
-        expected = ", ".join(map(str, sorted(schemas)))
-        raise BadValueError("api key of a message", position=1, expected=f"one of {expected}", found=frame.api_key)
-    schema = schemas[frame.api_key]
-    message, end = read_message(schema, value, frame.version, position=stream.tell())
-    if end != len(value):
-        raise BadLengthError(schema.name, position=end, expected="its end", found=f"{len(value) - end} bytes more")
-    return schema, frame.version, message
+    return frame.frame_version, frame.api_key, frame.version, stream.tell()
 
 
 def write_framed_message(schema: MessageSchema, message: Message, version: int) -> bytes:

@@ -5,7 +5,8 @@ its default where the version read has none. Integers are int, ``bool`` bool, ``
 ``bytes`` and ``records`` bytes, arrays lists, structures dicts, null None. Tagged fields that the schema does not know are kept under
 ``UNKNOWN_TAGGED_FIELDS`` as pairs of tag and bytes, and written again.
 
-One thing is stricter than in Kafka: a tagged field must be as long as it says.
+One thing is stricter than in Kafka: a tagged field must be as long as it says. What is well formed is read by ``formats.message_reader``,
+which is derived from the same schemas.
 
 Source: Kafka's message generator (``org.apache.kafka.message.MessageDataGenerator``), KIP-482,
 ``org.apache.kafka.common.protocol.ByteBufferAccessor``.
@@ -21,13 +22,11 @@ from construct import Construct, ConstructError, Flag, Float64b, Int32ub, Stream
 
 from formats import limits
 from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError, TruncatedError
-from formats.message_schema import FieldSchema, MessageSchema, StructSchema
+from formats.message_reader import GIVES_UP, message_reader
+from formats.message_schema import UNKNOWN_TAGGED_FIELDS, FieldSchema, MessageSchema, StructSchema
 from formats.primitives import INT8, INT16, INT32, INT64, UINT16, UNSIGNED_VARINT
 
 __all__ = ["COMPACT_STRING", "UNKNOWN_TAGGED_FIELDS", "Message", "message_grammar", "read_message", "write_message"]
-
-UNKNOWN_TAGGED_FIELDS = "_unknownTaggedFields"
-"""Kafka's own name for it; no field begins with an underscore."""
 
 Message = dict[str, Any]
 
@@ -307,6 +306,12 @@ def read_message(schema: MessageSchema, data: bytes, version: int, *, position: 
         BadValueError: a text that is no UTF-8.
         LimitExceededError: more than ``formats.limits`` allows.
     """
+    reader = message_reader(schema, version)
+    try:
+        if reader is not None:
+            return reader(data, position)
+    except GIVES_UP:
+        pass  # the grammar tells what is wrong, and where
     grammar = message_grammar(schema, version)
     stream = BytesIO(data)
     stream.seek(position)

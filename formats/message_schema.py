@@ -14,7 +14,10 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-__all__ = ["FieldSchema", "MessageSchema", "StructSchema", "Versions", "load_schemas"]
+__all__ = ["UNKNOWN_TAGGED_FIELDS", "FieldSchema", "MessageSchema", "StructSchema", "Versions", "load_schemas"]
+
+UNKNOWN_TAGGED_FIELDS = "_unknownTaggedFields"
+"""Name in a message of the tagged fields that its schema does not know: Kafka's own; no field begins with an underscore."""
 
 VERSIONS_MAX = 0x7FFF
 

@@ -32,7 +32,8 @@ from typing import Any, NamedTuple
 import boto3
 from make_partition import Shape, make_partition
 
-from snaprebuild.operations.plan import Plan, Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Plan, Request
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.schedule import ReadTask, read_segment
 from snaprebuild.spark.packing import TASK_BYTES_MAX

@@ -83,3 +83,20 @@ def test_generated_partitions_are_logs_that_a_broker_accepts(producers: int, bum
         assert summarise_segment(source, int(path.stem), hint=index[:, 1]).effect.failure_offset is None
     assert found == count
     assert markers > 0
+
+
+@pytest.mark.kafka
+def test_kafka_is_timed_on_the_same_files() -> None:
+    """A small run of what docs/speed.md tells; Kafka's classes find the producers, and every row is there."""
+    arguments = ["--speed", "--mib", "4", "--passes", "1", "--only", "350 B", "--no-broker", "--no-spark"]
+    done = subprocess.run([SCRIPTS / "compare-with-kafka", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = (
+        "Kafka rebuild, warm",
+        "Kafka recover, first pass",
+        "headers, 2 workers",
+        "CRC, in process",
+        "kafka-dump-log",
+        "(>= 22)",
+    )
+    assert [row for row in rows if row not in done.stdout] == []

@@ -33,7 +33,8 @@ from manifests import FIXTURES, REPOSITORY, PartitionFixture, SegmentFixture, pa
 
 import snaprebuild
 from snaprebuild import Origin, SnapshotClass, SnapshotRefusedError, UsageError, ensure_snapshot
-from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.storage import segment_file
 

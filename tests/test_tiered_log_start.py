@@ -19,7 +19,8 @@ from simulated_broker import listed
 
 from formats.producer_snapshot import ProducerEntry
 from snaprebuild import Origin, SnapshotClass, SnapshotRefusedError, Validity, ensure_snapshot, validate_snapshot
-from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Request
 from snaprebuild.operations.replay_partition import Clock, PartitionReplay, ReplayFrom, ReplayPoint
 from snaprebuild.operations.schedule import read_segment
 from snaprebuild.operations.segment_tasks import read_tasks

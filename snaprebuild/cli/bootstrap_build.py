@@ -111,9 +111,9 @@ def bootstrap_build(
     """
     from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.operations.bootstrap_build import build_follower, check_build, plan_follower
+    from snaprebuild.operations.broker_properties import log_dirs_of, read_server_properties
     from snaprebuild.operations.evidence import Clock
     from snaprebuild.operations.remote_chain import metadata_findings
-    from snaprebuild.operations.source import log_dirs_of, read_server_properties
     from snaprebuild.operations.verdict.bootstrap_target import judge_target
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
     from snaprebuild.storage.store import absolute, is_object
@@ -123,7 +123,8 @@ def bootstrap_build(
     if not directory or is_object(directory):
         raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
     wanted = _wanted(topic_partition, topic_id, target, log_start)
-    log_dirs = () if server_properties is None else log_dirs_of(read_server_properties(server_properties))
+    properties = None if server_properties is None else read_server_properties(server_properties)
+    log_dirs = () if properties is None else log_dirs_of(properties)
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     tier = open_tier(store, s3, metadata_log, private_key)
     plan = plan_follower(tier, wanted, clock, replays=level is RemoteLevel.FULL, jobs=jobs, announce=announced)
@@ -131,7 +132,7 @@ def bootstrap_build(
     verdict, found = None, list["Finding"]()
     if os.path.isdir(place):
         location = None if metadata is None else absolute(metadata)
-        verdict, found = judge_target(plan, place, log_dirs, location, s3.settings())
+        verdict, found = judge_target(plan, place, properties, location, s3.settings())
     if dry_run:
         check_build(plan, place, log_dirs=log_dirs, allow_unproven=allow_unproven)
     else:

@@ -33,7 +33,7 @@ from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from snaprebuild.operations.hook_run import HookRun, PreparedPartition
-    from snaprebuild.operations.plan import Request
+    from snaprebuild.operations.planned import Request
 
 __all__ = ["hook_run"]
 
@@ -132,7 +132,7 @@ def _request(
     *,
     set_aside: bool,
 ) -> Request:
-    from snaprebuild.operations.plan import Request
+    from snaprebuild.operations.planned import Request
     from snaprebuild.storage.store import absolute
 
     check_paths(paths, server_properties=server_properties)

@@ -15,7 +15,7 @@ from snaprebuild.storage.store import absolute, is_object
 
 if TYPE_CHECKING:
     from snaprebuild.operations.from_effects import FromEffects
-    from snaprebuild.operations.plan import PartitionPlan, Plan
+    from snaprebuild.operations.planned import PartitionPlan, Plan
     from snaprebuild.operations.rebuild_result import BoundaryResult, PartitionResult, RebuildResult
     from snaprebuild.replay.difference import Comparison
 

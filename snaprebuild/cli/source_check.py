@@ -18,6 +18,7 @@ from snaprebuild.cli.options import (
     Paths,
     Report,
     S3Options,
+    ServerProperties,
     Topic,
     Verbose,
     WholeNumber,
@@ -28,7 +29,7 @@ from snaprebuild.errors import UsageError
 if TYPE_CHECKING:
     from snaprebuild.operations.verdict.source_check import CheckedSource, SourceCheck
 
-__all__ = ["BrokerEpoch", "LeaderByWord", "Metadata", "check_metadata", "source_check"]
+__all__ = ["BrokerEpoch", "LeaderByWord", "Metadata", "Peers", "check_metadata", "source_check"]
 
 RULES_TABLES_MAX = 1
 """Replicas whose rules are printed one by one without ``-v``."""
@@ -48,15 +49,23 @@ Metadata = Annotated[
         "--metadata",
         metavar="DIR",
         help="Metadata log of the cluster (KRaft): __cluster_metadata-0 of any node, or a directory that holds it, also as "
-        "s3://BUCKET/PREFIX. Default: the one in the log directories themselves, where there is one.",
+        "s3://BUCKET/PREFIX. Default: the one in the log directories themselves, or in metadata.log.dir of --server-properties.",
+    ),
+]
+Peers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--peer",
+        metavar="DIR",
+        help="Log directory of another replica, or a directory above: leader epochs are compared; repeatable. Default: none.",
     ),
 ]
 LeaderByWord = Annotated[
     bool,
     typer.Option(
         "--i-am-the-leader",
-        help="Where no metadata log tells (clusters of before KRaft): these replicas are the leaders. Risk: one that lags, or was cut off, "
-        "becomes the truth for everybody. Default: not known.",
+        help="Where no metadata log tells (clusters of before KRaft): these replicas are the leaders. An upload is refused there without "
+        "this. Risk: one that lags, or was cut off, becomes the truth for everybody. Default: not known.",
     ),
 ]
 BrokerEpoch = Annotated[
@@ -81,6 +90,7 @@ def check_metadata(location: str | None) -> None:
 def source_check(
     s3: S3Options,
     paths: Paths = None,
+    server_properties: ServerProperties = None,
     purpose: Annotated[
         PurposeName,
         typer.Option(
@@ -100,14 +110,7 @@ def source_check(
             help="Last offset of the metadata log that counts. Default: all of it.",
         ),
     ] = None,
-    peer: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--peer",
-            metavar="DIR",
-            help="Log directory of another replica, or a directory above: leader epochs are compared; repeatable. Default: none.",
-        ),
-    ] = None,
+    peer: Peers = None,
     i_am_the_leader: LeaderByWord = False,
     broker_epoch: BrokerEpoch = None,
     topic: Topic = None,
@@ -131,12 +134,13 @@ def source_check(
     from snaprebuild.storage.store import absolute
 
     begin(verbose, {"--report": report})
-    check_paths([*(paths or ()), *(peer or ())])
-    if not paths:
-        raise UsageError("name at least one path")
+    check_paths([*(paths or ()), *(peer or ())], server_properties=server_properties)
+    if not paths and server_properties is None:
+        raise UsageError("name at least one path, or the --server-properties of a broker")
     check_metadata(metadata)
     question = SourceQuestion(
-        paths=tuple(absolute(path) for path in paths),
+        paths=tuple(absolute(path) for path in paths or ()),
+        server_properties=None if server_properties is None else os.path.abspath(server_properties),
         purpose=Purpose(purpose.value),
         metadata=None if metadata is None else absolute(metadata),
         at=at,
@@ -161,6 +165,7 @@ def _body(result: SourceCheck) -> dict[str, object]:
     question = result.question
     return {
         "purpose": question.purpose.value,
+        "server_properties": question.server_properties,
         "metadata": question.metadata,
         "at": question.at,
         "peers": list(question.peers),

@@ -23,7 +23,7 @@ from snaprebuild.cli.options import (
     takes_s3,
 )
 from snaprebuild.cli.produce_options import ProducerConfig, ProduceTo
-from snaprebuild.cli.source_check import BrokerEpoch, LeaderByWord, Metadata, check_metadata
+from snaprebuild.cli.source_check import BrokerEpoch, LeaderByWord, Metadata, Peers, check_metadata
 from snaprebuild.cli.tier_inventory import MetadataLog
 from snaprebuild.errors import UsageError
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from snaprebuild.operations.findings import Finding
     from snaprebuild.operations.prepared_upload import PreparedUpload
     from snaprebuild.operations.source import PartitionSource
-    from snaprebuild.operations.tier_upload import TierUpload
+    from snaprebuild.operations.uploaded import TierUpload
     from snaprebuild.storage.store import Store
 
 __all__ = ["tier_upload"]
@@ -136,6 +136,7 @@ def tier_upload(
     producer_config: ProducerConfig = None,
     metadata_partitions: MetadataPartitions = None,
     metadata: Metadata = None,
+    peer: Peers = None,
     broker_epoch: BrokerEpoch = None,
     i_am_the_leader: LeaderByWord = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, and write nothing. Default: upload.")] = False,
@@ -154,8 +155,9 @@ def tier_upload(
     uploaded, and may upload the same segments again under other ids, which costs space. This verb is for a stopped broker, a
     topic with remote.log.copy.disable=true, a restore or a migration. No broker knows of the copies before their records are in
     __remote_log_metadata: --produce-to puts them there, --records writes them to a file. Exit code 3 where a segment may not go
-    up; one above the high watermark or the last stable offset waits, and nothing is wrong with it. Exit code 5 where the store
-    or the cluster failed: the same command goes on.
+    up, and where nothing tells that a replica leads or is in sync (--metadata, else --i-am-the-leader); a segment above the high
+    watermark or the last stable offset waits, and nothing is wrong with it. Exit code 5 where the store or the cluster failed: the
+    same command goes on.
     """
     from snaprebuild.cli.options import as_of_ms, check_paths
     from snaprebuild.cli.produce_options import announcing, wanted_partitions
@@ -164,9 +166,9 @@ def tier_upload(
     from snaprebuild.hooks import prepare_upload
     from snaprebuild.operations.source import live_broker_notes, open_source
     from snaprebuild.operations.tier_inventory import read_remote_logs
-    from snaprebuild.operations.tier_upload import UploadRequest
     from snaprebuild.operations.tier_upload import tier_upload as upload
     from snaprebuild.operations.upload_copy import Uploader
+    from snaprebuild.operations.upload_request import UploadRequest
     from snaprebuild.operations.verdict.upload_source import UploadSources
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
     from snaprebuild.storage.journal_file import check_journal_place
@@ -175,7 +177,7 @@ def tier_upload(
     from snaprebuild.storage.store import absolute
 
     begin(verbose, {"--report": report, "--records": None if dry_run else records})
-    check_paths([path, store, *(metadata_log or [])])
+    check_paths([path, store, *(metadata_log or []), *(peer or [])])
     check_metadata(metadata)
     if produce_to is not None and (records is not None or metadata_log):
         raise UsageError("with --produce-to the topic itself is read and told: neither --records nor --metadata-log go with it")
@@ -207,6 +209,7 @@ def tier_upload(
         settings,
         broker_epoch=broker_epoch,
         is_leader_by_word=i_am_the_leader,
+        peers=[absolute(each) for each in peer or ()],
     )
     with announcing(produce_to, producer_config, wanted_partitions(partitions, topic_ids)) as announcer:
         request = UploadRequest(
@@ -230,10 +233,10 @@ def tier_upload(
     found += [] if announcer is None else announcer.findings
     if records is not None and not dry_run:
         result.confirm()
-    found += [*sources.judges.truth.findings, *sources.judges.findings]
+    found += [*sources.findings, *sources.judges.truth.findings, *sources.judges.findings]
     findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
     leave(
-        lambda: verdict_document("tier-upload", 1, upload_body(result, request, records, produce_to), findings),
+        lambda: verdict_document("tier-upload", 1, upload_body(result, request, records, produce_to, peer or []), findings),
         findings,
         as_json=output is OutputFormat.JSON,
         show=lambda: print_upload(result, produce_to),
@@ -306,7 +309,7 @@ def _check_target(root: str, prefix: str, partitions: Sequence[PartitionSource],
         UsageError: the prefix has a part that no directory may have.
         RefusedError: STORE lies in a directory of a broker.
     """
-    from snaprebuild.operations.plan import check_output
+    from snaprebuild.operations.output_place import check_output
 
     *above, last = prefix.split("/")
     if any(part in ("", ".", "..") for part in above) or last in (".", "..") or not prefix.isprintable() or "\\" in prefix:

@@ -11,15 +11,18 @@ from formats.upload_claim import UploadClaim
 from snaprebuild.cli.result import print_table, print_text, size_text
 from snaprebuild.operations.announce_copies import Announced
 from snaprebuild.operations.findings import counted
-from snaprebuild.operations.tier_upload import Action, TierUpload, UploadedPartition, UploadedSegment, UploadRequest
 from snaprebuild.operations.upload_fence import BrokerIdentity
+from snaprebuild.operations.upload_request import UploadRequest
+from snaprebuild.operations.uploaded import Action, TierUpload, UploadedPartition, UploadedSegment
 from snaprebuild.operations.verdict.judges import verdict_json
 from snaprebuild.storage.store import OBJECT_SCHEME, is_object
 
 __all__ = ["print_upload", "upload_body"]
 
 
-def upload_body(result: TierUpload, request: UploadRequest, records: str | None, produce_to: str | None) -> dict[str, object]:
+def upload_body(
+    result: TierUpload, request: UploadRequest, records: str | None, produce_to: str | None, peers: Sequence[str]
+) -> dict[str, object]:
     """The fields of the document of a verdict.
 
     Args:
@@ -27,6 +30,7 @@ def upload_body(result: TierUpload, request: UploadRequest, records: str | None,
         request: what was asked for.
         records: file that was asked for, or None.
         produce_to: brokers that were told, or None.
+        peers: other replicas that were given.
     """
     uploader = request.uploader
     return {
@@ -38,6 +42,7 @@ def upload_body(result: TierUpload, request: UploadRequest, records: str | None,
         "broker_id": uploader.broker_id,
         "dry_run": request.is_dry_run,
         "verified": request.knows_all,
+        "peers": list(peers),
         "records": records if result.copies else None,
         "produced_to": produce_to,
         "metadata_partitions": request.metadata_partitions,

@@ -201,7 +201,8 @@ def in_sync(evidence: SourceEvidence) -> Ruling:
         return not_known(NO_REPLICA_YET)
     if isinstance(partition, str) or node is None or node not in partition.replicas:
         why = partition if isinstance(partition, str) else NO_NODE_ID if node is None else "it is no replica"
-        if evidence.is_leader_by_word and isinstance(partition, str) and evidence.cluster is None:
+        # Where the cluster tells of the broker, and not of this replica as one of its, no word makes up for it.
+        if evidence.is_leader_by_word and (node is None or isinstance(_image(evidence), str)):
             return passes(f"that it leads rests on the operator's word (--i-am-the-leader): {why}", is_word=True)
         return not_known(why)
     told = f"ISR {list(partition.isr)}, eligible leader replicas {list(partition.elr)}, leader {partition.leader}"

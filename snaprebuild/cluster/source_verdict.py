@@ -76,6 +76,9 @@ _RULES: dict[Rule, Callable[[SourceEvidence], Ruling]] = {
     Rule.R13: log_end,
 }
 
+_OF_THE_CLUSTER = (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R10)
+"""Only a metadata log tells what these ask."""
+
 _IDENTITY = (Rule.R1, Rule.R2, Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R10)
 """These say whether it is the replica at all that the cluster speaks of; so they are asked first, a stale copy (R10) before its ISR."""
 
@@ -127,6 +130,21 @@ class SourceVerdict:
     def not_known(self) -> tuple[Rule, ...]:
         """The rules that had nothing to judge."""
         return tuple(each.rule for each in self.results if each.state is State.NOT_KNOWN)
+
+    @property
+    def needs_word(self) -> tuple[Rule, ...]:
+        """What the cluster does not tell, where nothing says that the replica leads or is in sync.
+
+        Copies in remote storage, and the log of another replica, are not to rest on that unless the operator says so. Empty where the
+        cluster tells, where the operator has said it, and of a rebuild, which describes local bytes.
+        """
+        if self.purpose is Purpose.REBUILD or Rule.R7 not in self.not_known:
+            return ()
+        return tuple(rule for rule in self.not_known if rule in _OF_THE_CLUSTER)
+
+    def evidence_of(self, rule: Rule) -> str:
+        """The sentence of a rule."""
+        return next(each.ruling.evidence for each in self.results if each.rule is rule)
 
     def __str__(self) -> str:
         if self.outcome is Outcome.TRUSTED:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from snaprebuild.errors import RefusedError
+from snaprebuild.operations.due_in_place import not_due_in_place, not_trusted
 from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.follower_check import CheckedReplica, FollowerCheck, given_state
-from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan, Plan, Request, make_plan, not_due_in_place
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import BoundaryPlan, PartitionPlan, Plan, Request
 from snaprebuild.operations.rebuild import Progress, rebuild
 from snaprebuild.operations.rebuild_result import EQUAL, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.operations.receipt import Receipt
@@ -106,8 +108,8 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
             why = f"it cannot be judged whether it may be written to: {planned.fault}"
             unjudged = Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset)
             refused.append(unjudged if planned.verdict is None else rejection(planned.verdict, path))
-        elif planned.verdict.offset is not None and planned.verdict.offset < replica.first_offset:
-            why = f"no snapshot is written at {replica.first_offset}: the replica is {planned.verdict}: {planned.verdict.why}"
+        elif (untrusted := not_trusted(planned, replica.first_offset)) is not None:
+            why = f"no snapshot is written at {replica.first_offset}: {untrusted}"
             refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))
         else:
             partitions.append(_with_given(planned, replica))

@@ -14,12 +14,15 @@ from itertools import pairwise
 
 from formats.file_names import snapshot_file_name
 from snaprebuild.errors import UsageError
+from snaprebuild.operations.broker_properties import log_dirs_of, read_server_properties
+from snaprebuild.operations.due_in_place import is_missed, not_due_in_place
 from snaprebuild.operations.findings import Finding, Severity, exit_code_of
-from snaprebuild.operations.plan import Plan, Request, is_missed, make_plan, not_due_in_place
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Plan, Request
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import LEFT_OUT, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.operations.receipt import Receipt, default_receipt_path
-from snaprebuild.operations.source import PartitionSource, log_dirs_of, read_server_properties
+from snaprebuild.operations.source import PartitionSource
 from snaprebuild.storage.store import is_object
 
 __all__ = ["HookRun", "PreparationState", "PreparedPartition", "bytes_blocked", "hook_run"]
@@ -124,7 +127,7 @@ def hook_run(
             raise UsageError("no broker starts on an object store: name its log directories", path=path)
     now = time.monotonic()
     planned_by = None if deadline is None else now + (deadline - now) * PLANNING_SHARE
-    made = make_plan(request, most_first=bytes_blocked if by_bytes_blocked else None, deadline=planned_by)
+    made = make_plan(request, most_first=bytes_blocked if by_bytes_blocked else None, deadline=planned_by, judged_by=deadline)
     rebuilt = rebuild(made, jobs=jobs, dry_run=dry_run, receipt=_receipt(made, receipt, dry_run=dry_run), deadline=deadline)
     partitions = tuple(PreparedPartition(each, bytes_blocked(each.plan.source), _bytes_left(each)) for each in rebuilt.partitions)
     findings = tuple(_weighed(finding, made) for finding in rebuilt.findings)

@@ -16,7 +16,8 @@ from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, 
 from snaprebuild.operations.boundary_work import BoundaryWork
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot, Origin
 from snaprebuild.operations.log_facts import log_end_offset, window_index
-from snaprebuild.operations.plan import check_output, stop_index
+from snaprebuild.operations.output_place import check_output
+from snaprebuild.operations.plan import stop_index
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom, ReplayPoint
 from snaprebuild.operations.schedule import run
 from snaprebuild.operations.snapshot_validity import ValidatedSnapshot, Validity, judged

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.from_effects import NONE_KEPT, FromEffects
-from snaprebuild.operations.plan import PartitionPlan, Plan
+from snaprebuild.operations.planned import PartitionPlan, Plan
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison
 

@@ -16,7 +16,8 @@ from typing import Any, BinaryIO, get_args, get_origin, get_type_hints
 
 from formats.text_lines import shown
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
-from snaprebuild.operations.plan import PartitionPlan, Plan, Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import PartitionPlan, Plan, Request
 from snaprebuild.operations.replay_partition import ReplayFrom
 from snaprebuild.storage.regular_file import open_named_file
 from snaprebuild.storage.small_file import write_text_file

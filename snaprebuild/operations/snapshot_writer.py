@@ -13,7 +13,7 @@ from formats.file_names import snapshot_file_name, snapshot_temporary_file_name
 from formats.producer_snapshot import write_entries
 from snaprebuild.errors import SnaprebuildError, StorageError
 from snaprebuild.operations.findings import Finding, Severity
-from snaprebuild.operations.plan import BoundaryPlan, PartitionPlan
+from snaprebuild.operations.planned import BoundaryPlan, PartitionPlan
 from snaprebuild.operations.rebuild_result import LEFT_OUT, BoundaryResult, PartitionResult
 from snaprebuild.operations.receipt import ReceiptSink
 from snaprebuild.replay.classes import Judgement

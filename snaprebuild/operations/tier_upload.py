@@ -10,35 +10,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Protocol
 
 from formats.errors import FormatError
 from formats.partition_metadata import uuid_to_text
 from formats.remote_log_metadata import RemoteSegment, TopicIdPartition, metadata_partition
 from formats.upload_claim import UploadClaim
-from snaprebuild.cluster.remote_log import RemoteLogs
-from snaprebuild.cluster.source_verdict import SourceVerdict
 from snaprebuild.errors import SnaprebuildError, UploadRefusedError
-from snaprebuild.operations.announce_copies import Announced, Announcer
+from snaprebuild.operations.announce_copies import Announced
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.prepare_upload import candidates, topic_id_of
-from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.source import PartitionSource
-from snaprebuild.operations.upload_copy import Uploader, claimed, finished_copy, new_segment_id, write_copy
-from snaprebuild.operations.upload_fence import CLAIM_LOST, NOBODY, STALE, BrokerIdentity, UploadFence, epoch_text
+from snaprebuild.operations.upload_copy import claimed, finished_copy, new_segment_id, write_copy
+from snaprebuild.operations.upload_fence import CLAIM_LOST, STALE, UNKNOWN_EPOCH, Claimant, UploadFence, epoch_text
+from snaprebuild.operations.upload_neighbours import Neighbours
 from snaprebuild.operations.upload_records import WrittenCopy
+from snaprebuild.operations.upload_request import Prepare, UploadRequest
 from snaprebuild.operations.upload_target import CompleteCopy, UploadTarget
-from snaprebuild.operations.verdict.judges import rejection
+from snaprebuild.operations.uploaded import DONE, Action, TierUpload, UploadedPartition, UploadedSegment
+from snaprebuild.operations.verdict.judges import rejection, word_needed
 from snaprebuild.operations.verdict.upload_source import trusted_end
-from snaprebuild.storage.large_objects import LargeObjects
-from snaprebuild.storage.store import Store
 
-__all__ = ["Action", "Prepare", "TierUpload", "UploadRequest", "UploadedPartition", "UploadedSegment", "tier_upload"]
+__all__ = ["tier_upload"]
 
 ABOVE_TRUSTED = "above-trusted-offset"
 WAITING = ("above-high-watermark", "above-last-stable-offset", "active-segment", ABOVE_TRUSTED)
@@ -47,163 +43,6 @@ WAITING = ("above-high-watermark", "above-last-stable-offset", "active-segment",
 UNVERIFIED = (
     "whether brokers read it is not verified: --metadata-log tells, or --allow-unverified takes every complete copy for live"
 )
-
-
-class Action(StrEnum):
-    """What became of a segment."""
-
-    UPLOADED = "uploaded"
-    """By this run."""
-    WOULD_UPLOAD = "would-upload"
-    """With ``--dry-run``."""
-    FINISHED_BEFORE = "finished-before"
-    """By an earlier run of this uploader; its records are told again, to a topic only what it lacks."""
-    PRESENT = "present"
-    """A complete copy of somebody else holds all of its offsets: brokers read it, or it is to be taken for such."""
-    UNVERIFIED = "unverified"
-    """So does one of which nobody tells that brokers read it: a broker that died while it uploaded leaves such. Nothing was written."""
-    CLAIMED = "claimed"
-    """Another uploader is at it, or was stopped; nothing was written."""
-    WAITS = "waits"
-    """It ends above the high watermark or the last stable offset."""
-    REFUSED = "refused"
-    """It may not be uploaded as it is."""
-    FAILED = "failed"
-    """The storage failed, or it is not known what became of an object."""
-    BEHIND = "behind"
-    """It lies behind one that was not uploaded."""
-
-
-DONE = (Action.UPLOADED, Action.WOULD_UPLOAD, Action.FINISHED_BEFORE, Action.PRESENT)
-"""Behind these the next segment is looked at."""
-
-
-class Prepare(Protocol):
-    """Puts together what belongs to a segment (``snaprebuild.prepare_upload``)."""
-
-    def __call__(self, log: str, after: EnsuredSnapshot | None, topic_id: str | None) -> PreparedUpload:
-        """Raises what that raises."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class UploadRequest:
-    """What is wanted.
-
-    Attributes:
-        store: to upload to.
-        large: its large files.
-        root: location, absolute.
-        prefix: ``key.prefix``, below it.
-        uploader: who uploads; without a name that is made of the host and the directory, for each partition.
-        host: name of this machine.
-        topic_ids: Kafka's text of them by topic, where directories do not tell.
-        metadata_partitions: of ``__remote_log_metadata``.
-        is_dry_run: nothing is written.
-        logs: what the metadata logs say.
-        knows_all: they were given, and all of them could be read: what they do not call live no broker reads.
-        allow_unverified: take every complete copy for one that brokers read.
-        judge: whether a replica may be uploaded; None where nobody asks.
-        fence: who uploads a partition, by its broker's registration, and how that is read again; None for nobody in particular.
-        announcer: tells brokers of copies; None where that is left to others.
-    """
-
-    store: Store
-    large: LargeObjects
-    root: str
-    prefix: str
-    uploader: Uploader
-    host: str
-    topic_ids: dict[str, str]
-    metadata_partitions: int
-    is_dry_run: bool
-    logs: RemoteLogs = field(default_factory=RemoteLogs)
-    knows_all: bool = False
-    allow_unverified: bool = False
-    judge: Callable[[PartitionSource], SourceVerdict] | None = None
-    fence: Callable[[PartitionSource], UploadFence] | None = None
-    announcer: Announcer | None = None
-
-
-@dataclass(slots=True)
-class UploadedSegment:
-    """One closed segment.
-
-    Attributes:
-        start_offset: of it.
-        end_offset: last offset.
-        size_bytes: of the segment.
-        action: what became of it.
-        why: a sentence, where more is to be told.
-        segment_id: of the copy, where it is known.
-        upload: what was sent; None where it was not looked at, or refused.
-        took_over: the claim of an earlier registration of the same broker that this run took over, or would.
-        announced: how brokers know of the copy; None where this run told nobody.
-    """
-
-    start_offset: int
-    end_offset: int
-    size_bytes: int
-    action: Action = Action.BEHIND
-    why: str = ""
-    segment_id: bytes | None = None
-    upload: PreparedUpload | None = None
-    took_over: UploadClaim | None = None
-    announced: Announced | None = None
-
-
-@dataclass(slots=True)
-class UploadedPartition:
-    """One partition.
-
-    Attributes:
-        source: it.
-        segments: its closed segments, ascending.
-        uploader: name in claims.
-        topic_id: 16 bytes; None where nothing was looked at.
-        metadata_partition: that holds its records.
-        identity: whose log it is, as claims have it.
-        verdict: on the replica as a source; None where nobody asked.
-    """
-
-    source: PartitionSource
-    segments: list[UploadedSegment]
-    uploader: str
-    topic_id: bytes | None = None
-    metadata_partition: int | None = None
-    identity: BrokerIdentity = NOBODY
-    verdict: SourceVerdict | None = None
-
-
-@dataclass(slots=True)
-class TierUpload:
-    """What an upload came to.
-
-    Attributes:
-        partitions: in the order of their paths.
-        copies: that are complete and ours, in the order in which they were written.
-        findings: what stood in the way.
-    """
-
-    partitions: list[UploadedPartition] = field(default_factory=list)
-    copies: list[WrittenCopy] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-
-    def confirm(self) -> list[WrittenCopy]:
-        """Asks once more, right before records are told, whether each copy is still ours; those that are not become findings, and go."""
-        kept = []
-        for copy in self.copies:
-            try:
-                if copy.check is not None:
-                    copy.check()
-                kept.append(copy)
-            except (SnaprebuildError, FormatError) as error:
-                finding = finding_of_error(error, "")
-                self.findings.append(
-                    replace(finding, code="tier-upload-stale") if isinstance(error, UploadRefusedError) else finding
-                )
-        self.copies = kept
-        return kept
 
 
 def tier_upload(
@@ -241,7 +80,7 @@ class _Partition:
         self._done_to = -1
         self._trusted_end: int | None = None
         self._topic_id = request.topic_ids.get(source.directory.name.topic)
-        self._target: UploadTarget | None = None
+        self._found: Neighbours | None = None
         bases = [segment.base_offset for segment in source.directory.segments]
         ends = dict(pairwise(bases))
         closed = candidates(source)
@@ -250,6 +89,7 @@ class _Partition:
         name = request.uploader.name or f"{request.host}:{source.directory.path}"
         self._uploader = replace(request.uploader, name=name)
         self._fence = UploadFence() if request.fence is None else request.fence(source)
+        self._claimant = Claimant(name, self._fence.identity)
         self.told = UploadedPartition(source, self._segments, name, identity=self._fence.identity)
         self._largest = max((each.size_bytes for each in closed), default=0)
 
@@ -285,10 +125,13 @@ class _Partition:
             first.action, first.why = Action.FAILED, str(error)
             return True
         self._trusted_end = trusted_end(verdict)
-        if verdict.is_rejected:
-            first.action, first.why = Action.REFUSED, f"the replica is {verdict}: {verdict.why}"
-            self._result.findings.append(rejection(verdict, path))
-        return verdict.is_rejected
+        refusal = rejection(verdict, path) if verdict.is_rejected else word_needed(verdict, path, Severity.REFUSED)
+        if refusal is None:
+            return False
+        why = f"the replica is {verdict}: {verdict.why}" if verdict.is_rejected else refusal.message
+        first.action, first.why = Action.REFUSED, why
+        self._result.findings.append(refusal)
+        return True
 
     def _check_trusted(self, segment: UploadedSegment, path: str) -> None:
         verdict, end = self.told.verdict, self._trusted_end
@@ -318,24 +161,25 @@ class _Partition:
             self._result.findings.append(finding)
 
     def _segment(self, segment: UploadedSegment) -> None:
-        target = self._looked_at()
+        neighbours = self._neighbours()
+        target = neighbours.target
         claim = target.claim_of(segment.start_offset, segment.end_offset)
-        if claim is not None and self._fence.identity.is_stale_for(claim):
-            raise self._stale(claim, target.claim_location(segment.start_offset, segment.end_offset))
+        if claim is not None:
+            self._check_not_stale(claim, target.claim_location(segment.start_offset, segment.end_offset))
         is_older = claim is not None and self._fence.identity.supersedes(claim)
-        is_ours = claim is not None and (self._is_ours(claim) or is_older)
+        is_ours = claim is not None and (self._claimant.owns(claim) or is_older)
         if claim is not None and is_ours and self._request.announcer is not None:
             self._request.announcer.check_not_deleted(claim.segment_id)
         is_named_so = claim is not None and claim.uploader == self._uploader.name
         copy = target.copies.get(claim.segment_id) if claim is not None and is_named_so else None
-        if copy is None and (other := self._other(segment, target)) is not None:
-            self._held_by(segment, other)
+        if copy is None and (other := neighbours.holding(segment.start_offset, segment.end_offset)) is not None:
+            self._held_by(segment, other, neighbours)
             return
         path = self._source.directory.file_path(self._files[segment.start_offset])
-        if copy is None and (self._is_behind_gap(segment, target, path) or self._is_cut_elsewhere(segment, target)):
+        if copy is None and self._is_in_the_way(segment, neighbours, path):
             return
         if claim is not None and not is_ours:
-            self._claimed_by(segment, claim, target)
+            self._claimed_by(segment, claim, neighbours)
             return
         if copy is not None and claim is not None:
             self._finished_before(segment, claim, target, path, is_older=is_older)
@@ -351,8 +195,8 @@ class _Partition:
         if claim is None:
             self._prepare_writes()
             claim = claimed(target, upload, self._uploader, self._now_ms(), self._fence.identity)
-            if not self._is_ours(claim):
-                self._claimed_by(segment, claim, target)
+            if not self._claimant.owns(claim):
+                self._claimed_by(segment, claim, neighbours)
                 return
         elif is_older:
             # Under a new id: whoever made the claim may be at work yet, and its objects are none of ours.
@@ -402,29 +246,45 @@ class _Partition:
         self._say("tier-upload-took-over", Severity.NOTE, message, segment.start_offset)
         return new
 
-    def _stale(self, claim: UploadClaim, location: str) -> UploadRefusedError:
-        epoch = self._fence.identity.broker_epoch
-        message = f"claimed by {claim.uploader!r}, run {claim.run}{epoch_text(claim)}, and this is broker epoch {epoch}: a later "
-        return UploadRefusedError(f"{message}registration of the same broker uploads", path=location, reason=STALE)
+    def _check_not_stale(self, claim: UploadClaim, location: str) -> None:
+        """A claim of a later registration of the same broker, or of one that may be later, is not gone on with."""
+        identity, claimed_by = self._fence.identity, f"claimed by {claim.uploader!r}, run {claim.run}{epoch_text(claim)}"
+        if identity.is_stale_for(claim):
+            message = (
+                f"{claimed_by}, and this is broker epoch {identity.broker_epoch}: a later registration of the same broker uploads"
+            )
+            raise UploadRefusedError(message, path=location, reason=STALE)
+        if claim.uploader == self._uploader.name and identity.cannot_tell(claim):
+            advice = "the clean-shutdown marker, --metadata or --broker-epoch tells"
+            message = (
+                f"{claimed_by}, and nothing tells under which epoch this broker runs, so that it may be an earlier one: {advice}"
+            )
+            raise UploadRefusedError(message, path=location, reason=UNKNOWN_EPOCH)
 
-    def _other(self, segment: UploadedSegment, target: UploadTarget) -> CompleteCopy | None:
-        """A copy of somebody else that holds all of a segment; where the metadata log tells, one that brokers read."""
-        held = target.covering(segment.start_offset, segment.end_offset)
-        live = next((each for each in held if self._is_live(each, target)), None)
-        return live if live is not None or self._request.knows_all or not held else held[0]
+    def _is_in_the_way(self, segment: UploadedSegment, neighbours: Neighbours, path: str) -> bool:
+        """Whether something beside a segment keeps it from going up; raises where a gap below it does."""
+        offsets = segment.start_offset, segment.end_offset
+        obstacle = neighbours.gap_below(segment.start_offset, self._done_to, path) or neighbours.cut_elsewhere(*offsets)
+        if obstacle is None:
+            if shared := neighbours.sharing(*offsets):
+                copies = counted(len(shared), "copy", "copies")
+                message = f"some of its offsets are in {copies} already, cut elsewhere, which brokers sort out"
+                self._say("tier-upload-overlap", Severity.NOTE, message, segment.start_offset)
+            return False
+        segment.why = obstacle.why
+        if obstacle.action is Action.UNVERIFIED:
+            self._unverified(segment)
+        else:
+            segment.action = obstacle.action
+            advice = "Upload from one directory, or remove that claim where its uploader is gone"
+            message = f"{segment.why}; nothing was written. {advice}"
+            self._say("tier-upload-claimed", Severity.FINDING, message, segment.start_offset)
+        return True
 
-    def _is_live(self, copy: CompleteCopy, target: UploadTarget) -> bool:
-        if not self._request.knows_all:
-            return self._request.allow_unverified
-        name = self._source.directory.name
-        log = self._request.logs.partitions.get(TopicIdPartition(name.topic, target.topic_id, name.partition))
-        return log is not None and log.is_live(copy.segment_id)
-
-    def _held_by(self, segment: UploadedSegment, copy: CompleteCopy) -> None:
-        assert self._target is not None
+    def _held_by(self, segment: UploadedSegment, copy: CompleteCopy, neighbours: Neighbours) -> None:
         segment.segment_id = copy.segment_id
         segment.why = f"the copy {uuid_to_text(copy.segment_id)} holds offsets {copy.start_offset} to {copy.end_offset}"
-        if self._is_live(copy, self._target):
+        if neighbours.is_live(copy):
             segment.action = Action.PRESENT
         else:
             self._unverified(segment)
@@ -433,75 +293,18 @@ class _Partition:
         segment.action = Action.UNVERIFIED
         self._say("tier-upload-unverified", Severity.FINDING, f"{segment.why}, and {UNVERIFIED}", segment.start_offset)
 
-    def _is_behind_gap(self, segment: UploadedSegment, target: UploadTarget, path: str) -> bool:
-        """Whether nobody knows that remote storage reaches up to a segment; raises where it does not."""
-        if segment.start_offset <= self._done_to + 1:
-            return False
-        copies = list(target.copies.values())
-        sure = [each for each in copies if self._is_live(each, target) or self._was_ours(each, target)]
-        below = [each for each in copies if each not in sure and each.start_offset < segment.start_offset]
-        ends = [each.end_offset for each in sure or below]
-        if not ends or (sure and segment.start_offset <= max(ends) + 1):
-            return False
-        if below and not self._request.knows_all:
-            segment.why = f"below offset {segment.start_offset} lies the copy {uuid_to_text(below[-1].segment_id)}"
-            self._unverified(segment)
-            return True
-        if segment.start_offset > max(ends) + 1:
-            message = f"begins at {segment.start_offset}, and remote storage ends at {max(ends)}: what lies between would be lost"
-            raise UploadRefusedError(message, path=path, reason="gap")
-        return False
-
-    def _is_cut_elsewhere(self, segment: UploadedSegment, target: UploadTarget) -> bool:
-        """Whether somebody else is at it whose segments begin at other offsets, so that claims do not meet. Live copies may overlap."""
-        offsets = segment.start_offset, segment.end_offset
-        shared = [each for each in target.sharing(*offsets) if not self._was_ours(each, target)]
-        doubtful = [each for each in shared if not self._is_live(each, target)]
-        if doubtful and not self._request.knows_all:
-            other = doubtful[0]
-            segment.why = (
-                f"the copy {uuid_to_text(other.segment_id)} holds offsets {other.start_offset} to {other.end_offset}, some of these"
-            )
-            self._unverified(segment)
-            return True
-        for start, end in target.claims_across(*offsets):
-            claim = target.claim_of(start, end)
-            if claim is None or self._is_ours(claim) or self._fence.identity.supersedes(claim):
-                continue
-            if claim.segment_id in target.copies:
-                continue
-            segment.action = Action.CLAIMED
-            segment.why = f"{claim.uploader!r}, run {claim.run}, claims offsets {start} to {end}: its segments are cut elsewhere"
-            message = (
-                f"{segment.why}; nothing was written. Upload from one directory, or remove that claim where its uploader is gone"
-            )
-            self._say("tier-upload-claimed", Severity.FINDING, message, segment.start_offset)
-            return True
-        if shared:
-            message = f"some of its offsets are in {counted(len(shared), 'copy', 'copies')} already, cut elsewhere, which brokers sort out"
-            self._say("tier-upload-overlap", Severity.NOTE, message, segment.start_offset)
-        return False
-
-    def _was_ours(self, copy: CompleteCopy, target: UploadTarget) -> bool:
-        claim = target.claim_of(copy.start_offset, copy.end_offset) if copy.end_offset >= 0 else None
-        return claim is not None and claim.segment_id == copy.segment_id and self._is_ours(claim)
-
     def _prepare_writes(self) -> None:
         """Before the claim, so that a store that is not fit gets none."""
         self._request.store.prepare_writes(self._request.root)
         self._request.large.prepare_writes(self._request.root, self._largest)
 
-    def _is_ours(self, claim: UploadClaim) -> bool:
-        is_other_epoch = self._fence.identity.supersedes(claim) or self._fence.identity.is_stale_for(claim)
-        return claim.uploader == self._uploader.name and not is_other_epoch
-
-    def _claimed_by(self, segment: UploadedSegment, claim: UploadClaim, target: UploadTarget) -> None:
+    def _claimed_by(self, segment: UploadedSegment, claim: UploadClaim, neighbours: Neighbours) -> None:
         """Another uploader was first. Where it has finished, its copy is one like any other; the metadata log may not know of it yet."""
         segment.segment_id = claim.segment_id
-        copy = target.completed(segment.start_offset, claim.segment_id)
+        copy = neighbours.target.completed(segment.start_offset, claim.segment_id)
         is_whole = copy is not None and copy.end_offset >= segment.end_offset
-        if copy is not None and is_whole and (self._is_live(copy, target) or not self._request.knows_all):
-            self._held_by(segment, copy)
+        if copy is not None and is_whole and (neighbours.is_live(copy) or not self._request.knows_all):
+            self._held_by(segment, copy, neighbours)
             return
         segment.action = Action.CLAIMED
         segment.why = f"claimed by {claim.uploader!r}, run {claim.run}"
@@ -510,9 +313,9 @@ class _Partition:
         message = f"{segment.why}: nothing was written. Where that one was stopped for good, --uploader with its name goes on"
         self._say("tier-upload-claimed", Severity.FINDING, message, segment.start_offset)
 
-    def _looked_at(self) -> UploadTarget:
+    def _neighbours(self) -> Neighbours:
         """The partition in the store, listed once."""
-        if self._target is None:
+        if self._found is None:
             request, name = self._request, self._source.directory.name
             topic_id = topic_id_of(self._source, self._topic_id)
             target = UploadTarget(request.store, request.root, request.prefix, name.topic, topic_id, name.partition)
@@ -520,6 +323,7 @@ class _Partition:
             if request.announcer is not None:
                 request.announcer.check(partition)
             target.look()
-            self._target, self.told.topic_id = target, topic_id
+            self._found = Neighbours(target, self._claimant, request.logs, request.knows_all, request.allow_unverified)
+            self.told.topic_id = topic_id
             self.told.metadata_partition = metadata_partition(partition, request.metadata_partitions)
-        return self._target
+        return self._found

@@ -15,11 +15,13 @@ from snaprebuild.errors import RefusedError, UploadRefusedError
 from snaprebuild.operations.upload_target import UploadTarget
 from snaprebuild.storage.replacing import replacing
 
-__all__ = ["CLAIM_LOST", "STALE", "BrokerIdentity", "UploadFence", "epoch_text"]
+__all__ = ["CLAIM_LOST", "STALE", "UNKNOWN_EPOCH", "BrokerIdentity", "Claimant", "UploadFence", "epoch_text"]
 
 STALE = "stale-broker-epoch"
 """Reason of ``UploadRefusedError``: the broker registered again since; likewise ``claim-lost``."""
 CLAIM_LOST = "claim-lost"
+UNKNOWN_EPOCH = "unknown-broker-epoch"
+"""Likewise: the claim of this uploader has a broker epoch, and nothing tells whether this run is of an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,11 @@ class BrokerIdentity:
         """Whether it is of a later one."""
         return self._epoch_beyond(claim) < 0
 
+    def cannot_tell(self, claim: UploadClaim) -> bool:
+        """Whether a claim may be of a later registration of the same broker, and nothing tells under which one this is."""
+        is_same_broker = self.node_id is None or claim.node_id in (None, self.node_id)
+        return self.broker_epoch is None and claim.broker_epoch is not None and is_same_broker
+
     def _epoch_beyond(self, claim: UploadClaim) -> int:
         if self.node_id is None or claim.node_id != self.node_id or self.broker_epoch is None or claim.broker_epoch is None:
             return 0
@@ -55,6 +62,25 @@ class BrokerIdentity:
 
 
 NOBODY = BrokerIdentity()
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """An uploader, as claims name it.
+
+    Attributes:
+        name: by which a later run knows that it may go on.
+        identity: whose log it uploads.
+    """
+
+    name: str
+    identity: BrokerIdentity = NOBODY
+
+    def owns(self, claim: UploadClaim) -> bool:
+        """Whether a claim is of this uploader, and of the same registration of the broker, as far as the claim tells one."""
+        identity = self.identity
+        is_other_epoch = identity.supersedes(claim) or identity.is_stale_for(claim) or identity.cannot_tell(claim)
+        return claim.uploader == self.name and not is_other_epoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ import os
 
 from formats.file_names import snapshot_file_name
 from snaprebuild.errors import AlreadyExistsError, SnaprebuildError, StorageError, WriteFailedError
+from snaprebuild.operations.due_in_place import not_due_in_place, not_trusted
 from snaprebuild.operations.findings import Severity
-from snaprebuild.operations.plan import Request, not_due_in_place, not_trusted
+from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.operations.receipt import ReceiptSink
 from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, create_snapshot, tell_class

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from snaprebuild import __version__
 from snaprebuild.errors import SnaprebuildError, UsageError
-from snaprebuild.operations.plan import check_output
+from snaprebuild.operations.output_place import check_output
 from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import ddl

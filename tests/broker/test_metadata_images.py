@@ -23,7 +23,7 @@ from formats.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata_batch import MetadataBatch, MetadataRecord
 from snaprebuild.cluster.metadata_fold import ImageFold
 from snaprebuild.cluster.metadata_image import MetadataImage
-from snaprebuild.operations.metadata.log import open_metadata_log
+from snaprebuild.operations.metadata.listing import open_metadata_log
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("metadata-images")]
 
@@ -67,7 +67,9 @@ class Kafka:
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[Kafka]:
-    with subprocess.Popen(java_program("MetadataImages"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        java_program("Json", "MetadataImages"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         yield Kafka(process)
         assert process.stdin is not None
         process.stdin.close()

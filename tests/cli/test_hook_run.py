@@ -26,10 +26,13 @@ from log_dirs import EMPTY_SNAPSHOT, copy_of, entries_in, flip, remove_snapshots
 from manifests import FIXTURES, REPOSITORY
 
 import snaprebuild.operations.hook_run as hook_run_module
+from formats.cluster_metadata import ClusterMetadataRecord
 from snaprebuild.operations import log_facts, plan
 from snaprebuild.operations.findings import Severity
 from snaprebuild.operations.hook_run import hook_run
-from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.metadata import batches
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Request
 from snaprebuild.storage import segment_file
 from snaprebuild.storage.partition_dir import PartitionDir
 
@@ -497,6 +500,36 @@ def test_a_slow_look_at_the_logs_leaves_time_for_the_most_blocked(
     for offset, entries in truth("kafka27-mixed", "mixed-0").items():
         if offset:
             assert entries_in((logs / "mixed-0" / snapshot_name(offset)).read_bytes()) == entries
+
+
+def test_the_deadline_bounds_the_fold_of_the_metadata_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A second passes with each record of it: what nobody has judged in time is not written to."""
+    node = Path(shutil.copytree(FIXTURES / "kraft-cluster3" / "node1", tmp_path / "node"))
+    for directory in node.glob("orders-*"):
+        remove_snapshots(directory)
+    clock = SimpleNamespace(now=0.0)
+    read = batches.read_cluster_metadata_record
+
+    def slow(value: bytes) -> ClusterMetadataRecord:
+        clock.now += 1
+        return read(value)
+
+    for module in (hook_run_module, log_facts, segment_file):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now, perf_counter=time.perf_counter))
+    monkeypatch.setattr(batches, "read_cluster_metadata_record", slow)
+    before = tree(node)
+    request = Request(paths=(str(node),), topics=("orders",), as_of_ms=0)
+    late = hook_run(request, deadline=20, receipt=str(tmp_path / "late.jsonl"), jobs=1)
+    assert 20 < clock.now < 40, "no batch of it has so many records"
+    assert ({each.state.value for each in late.partitions}, late.exit_code) == ({"not-prepared"}, 1)
+    told = [each.message for each in late.findings if each.code == "deadline-passed"]
+    assert len(told) == 3
+    assert all("before this replica was judged by the metadata log" in each for each in told)
+    assert {path: about for path, about in tree(node).items() if path != ".lock"} == before
+    clock.now = 0.0
+    in_time = hook_run(request, deadline=10_000, receipt=str(tmp_path / "receipt.jsonl"), jobs=1)
+    assert clock.now > 40
+    assert ({each.state.value for each in in_time.partitions}, in_time.exit_code) == ({"prepared"}, 0)
 
 
 def test_undo_takes_back_what_was_written(logs: Path) -> None:

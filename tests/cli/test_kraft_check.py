@@ -15,7 +15,8 @@ from snaprebuild.cluster.log_start_rules import Outcome, Rule
 from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.kraft import facts as reading
 from snaprebuild.operations.kraft.check import CODES, kraft_check
-from snaprebuild.operations.metadata.log import MetadataLog, open_metadata_log
+from snaprebuild.operations.metadata.listing import open_metadata_log
+from snaprebuild.operations.metadata.log import MetadataLog
 from snaprebuild.storage.store import S3Settings
 
 NODES = [BUNDLED[f"node{number}"] for number in (1, 2, 3)]
@@ -51,7 +52,7 @@ def test_a_broken_one_is_told_with_its_rule(tmp_path: Path) -> None:
     (directory,) = BROKEN["K8"](tmp_path)
     run = in_json("kraft check", directory)
     assert (run.exit_code, run.codes) == (4, {"bad-checkpoint": 1})
-    assert run.messages("bad-checkpoint").startswith(f"{directory / checkpoint_name(332, 2)}: K8: byte ")
+    assert run.messages("bad-checkpoint").startswith(f"{directory / checkpoint_name(484, 3)}: K8: byte ")
     told = snaprebuild("kraft", "check", directory)
     assert "damaged: " in told.stderr
     assert "(bad-checkpoint)" in told.stderr

@@ -26,7 +26,8 @@ from snaprebuild.cli.main import app
 from snaprebuild.operations import schedule
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import exit_code_of
-from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import RebuildResult
 from snaprebuild.operations.scan import scan

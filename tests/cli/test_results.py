@@ -18,7 +18,8 @@ from manifests import FIXTURES
 
 from snaprebuild.errors import RefusedError, UsageError, WriteFailedError
 from snaprebuild.operations import result_table
-from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.result_table import result_file, write_results
 from snaprebuild.storage.new_file import new_file

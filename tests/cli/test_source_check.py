@@ -77,6 +77,54 @@ def test_a_healthy_broker_and_one_of_before_kraft() -> None:
     assert "no metadata log was given (--metadata), and none lies beside the partition" in table.stdout
 
 
+def test_the_configuration_of_a_broker_names_its_directories(tmp_path: Path) -> None:
+    """In its words, with a log directory that is offline, and a metadata log beside them."""
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={CLUSTER / 'node1'},{tmp_path / 'gone'}\nmetadata.log.dir={CLUSTER / 'node3'}\n")
+    run = in_json("source check", "--server-properties", properties, "--topic", "orders")
+    assert (run.exit_code, run.document["server_properties"]) == (5, str(properties))
+    assert (run.codes["offline-log-dir"], run.codes["source-metadata-dir"]) == (1, 1)
+    assert {each["verdict"] for each in run.document["replicas"]} == {"TRUSTED"}
+    assert {each["metadata_log"]["path"] for each in run.document["replicas"]} == {str(CLUSTER / "node3" / "__cluster_metadata-0")}
+
+
+def test_what_rests_on_the_operators_word_goes_up_with_it_alone(tmp_path: Path) -> None:
+    """Of before KRaft no metadata log tells that the replica leads or is in sync, nor does one that ends before the broker registered."""
+    logs, store = FIXTURES / "kafka27-mixed" / "logs", tmp_path / "store"
+    told = "R3, R4, R5, R6, R7, R8, R10 are not known"
+    mixed = ("tier upload", logs, store, "--topic-partition", "mixed-0", "--topic-id", "mixed=pnG54XS0SyKCbPV6BzO-OQ", *AS_OF)
+    for options in ((), ("--dry-run",)):
+        run = in_json(*mixed, *options)
+        assert (run.exit_code, run.codes["source-word-needed"], store.exists()) == (3, 1, False)
+        assert told in run.messages("source-word-needed")
+        assert [each["action"] for each in run.partition("mixed-0")["segments"][:2]] == ["refused", "behind"]
+    asked = in_json("source check", logs, "--topic", "mixed", "--purpose", "upload")
+    assert (asked.exit_code, told in asked.messages("source-word-needed")) == (1, True)
+    assert in_json("source check", logs, "--topic", "mixed").exit_code == 0, "a rebuild describes local bytes"
+    run = in_json(*mixed, "--i-am-the-leader")
+    assert (run.exit_code, run.partition("mixed-0")["totals"]["uploaded"]) == (0, 12)
+    assert len(run.partition("mixed-0")["verdict"]["on_operators_word"]) == 1
+
+    node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
+    (node / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":348}')
+    orders = ("tier upload", node, tmp_path / "other", "--topic-partition", "orders-0", *AS_OF)
+    run = in_json(*orders)
+    assert (run.exit_code, "before the broker registered with epoch 348" in run.messages("source-word-needed")) == (3, True)
+    assert in_json(*orders, "--i-am-the-leader").exit_code == 0
+
+
+def test_where_the_cluster_tells_of_the_broker_no_word_helps(tmp_path: Path) -> None:
+    """After an unclean stop its own metadata log may lack the end: that it knows no such topic is not known to be so, nor the other."""
+    node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
+    (node / ".kafka_cleanshutdown").unlink()
+    (node / "orders-0").rename(node / "gone-0")
+    for options in ((), ("--i-am-the-leader",)):
+        run = in_json("tier upload", node, tmp_path / "store", "--topic-partition", "gone-0", *options, *AS_OF)
+        assert (run.exit_code, run.codes["source-word-needed"], (tmp_path / "store").exists()) == (3, 1, False)
+    run = in_json("tier upload", node, tmp_path / "store", "--topic-partition", "gone-0", *METADATA, *AS_OF)
+    assert (run.exit_code, run.partition("gone-0")["verdict"]["rule"]) == (3, "R5")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -207,6 +255,18 @@ def test_no_rejected_replica_goes_up(tmp_path: Path) -> None:
     assert (told["node_id"], told["directory_id"], told["broker_epoch"]) == (1, "vbgXJ_mX3w2WzAJjsPWbwQ", 15)
     (claim, *_) = [json.loads(path.read_text()) for path in store.rglob("*.json")]
     assert (claim["node_id"], claim["directory_id"], claim["broker_epoch"]) == (1, "vbgXJ_mX3w2WzAJjsPWbwQ", 15)
+
+
+def test_an_upload_is_compared_with_peers(tmp_path: Path) -> None:
+    """Its leader epochs are those of no other replica: alone nobody can tell."""
+    node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
+    (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 300\n")
+    orders = ("tier upload", node, tmp_path / "store", "--topic-partition", "orders-1", "--dry-run", *AS_OF)
+    assert in_json(*orders).partition("orders-1")["verdict"]["outcome"] == "TRUSTED_BELOW"
+    run = in_json(*orders, "--peer", CLUSTER / "node3")
+    assert (run.exit_code, run.document["peers"]) == (3, [str(CLUSTER / "node3")])
+    assert run.partition("orders-1")["verdict"]["rule"] == "R12"
+    assert "leader epoch 1 begins at 300 here and at 292 there" in run.messages("source-rejected")
 
 
 def test_an_upload_after_an_unclean_stop_waits_above_the_recovery_point(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from strategies import INT16, INT32, INT64
 from formats import limits
 from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError, TruncatedError
 from formats.framed_message import by_api_key, read_framed_message, write_framed_message
-from formats.message import UNKNOWN_TAGGED_FIELDS, Message, read_message, write_message
+from formats.message import UNKNOWN_TAGGED_FIELDS, Message, message_grammar, read_message, write_message
+from formats.message_reader import GIVES_UP, message_reader
 from formats.message_schema import FieldSchema, MessageSchema, StructSchema, Versions, load_schemas
 from formats.partition_metadata import uuid_from_text
 
@@ -131,6 +133,7 @@ def test_what_is_written_is_read(schema: MessageSchema, version: int, data: st.D
     before = data.draw(st.binary(max_size=5))
     found, end = read_message(schema, before + written + b"\x00\xff", version, position=len(before))
     assert (found, end) == (message, len(before) + len(written))
+    assert message_grammar(schema, version).parse(written) == message, "the fast reader and the grammar give the same"
     assert list(found) == [
         *(field.name for field in schema.body.fields),
         *([UNKNOWN_TAGGED_FIELDS] * (UNKNOWN_TAGGED_FIELDS in message)),
@@ -148,6 +151,22 @@ def test_a_cut_message_is_told(schema: MessageSchema, version: int, data: st.Dat
             read_message(schema, written[:size], version)
         assert caught.value.position is not None
         assert 0 <= caught.value.position <= size
+        changed = bytearray(written)
+        changed[size] = data.draw(st.integers(0, 255))
+        check_fast_reader(schema, version, bytes(changed))
+
+
+def check_fast_reader(schema: MessageSchema, version: int, odd: bytes) -> None:
+    """Of whatever bytes it gives what the grammar gives, or gives up."""
+    reader = message_reader(schema, version)
+    assert reader is not None
+    try:
+        found, end = reader(odd, 0)
+    except GIVES_UP:
+        return
+    stream = BytesIO(odd)
+    expected = message_grammar(schema, version).parse_stream(stream)
+    assert repr((found, end)) == repr((expected, stream.tell()))
 
 
 @given(st.binary(max_size=300))

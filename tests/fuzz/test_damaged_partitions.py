@@ -12,7 +12,8 @@ import pytest
 
 from formats.producer_snapshot import ProducerEntry, parse_snapshot
 from snaprebuild.operations.findings import exit_code_of
-from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import RebuildResult
 from snaprebuild.replay.classes import SnapshotClass

@@ -22,8 +22,10 @@ from snaprebuild.operations.announce_copies import Announcer
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.source import open_source
-from snaprebuild.operations.tier_upload import TierUpload, UploadRequest, tier_upload
+from snaprebuild.operations.tier_upload import tier_upload
 from snaprebuild.operations.upload_copy import Uploader
+from snaprebuild.operations.upload_request import UploadRequest
+from snaprebuild.operations.uploaded import TierUpload
 from snaprebuild.storage.large_objects import large_objects_of
 from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.metadata_topic import ClusterTopic

@@ -10,7 +10,8 @@ from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, snapshot_name
 from manifests import partition_fixtures
 
 from snaprebuild.operations.findings import exit_code_of
-from snaprebuild.operations.plan import PartitionPlan, Plan, Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import PartitionPlan, Plan, Request
 
 NOW_MS = 1_795_270_000_000
 

@@ -25,13 +25,14 @@ from log_dirs import (
     truth,
     write_partition,
 )
-from manifests import FIXTURES, partition_fixtures
+from manifests import FIXTURES, bundled, partition_fixtures
 
 from formats.producer_snapshot import ProducerEntry
 from snaprebuild.errors import BusyError
 from snaprebuild.operations import crosscheck, schedule, write_out
 from snaprebuild.operations.findings import Severity, exit_code_of
-from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild import WRITERS, rebuild
 from snaprebuild.operations.rebuild_result import BoundaryResult, RebuildResult
 from snaprebuild.operations.schedule import ReadTask, read_segment
@@ -59,7 +60,7 @@ def all_bytes(root: Path) -> dict[str, bytes]:
 def test_workers_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All bundled directories at once, which are fifty partitions, by one process and by really used workers."""
     # Those with the same partition names would go to other places, which makes no difference here.
-    paths = [FIXTURES / fixture for fixture in BUNDLED if fixture not in SAME_NAMES]
+    paths = [bundled(fixture) for fixture in BUNDLED if fixture not in SAME_NAMES]
     options = {"boundaries": "all", "replay_from": "log-start"}
     one = rebuilt(*paths, out=str(tmp_path / "one"), **options)
     pools = []

@@ -18,7 +18,8 @@ from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapsh
 
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations import saved_plan
-from snaprebuild.operations.plan import Plan, Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Plan, Request
 from snaprebuild.operations.saved_plan import load_plan, save_plan
 from snaprebuild.storage.store import S3Settings
 

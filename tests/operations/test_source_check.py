@@ -19,7 +19,10 @@ from formats.partition_metadata import uuid_from_text
 from snaprebuild.cluster.source_evidence import Purpose
 from snaprebuild.cluster.source_ruling import State
 from snaprebuild.cluster.source_verdict import Outcome, Rule, SourceVerdict
-from snaprebuild.operations.metadata.log import MetadataLog, MetadataWalk, open_metadata_log
+from snaprebuild.operations.metadata.listing import open_metadata_log
+from snaprebuild.operations.metadata.log import MetadataLog, MetadataWalk
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Request
 from snaprebuild.operations.verdict.source_check import SourceCheck, SourceQuestion, check_sources
 
 CLUSTER = FIXTURES / "kraft-cluster3"
@@ -263,6 +266,17 @@ BROKEN: list[tuple[Rule, Callable[[Path], str]]] = [
 ]
 
 
+LIMITING = [
+    (Rule.R9, break_marker, "TRUSTED_BELOW(322)", "TRUSTED_BELOW(322)"),
+    (Rule.R11, break_high_watermark, "TRUSTED", "TRUSTED_BELOW(300)"),
+]
+"""These two never reject: they say how far."""
+
+
+def test_the_table_has_every_rule() -> None:
+    assert {rule for rule, _ in BROKEN} | {rule for rule, *_ in LIMITING} == set(Rule)
+
+
 def judged(node: Path, name: str, purpose: Purpose = Purpose.UPLOAD) -> SourceVerdict:
     """With node 1's own log where that was changed, else with that of the bundled node, which lies in a directory of the right ids."""
     (log,) = (node / "__cluster_metadata-0").glob("*.log")
@@ -292,14 +306,11 @@ def test_each_rule_is_tripped_alone(node: Path, rule: Rule, breaks: Callable[[Pa
 
 @pytest.mark.parametrize(
     ("rule", "breaks", "rebuild", "upload"),
-    [
-        (Rule.R9, break_marker, "TRUSTED_BELOW(322)", "TRUSTED_BELOW(322)"),
-        (Rule.R11, break_high_watermark, "TRUSTED", "TRUSTED_BELOW(300)"),
-    ],
+    LIMITING,
     ids=["R9-clean-shutdown-marker", "R11-high-watermark-low"],
 )
 def test_each_limit_is_drawn_alone(node: Path, rule: Rule, breaks: Callable[[Path], str], rebuild: str, upload: str) -> None:
-    """These two never reject: they say how far. The log of orders-1 has segments at 235 and 322, and ends at 336."""
+    """The log of orders-1 has segments at 235 and 322, and ends at 336."""
     name = breaks(node)
     assert [str(judged(node, name, purpose)) for purpose in (Purpose.REBUILD, Purpose.UPLOAD)] == [rebuild, upload]
     verdict = judged(node, name)
@@ -327,7 +338,7 @@ def test_a_marker_that_is_newer_than_the_metadata_log(node: Path) -> None:
 
 
 def test_two_log_directories_of_one_broker(node: Path, tmp_path: Path) -> None:
-    """Named one by one they are those of one broker: of two clusters they cannot be, and for an upload both are to have stopped cleanly."""
+    """As its configuration says: of two clusters they cannot be. That somebody names two brokers of two clusters says nothing of them."""
     other = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "other", ignore=shutil.ignore_patterns("__cluster_metadata-0")))
     meta(other, directory_id="ab9ZJ6AMRJSTUIzVRVFYag")
     (other / ".kafka_cleanshutdown").unlink()
@@ -339,10 +350,41 @@ def test_two_log_directories_of_one_broker(node: Path, tmp_path: Path) -> None:
         "a disk that is not registered is none of its"
     )
     meta(other, cluster_id="AAAAAAAAAAAAAAAAAAAAAA")
-    found = verdicts(check(*both))
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={node},{other}\n")
+    found = verdicts(check(server_properties=str(properties)))
     assert [str(found[name]) for name in ("orders-0", "orders-1")] == ["REJECTED(R2)"] * 2
     assert "cluster.id is" in found["orders-1"].why
-    assert str(verdicts(check(node))["orders-1"]) == "TRUSTED"
+    for question in (check(node), check(*both)):
+        assert str(verdicts(question)["orders-1"]) == "TRUSTED"
+    for path in (*both, tmp_path):
+        planned = make_plan(Request(paths=(str(path),), out=None, boundaries="all"))
+        found_by_plan = [each.verdict for each in planned.partitions if each.verdict is not None]
+        assert len(found_by_plan) >= 4
+        assert not any(each.is_rejected for each in found_by_plan), path
+    planned = make_plan(Request(paths=(), server_properties=str(properties), boundaries="all"))
+    assert {str(each.verdict) for each in planned.partitions if each.verdict is not None} == {"REJECTED(R2)"}
+
+
+def test_the_metadata_log_of_a_broker_may_lie_outside_of_its_log_dirs(node: Path, tmp_path: Path) -> None:
+    """``metadata.log.dir``: it is asked by default where the configuration is given, by ``plan`` as by ``source check``."""
+    (tmp_path / "metadata").mkdir()
+    (node / "__cluster_metadata-0").rename(tmp_path / "metadata" / "__cluster_metadata-0")
+    break_topic(node)
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={node}\nmetadata.log.dir={tmp_path / 'metadata'}\n")
+    assert str(verdicts(check(node))["orders-1"]) == "TRUSTED", "nothing tells"
+    result = check(server_properties=str(properties))
+    assert str(verdicts(result)["orders-1"]) == "REJECTED(R5)"
+    assert [each.code for each in result.findings].count("source-metadata-dir") == 1
+    (asked,) = {id(each.metadata): each.metadata for each in result.replicas}.values()
+    assert not isinstance(asked, str)
+    assert (asked.path, asked.is_own) == (str(tmp_path / "metadata" / "__cluster_metadata-0"), True)
+    for paths in ((), (str(node),)):
+        planned = make_plan(Request(paths=paths, server_properties=str(properties), boundaries="all"))
+        (orders,) = [each for each in planned.partitions if each.source.topic_partition == "orders-1"]
+        assert str(orders.verdict) == "REJECTED(R5)"
+        assert [each.code for each in planned.findings].count("source-metadata-dir") == 1
 
 
 def test_an_unregistered_broker(node: Path) -> None:
@@ -391,15 +433,19 @@ def empty(node: Path, name: str) -> None:
 
 
 def test_a_replaced_disk_is_known_by_its_directory_id(tmp_path: Path) -> None:
-    """Node 2 came back with a disk formatted anew: an empty log on it lost what it held. On node 1 it may be one never written to."""
-    for number, state in ((2, State.FAIL), (1, State.WARN)):
-        node = Path(shutil.copytree(CLUSTER / f"node{number}", tmp_path / f"node{number}"))
+    """Node 2 came back with a disk formatted anew: an empty log on it lost what it held.
+
+    Until it has caught up, which it had when its leader took it among the replicas in sync, at 293: an empty log was never written to then,
+    as on node 1 it may be.
+    """
+    for number, at, state in ((2, 292, State.FAIL), (2, 293, State.WARN), (1, 292, State.WARN)):
+        node = Path(shutil.copytree(CLUSTER / f"node{number}", tmp_path / f"node{number}-{at}"))
         empty(node, "orders-1")
-        verdict = verdicts(check(node, metadata=CLUSTER / "node1"))["orders-1"]
+        verdict = verdicts(check(node, metadata=CLUSTER / "node1", at=at))["orders-1"]
         (ending,) = [each for each in verdict.results if each.rule is Rule.R13]
-        assert ending.state is state, number
+        assert ending.state is state, (number, at)
         assert verdict.is_rejected == (state is State.FAIL)
-        assert ("first registered at 274" in ending.ruling.evidence) == (number == 2)
+        assert ("first registered at 274" in ending.ruling.evidence) == (state is State.FAIL)
 
 
 def register(node: Path, offset: int, directories: list[bytes]) -> None:
@@ -446,6 +492,27 @@ def test_the_history_is_read_once_for_all_empty_partitions(node: Path, monkeypat
     found = verdicts(check(node))
     assert all("empty, in leader epoch" in found[name].results[12].ruling.evidence for name in names)
     assert walks == 2, "one for the image, one for the history"
+
+
+def isr(node: Path, offset: int, members: list[int], leader: int = -2) -> None:
+    change = {"partitionId": 1, "topicId": uuid_from_text(ORDERS), "isr": members, "leader": leader}
+    append_metadata_record(node, MetadataRecordType.PARTITION_CHANGE, {**NO_CHANGE, **change}, 2, offset)
+
+
+@pytest.mark.parametrize(
+    ("leader", "state"),
+    [pytest.param(3, State.WARN, id="it caught up with another leader"), pytest.param(1, State.FAIL, id="it was elected itself")],
+)
+def test_an_empty_log_on_a_new_disk_that_caught_up_was_never_written_to(node: Path, leader: int, state: State) -> None:
+    """Whoever joins behind another leader has all that was committed; one elected uncleanly joins with nothing."""
+    isr(node, 348, [3], leader=3)
+    register(node, 349, [uuid_from_text("ab9ZJ6AMRJSTUIzVRVFYag")])
+    place(node, 350, uuid_from_text("ab9ZJ6AMRJSTUIzVRVFYag"))
+    isr(node, 351, [1, 3] if leader == 3 else [1], leader=-2 if leader == 3 else leader)
+    empty(node, "orders-1")
+    meta(node, directory_id="ab9ZJ6AMRJSTUIzVRVFYag")
+    (ending,) = [each for each in verdicts(check(node))["orders-1"].results if each.rule is Rule.R13]
+    assert ending.state is state
 
 
 def test_an_empty_replica_beside_a_longer_one(tmp_path: Path) -> None:
@@ -519,6 +586,8 @@ def test_before_kraft_the_operator_says_who_leads() -> None:
         assert (Rule.R7 in found.not_known) == (not is_leader)
         assert {Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R8, Rule.R10} <= set(found.not_known)
         assert len(found.on_word) == is_leader
+        assert found.needs_word == (() if is_leader else (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R10))
+    assert verdicts(check(logs))["mixed-0"].needs_word == (), "a rebuild describes local bytes"
     # Where the cluster tells, no word is asked.
     assert str(verdicts(check(CLUSTER / "node2", purpose=Purpose.UPLOAD, is_leader_by_word=True))["orders-1"]) == "REJECTED(R7)"
 

@@ -13,7 +13,8 @@ from formats.record_batch import BatchHeader, Record, build_record_batch
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.log_facts import largest_timestamp_hint, window_index
-from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.source import PartitionSource, open_source
 

@@ -19,8 +19,10 @@ from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.source import open_source
 from snaprebuild.operations.tier_inventory import CopyState, tier_inventory
-from snaprebuild.operations.tier_upload import TierUpload, UploadRequest, tier_upload
+from snaprebuild.operations.tier_upload import tier_upload
 from snaprebuild.operations.upload_copy import Uploader
+from snaprebuild.operations.upload_request import UploadRequest
+from snaprebuild.operations.uploaded import TierUpload
 from snaprebuild.storage import s3, s3_requests
 from snaprebuild.storage.large_objects import large_objects_of
 from snaprebuild.storage.log_dir import store_of

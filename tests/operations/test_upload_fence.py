@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiven_reader import read_copies
@@ -17,16 +19,24 @@ from formats.cluster_metadata import MetadataRecordType
 from formats.partition_metadata import uuid_to_text
 from formats.upload_claim import UploadClaim
 from snaprebuild import prepare_upload
+from snaprebuild.cluster.metadata_batch import MetadataBatch
+from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.findings import Severity
+from snaprebuild.operations.metadata.batches import FileBatches
 from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.source import open_source
-from snaprebuild.operations.tier_upload import Action, TierUpload, UploadRequest, tier_upload
+from snaprebuild.operations.tier_upload import tier_upload
 from snaprebuild.operations.upload_copy import Uploader
 from snaprebuild.operations.upload_fence import BrokerIdentity, UploadFence
+from snaprebuild.operations.upload_request import UploadRequest
+from snaprebuild.operations.uploaded import Action, TierUpload
+from snaprebuild.operations.verdict.cluster_truth import ClusterTruth
 from snaprebuild.operations.verdict.upload_source import UploadSources
 from snaprebuild.storage.large_objects import large_objects_of
+from snaprebuild.storage.local_store import LocalStore
 from snaprebuild.storage.log_dir import store_of
+from snaprebuild.storage.segment_file import SegmentFile
 from snaprebuild.storage.store import S3Settings
 
 SEGMENTS = 2
@@ -61,10 +71,10 @@ def logs(tmp_path: Path) -> Path:
 def run(
     logs: Path,
     root: str,
-    epoch: int,
+    epoch: int | None,
     *,
     name: str = "me",
-    node_id: int = 1,
+    node_id: int | None = 1,
     epoch_now: Callable[[], int | None] | None = None,
     dry_run: bool = False,
 ) -> TierUpload:
@@ -196,6 +206,78 @@ def test_which_claims_are_superseded() -> None:
     nobody = BrokerIdentity()
     assert not nobody.supersedes(claim)
     assert not nobody.is_stale_for(claim)
+
+
+def test_a_run_that_knows_no_epoch_goes_on_with_no_claim_that_has_one(logs: Path, place: tuple[str, Everything]) -> None:
+    """It may be of an earlier registration than the claim. Of another broker an epoch says nothing, and its name is said by hand."""
+    root, everything = place
+    run(logs, root, 20, epoch_now=lambda: None)  # claims, and completes nothing
+    before = everything()
+    for node_id in (1, None):
+        unknown = run(logs, root, None, node_id=node_id)
+        assert (actions(unknown), codes(unknown)) == ([Action.REFUSED, Action.BEHIND], ["tier-upload-refused"])
+        assert "nothing tells under which epoch this broker runs" in unknown.findings[0].message
+        assert "(unknown-broker-epoch)" in unknown.findings[0].message
+        assert everything() == before
+    assert actions(run(logs, root, None, node_id=2)) == [Action.UPLOADED] * SEGMENTS
+
+
+def test_the_fence_reads_what_the_metadata_log_has_grown_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once each, also where it was rolled; and all of it where it was cut, by a controller that goes on meanwhile."""
+    node = Path(shutil.copytree(FIXTURES / "kraft-cluster3" / "node1", tmp_path / "node1"))
+    directory = node / "__cluster_metadata-0"
+    read = ClusterTruth(str(node)).named()
+    assert read is not None
+    seen: list[int] = []
+    walked = FileBatches.__iter__
+
+    def noted(self: FileBatches) -> Iterator[MetadataBatch]:
+        for each in walked(self):
+            seen.append(each.base_offset)
+            yield each
+
+    monkeypatch.setattr(FileBatches, "__iter__", noted)
+
+    def epoch() -> int | None:
+        seen.clear()
+        return read.broker_epoch_now(1, 15, S3Settings())
+
+    assert (epoch(), seen) == (15, [])
+    (log,) = directory.glob("*.log")
+    append_metadata_record(node, MetadataRecordType.NO_OP, {}, 0, 348)
+    assert (epoch(), seen) == (15, [348])
+    size = log.stat().st_size
+    append_metadata_record(node, MetadataRecordType.UNREGISTER_BROKER, {"brokerId": 1, "brokerEpoch": 15}, 0, 349)
+    (directory / f"{349:020d}.log").write_bytes(log.read_bytes()[size:])
+    with log.open("r+b") as file:
+        file.truncate(size)
+    assert (epoch(), seen) == (None, [349]), "rolled: the record behind is in a new segment"
+    assert (epoch(), seen) == (None, [])
+
+    # A new leader of the quorum had another end of the log: what was taken of it is not the cluster's.
+    (directory / f"{349:020d}.log").unlink()
+    assert epoch() == 15
+    assert seen[-1] == 348
+    # A file that goes between the listing and the reading, as a controller deletes it, is listed again, three times at most.
+    (directory / f"{349:020d}.log").touch()
+    opened, attempts = LocalStore.open_bytes, []
+
+    def gone(self: LocalStore, location: str, *more: Any) -> SegmentFile:
+        if location.endswith(".log"):
+            attempts.append(location)
+            if len(attempts) < 3:
+                raise ReadFailedError("is gone", path=location, errno=errno.ENOENT)
+        return opened(self, location, *more)
+
+    monkeypatch.setattr(LocalStore, "open_bytes", gone)
+    assert (epoch(), len(attempts) >= 3) == (15, True)
+
+    def always_gone(_store: LocalStore, location: str, *_more: Any) -> SegmentFile:
+        raise ReadFailedError("is gone", path=location, errno=errno.ENOENT)
+
+    monkeypatch.setattr(LocalStore, "open_bytes", always_gone)
+    with pytest.raises(ReadFailedError):
+        epoch()
 
 
 def test_what_the_fence_of_a_stopped_broker_reads_again(tmp_path: Path) -> None:

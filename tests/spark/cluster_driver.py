@@ -19,7 +19,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from snaprebuild.operations.findings import exit_code_of
-from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.spark import job
 from snaprebuild.spark.job import SparkEngine

@@ -24,7 +24,8 @@ from without_spark import NO_COUNTS, WithoutSpark
 from formats.transaction_index import AbortedTransaction, write_transaction_index
 from snaprebuild.operations import chunks as operations
 from snaprebuild.operations.chunks import composed, starts_of_chunks
-from snaprebuild.operations.plan import Plan, Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Plan, Request
 from snaprebuild.operations.rebuild import RebuildJob, rebuild
 from snaprebuild.operations.rebuild_result import LEFT_OUT, WOULD_WRITE, PartitionResult
 from snaprebuild.operations.schedule import read_segment

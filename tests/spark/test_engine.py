@@ -39,7 +39,8 @@ from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, StorageError
 from snaprebuild.operations.feed import Arrivals
 from snaprebuild.operations.findings import exit_code_of
-from snaprebuild.operations.plan import Request, make_plan
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import LEFT_OUT, WOULD_WRITE, RebuildResult
 from snaprebuild.operations.schedule import ReadTask, Work

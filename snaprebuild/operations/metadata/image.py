@@ -10,10 +10,11 @@ from typing import TypeVar
 from formats.errors import BadValueError, FormatError
 from snaprebuild.cluster.metadata_fold import ImageFold
 from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.operations.metadata.log import MetadataCheckpoint, MetadataLog, MetadataWalk, open_metadata_log
+from snaprebuild.operations.metadata.listing import open_metadata_log
+from snaprebuild.operations.metadata.log import MetadataCheckpoint, MetadataLog, MetadataWalk
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
-__all__ = ["ImageAt", "fold_checkpoint", "image_at", "read_image", "with_fresh_listing"]
+__all__ = ["ImageAt", "fold_checkpoint", "fold_oldest", "image_at", "read_image", "with_fresh_listing"]
 
 Answer = TypeVar("Answer")
 
@@ -40,12 +41,14 @@ class ImageAt:
     walk: MetadataWalk
 
 
-def read_image(location: str, offset: int | None = None, settings: S3Settings = USUAL_S3) -> ImageAt:
+def read_image(location: str, offset: int | None = None, settings: S3Settings = USUAL_S3, deadline: float | None = None) -> ImageAt:
     """Lists a metadata log and folds it; see ``open_metadata_log`` and ``image_at``."""
-    return with_fresh_listing(location, settings, lambda log: image_at(log, offset))
+    return with_fresh_listing(location, settings, lambda log: image_at(log, offset), deadline)
 
 
-def with_fresh_listing(location: str, settings: S3Settings, work: Callable[[MetadataLog], Answer]) -> Answer:
+def with_fresh_listing(
+    location: str, settings: S3Settings, work: Callable[[MetadataLog], Answer], deadline: float | None = None
+) -> Answer:
     """Lists a metadata log and works on it; once more from the start where a file has gone since the listing.
 
     Raises:
@@ -54,11 +57,11 @@ def with_fresh_listing(location: str, settings: S3Settings, work: Callable[[Meta
     """
     for _ in range(ATTEMPTS - 1):
         try:
-            return work(open_metadata_log(location, settings))
+            return work(open_metadata_log(location, settings, deadline))
         except ReadFailedError as error:
             if error.errno != errno.ENOENT:
                 raise
-    return work(open_metadata_log(location, settings))
+    return work(open_metadata_log(location, settings, deadline))
 
 
 def image_at(log: MetadataLog, offset: int | None = None) -> ImageAt:
@@ -72,6 +75,7 @@ def image_at(log: MetadataLog, offset: int | None = None) -> ImageAt:
         UsageError: the log does not reach back to the offset, or does not go so far.
         FormatError: the log is damaged, or what lies between checkpoint and log is missing.
         ReadFailedError: a file cannot be read; it may have gone since the listing.
+        DeadlinePassedError: the deadline of the log has passed.
     """
     fold, checkpoint, bad = fold_checkpoint(log, offset)
     start = fold.offset + 1
@@ -107,6 +111,33 @@ def fold_checkpoint(
     bad: list[tuple[MetadataCheckpoint, FormatError]] = []
     for checkpoint in reversed(log.checkpoints):
         if offset is not None and checkpoint.end_offset > offset + 1:
+            continue
+        fault = log.checkpoint_fault(checkpoint)
+        if fault is None:
+            fold = ImageFold()
+            fold.apply_checkpoint(log.checkpoint_batches(checkpoint), checkpoint.end_offset, checkpoint.epoch)
+            return fold, checkpoint, tuple(bad)
+        bad.append((checkpoint, fault))
+    return ImageFold(), None, tuple(bad)
+
+
+def fold_oldest(
+    log: MetadataLog,
+) -> tuple[ImageFold, MetadataCheckpoint | None, tuple[tuple[MetadataCheckpoint, FormatError], ...]]:
+    """The fold from which most of a log can be told: of nothing where it begins at 0, else of the oldest whole checkpoint in it.
+
+    Returns:
+        As ``fold_checkpoint``: here older ones are those that are not whole.
+
+    Raises:
+        ReadFailedError: one cannot be read.
+    """
+    first = log.first_base_offset
+    if first == 0:
+        return ImageFold(), None, ()
+    bad: list[tuple[MetadataCheckpoint, FormatError]] = []
+    for checkpoint in log.checkpoints if first is not None else reversed(log.checkpoints):
+        if first is not None and checkpoint.end_offset < first:
             continue
         fault = log.checkpoint_fault(checkpoint)
         if fault is None:

@@ -1,4 +1,4 @@
-"""A metadata log directory, listed once, and its batches in order: the one walker that all verbs on ``__cluster_metadata-0`` share.
+"""A metadata log directory as it was listed, and its batches in order: the one walker that all verbs on ``__cluster_metadata-0`` share.
 
 Nothing is held but one batch. Checksums are proven, offsets must follow each other without a gap (nothing compacts this log), and the log
 ends where its last segment holds no further whole batch.
@@ -6,47 +6,19 @@ ends where its last segment holds no further whole batch.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
-from formats import limits
-from formats.batch_headers import HEADER_COLUMNS, HeaderReader, Tail, TailKind
-from formats.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
-from formats.cluster_metadata import ClusterMetadataRecord, read_cluster_metadata_record
-from formats.control_record import ControlRecord, SnapshotFooter, SnapshotHeader, parse_control_record
-from formats.errors import BadChecksumError, BadValueError, FormatError, LimitExceededError, TruncatedError
-from formats.file_names import (
-    LEADER_EPOCH_CHECKPOINT,
-    QUORUM_STATE,
-    FileKind,
-    FileSuffix,
-    parse_file_name,
-    parse_partition_dir_name,
-)
-from formats.quorum_state import QuorumState, read_quorum_state
-from formats.record_batch import BatchHeader, Record
-from formats.records import LogRecord, read_records
-from snaprebuild.cluster.metadata_batch import MetadataBatch, MetadataRecord, UnreadRecord
-from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.storage.log_dir import directory_fault, find_partitions, store_of
-from snaprebuild.storage.partition_dir import ENTRIES_MAX
-from snaprebuild.storage.store import USUAL_S3, FileIdentity, OpenBytes, S3Settings, Store, absolute
+from formats.batch_headers import Tail, TailKind
+from formats.checkpoint_file import LeaderEpochEntry
+from formats.control_record import ControlRecord, SnapshotFooter, SnapshotHeader
+from formats.errors import BadValueError, FormatError, TruncatedError
+from formats.quorum_state import QuorumState
+from snaprebuild.cluster.metadata_batch import MetadataBatch
+from snaprebuild.operations.metadata.batches import FileBatches, check_tail
+from snaprebuild.storage.store import FileIdentity, OpenBytes, Store
 
-__all__ = [
-    "METADATA_DIRECTORY",
-    "MetadataCheckpoint",
-    "MetadataLog",
-    "MetadataSegment",
-    "MetadataWalk",
-    "open_metadata_log",
-]
-
-Content = TypeVar("Content")
-
-METADATA_TOPIC = "__cluster_metadata"
-METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
+__all__ = ["LogPosition", "MetadataCheckpoint", "MetadataLog", "MetadataSegment", "MetadataWalk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +34,21 @@ class MetadataSegment:
     base_offset: int
     path: str
     identity: FileIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """Where the next batch begins, so that a log that has grown is read on from there.
+
+    Attributes:
+        base_offset: of the segment.
+        position_bytes: in its file.
+        offset: of the batch.
+    """
+
+    base_offset: int
+    position_bytes: int
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +92,7 @@ class MetadataLog:
         quorum_state: of ``quorum-state``; None where it is absent.
         quorum_state_fault: why that cannot be read.
         store: that holds them all.
+        deadline: nothing of segments and checkpoints is read once ``time.monotonic()`` is past it; None for none.
     """
 
     path: str
@@ -121,6 +109,7 @@ class MetadataLog:
     quorum_state: QuorumState | None
     quorum_state_fault: FormatError | None
     store: Store
+    deadline: float | None = None
 
     @property
     def first_base_offset(self) -> int | None:
@@ -141,6 +130,19 @@ class MetadataLog:
         """
         return MetadataWalk(self, from_offset, records)
 
+    def walk_on(self, start: LogPosition) -> MetadataWalk:
+        """The batches from a position on, where an earlier walk of this log ended.
+
+        Raises:
+            BadValueError: the log does not reach to it any more. Likewise, while it is iterated, where another batch begins there.
+        """
+        segment = next((each for each in self.segments if each.base_offset == start.base_offset), None)
+        if segment is None or segment.identity.size_bytes < start.position_bytes:
+            what = "position in the metadata log at which it was read before"
+            found = "no such segment" if segment is None else segment.identity.size_bytes
+            raise BadValueError(what, file=self.path, expected=f"at least {start.position_bytes}", found=found)
+        return MetadataWalk(self, start.offset, records=True, start=start)
+
     def checkpoint_batches(self, checkpoint: MetadataCheckpoint, *, records: bool = True) -> Iterator[MetadataBatch]:
         """The batches of a checkpoint, all of it checked: whole, between its header and footer.
 
@@ -150,11 +152,11 @@ class MetadataLog:
         """
         first = last = None
         with _opened(self, checkpoint.path, checkpoint.identity) as source:
-            batches = _Batches(source, checkpoint.path, records)
+            batches = FileBatches(source, checkpoint.path, records, deadline=self.deadline)
             for batch in batches:
                 first, last = first or batch, batch
                 yield batch
-        _check_tail(batches.tail, checkpoint.path)
+        check_tail(batches.tail, checkpoint.path)
         if not _is_control_of(first, 0, SnapshotHeader):
             raise BadValueError("checkpoint", file=checkpoint.path, position=0, expected="a snapshot header first", found="none")
         if not _is_control_of(last, -1, SnapshotFooter):
@@ -206,34 +208,42 @@ class MetadataWalk:
     Raises, while it is iterated:
         FormatError: damage, with file and position; what comes before it was handed out.
         ReadFailedError: a segment cannot be read (``errno`` is ENOENT where it has gone since the listing).
+        DeadlinePassedError: the deadline of the log has passed.
 
     Attributes:
         end_offset: behind the last batch that was read.
         torn_tail: what stands behind the last whole batch of the log, once the iteration has ended; a broker cuts it off.
+        position: behind the last batch that was read; None before the first.
     """
 
-    def __init__(self, log: MetadataLog, from_offset: int, records: bool) -> None:
-        """See ``MetadataLog.walk``."""
+    def __init__(self, log: MetadataLog, from_offset: int, records: bool, start: LogPosition | None = None) -> None:
+        """See ``MetadataLog.walk`` and ``MetadataLog.walk_on``."""
         self._log = log
         self._from_offset = from_offset
         self._records = records
         self.end_offset = log.segments[0].base_offset if log.segments else 0
         self.torn_tail: Tail | None = None
+        self.position = start
 
     def __iter__(self) -> Iterator[MetadataBatch]:
         segments = self._log.segments
         first = max((number for number, each in enumerate(segments) if each.base_offset <= self._from_offset), default=0)
         for segment in segments[first:]:
+            start_bytes = 0
             if segment is segments[first]:
                 self.end_offset = segment.base_offset
+                if self.position is not None and self.position.base_offset == segment.base_offset:
+                    self.end_offset, start_bytes = self.position.offset, self.position.position_bytes
             elif segment.base_offset != self.end_offset:
                 what = "base offset of a segment"
                 raise BadValueError(what, file=segment.path, position=0, expected=self.end_offset, found=segment.base_offset)
-            yield from self._segment(segment, is_last=segment is segments[-1])
+            yield from self._segment(segment, start_bytes, is_last=segment is segments[-1])
 
-    def _segment(self, segment: MetadataSegment, is_last: bool) -> Iterator[MetadataBatch]:
+    def _segment(self, segment: MetadataSegment, start_bytes: int, *, is_last: bool) -> Iterator[MetadataBatch]:
         with _opened(self._log, segment.path, segment.identity) as source:
-            batches = _Batches(source, segment.path, self._records, self._from_offset)
+            batches = FileBatches(
+                source, segment.path, self._records, self._from_offset, self._log.deadline, start_bytes=start_bytes
+            )
             for batch in batches:
                 if batch.base_offset != self.end_offset or batch.last_offset < batch.base_offset:
                     found = batch.base_offset if batch.base_offset != self.end_offset else batch.last_offset
@@ -242,85 +252,13 @@ class MetadataWalk:
                         what, file=segment.path, position=batch.position_bytes, expected=self.end_offset, found=found
                     )
                 self.end_offset = batch.last_offset + 1
+                self.position = LogPosition(segment.base_offset, batch.position_bytes + batch.size_bytes, self.end_offset)
                 if batch.last_offset >= self._from_offset:
                     yield batch
         if is_last and batches.tail is not None and batches.tail.kind in (TailKind.TORN, TailKind.ZERO_FILLED):
             self.torn_tail = batches.tail
         else:
-            _check_tail(batches.tail, segment.path)
-
-
-class _Batches:
-    """The batches of one open file; ``tail`` tells how they end."""
-
-    def __init__(self, source: OpenBytes, path: str, records: bool, from_offset: int = 0) -> None:
-        self._source = source
-        self._path = path
-        self._records = records
-        self._from_offset = from_offset
-        self.tail: Tail | None = None
-
-    def __iter__(self) -> Iterator[MetadataBatch]:
-        reader = HeaderReader(self._source, check_crc=True, read_markers=False)
-        for block in reader:
-            bad = int(block.bad_crc[0]) if len(block.bad_crc) else None
-            columns = zip(block.position_bytes.tolist(), *(block.column(name).tolist() for name in HEADER_COLUMNS), strict=True)
-            for row, (position, *fields) in enumerate(columns):
-                header = BatchHeader(*fields)
-                if row == bad:
-                    raise BadChecksumError("batch", file=self._path, position=position, expected="its checksum", found="another")
-                if header.record_count != header.last_offset_delta + 1:
-                    what, expected = "count of records of a batch of the metadata log", header.last_offset_delta + 1
-                    raise BadValueError(what, file=self._path, position=position, expected=expected, found=header.record_count)
-                is_wanted = (
-                    self._records or header.is_control
-                ) and header.base_offset + header.last_offset_delta >= self._from_offset
-                yield _batch(self._source, self._path, header, position, records=is_wanted)
-        self.tail = reader.tail
-
-
-def _batch(source: OpenBytes, path: str, header: BatchHeader, position: int, *, records: bool) -> MetadataBatch:
-    return MetadataBatch(
-        base_offset=header.base_offset,
-        last_offset=header.base_offset + header.last_offset_delta,
-        leader_epoch=header.partition_leader_epoch,
-        append_timestamp_ms=header.max_timestamp,
-        is_control=header.is_control,
-        position_bytes=position,
-        size_bytes=header.size_bytes,
-        records=tuple(_records(source, path, header, position)) if records else (),
-    )
-
-
-def _records(source: OpenBytes, path: str, header: BatchHeader, position: int) -> Iterator[MetadataRecord]:
-    if header.magic != 2:
-        raise BadValueError("magic of a batch of the metadata log", file=path, position=position, expected=2, found=header.magic)
-    if header.codec:
-        raise BadValueError("codec of a batch of the metadata log", file=path, position=position, expected=0, found=header.codec)
-    if header.size_bytes > limits.METADATA_BATCH_BYTES_MAX:
-        expected = f"at most {limits.METADATA_BATCH_BYTES_MAX} bytes"
-        raise LimitExceededError("batch", file=path, position=position, expected=expected, found=header.size_bytes)
-    data = bytearray(header.size_bytes)
-    source.read_into(position, memoryview(data))
-    try:
-        for record in read_records(header, bytes(data), position=position):
-            yield MetadataRecord(record.offset, _content(path, header, record, position))
-    except FormatError as error:
-        raise error.in_file(path) from None
-
-
-def _content(
-    path: str, header: BatchHeader, record: LogRecord, position: int
-) -> ClusterMetadataRecord | ControlRecord | UnreadRecord:
-    try:
-        if header.is_control:
-            return parse_control_record(Record(0, 0, record.key, record.value))
-        if record.value is None:
-            raise BadValueError("value of a metadata record", expected="bytes", found="null")
-        return read_cluster_metadata_record(record.value)
-    except FormatError as error:
-        error.position = position  # of the batch, which can be found; inside of it, nothing is counted from the start of a record
-        return UnreadRecord(record.value, error.in_file(path))
+            check_tail(batches.tail, segment.path)
 
 
 def _is_control_of(batch: MetadataBatch | None, record: int, kind: type) -> bool:
@@ -330,124 +268,5 @@ def _is_control_of(batch: MetadataBatch | None, record: int, kind: type) -> bool
     return isinstance(content, ControlRecord) and isinstance(content.value, kind)
 
 
-def _check_tail(tail: Tail | None, path: str) -> None:
-    if tail is not None and tail.error is not None:
-        raise tail.error.in_file(path)
-
-
 def _opened(log: MetadataLog, path: str, identity: FileIdentity) -> OpenBytes:
-    return log.store.open_bytes(path, identity)
-
-
-# ---------------------------------------------------------------------------------------------------------------------- listing
-
-
-def open_metadata_log(location: str, settings: S3Settings = USUAL_S3) -> MetadataLog:
-    """Lists a metadata log.
-
-    Args:
-        location: ``__cluster_metadata-0``, a copy of it under any name, or a directory above, that holds one such log.
-        settings: of object stores.
-
-    Raises:
-        UsageError: there is no such directory, it holds no metadata log or several, or is the partition of another topic.
-        ReadFailedError: it cannot be listed.
-    """
-    store = store_of(location, settings)
-    if store.is_local and (fault := directory_fault(location)) is not None:
-        raise UsageError(fault, path=location)
-    return _list(_found(absolute(location), store, settings), store)
-
-
-def _found(path: str, store: Store, settings: S3Settings) -> str:
-    """The directory itself."""
-    own_name = parse_partition_dir_name(os.path.basename(path))
-    if any(_is_of_metadata_log(name) for name in store.names_in(path)):
-        if own_name is not None and own_name.topic != METADATA_TOPIC:
-            raise UsageError(f"is a partition of {own_name.topic}, not {METADATA_DIRECTORY}", path=path)
-        return path
-    below = os.path.join(path, METADATA_DIRECTORY)
-    if store.names_in(below):
-        return below
-    found = [
-        each.path
-        for log_dir in find_partitions([path], settings).log_dirs
-        for each in log_dir.partitions
-        if each.name.topic == METADATA_TOPIC
-    ]
-    if not found:
-        raise UsageError(f"holds no {METADATA_DIRECTORY}", path=path)
-    if len(found) > 1:
-        raise UsageError(f"holds several metadata logs, name one of them: {', '.join(found[:5])}", path=path)
-    return found[0]
-
-
-def _is_of_metadata_log(name: str) -> bool:
-    known = parse_file_name(name)
-    return known is not None and known.kind in (FileKind.LOG, FileKind.KRAFT_CHECKPOINT, FileKind.QUORUM_STATE)
-
-
-def _list(path: str, store: Store) -> MetadataLog:
-    segments: list[MetadataSegment] = []
-    checkpoints: list[MetadataCheckpoint] = []
-    names: dict[str, list[str]] = {kind: [] for kind in ("part", "deleted", "misnamed", "snapshot", "other", "unreadable")}
-    regular = {name: status for name, status in store.list_below(path) if "/" not in name}
-    everything = store.names_in(path)
-    if len(everything) > ENTRIES_MAX:
-        raise ReadFailedError(f"has more than {ENTRIES_MAX} files", path=path)
-    for name in sorted(everything):
-        known, status = parse_file_name(name), regular.get(name)
-        place = os.path.join(path, name)
-        if known is None:
-            names["misnamed" if name.endswith((".checkpoint", ".checkpoint.part")) else "other"].append(name)
-        elif known.suffix is not FileSuffix.NONE:
-            names["deleted" if known.suffix is FileSuffix.DELETED else "misnamed"].append(name)
-        elif known.kind in (FileKind.LOG, FileKind.KRAFT_CHECKPOINT):
-            if status is None:
-                names["unreadable"].append(name)
-            elif known.kind is FileKind.LOG:
-                assert known.offset is not None
-                segments.append(MetadataSegment(known.offset, place, FileIdentity.of(status)))
-            else:
-                assert known.offset is not None
-                assert known.epoch is not None
-                checkpoints.append(MetadataCheckpoint(known.offset, known.epoch, place, FileIdentity.of(status)))
-        elif known.kind in _KINDS:
-            names[_KINDS[known.kind]].append(name)
-    epochs, epochs_fault = _small_file(store, path, LEADER_EPOCH_CHECKPOINT, read_leader_epoch_checkpoint)
-    state, state_fault = _small_file(store, path, QUORUM_STATE, read_quorum_state)
-    return MetadataLog(
-        path=path,
-        segments=tuple(segments),
-        checkpoints=tuple(sorted(checkpoints, key=lambda each: each.order)),
-        part_files=tuple(names["part"]),
-        deleted_files=tuple(names["deleted"]),
-        misnamed_files=tuple(names["misnamed"]),
-        unreadable_files=tuple(names["unreadable"]),
-        producer_snapshots=tuple(names["snapshot"]),
-        other_files=tuple(names["other"]),
-        leader_epochs=epochs,
-        leader_epochs_fault=epochs_fault,
-        quorum_state=state,
-        quorum_state_fault=state_fault,
-        store=store,
-    )
-
-
-def _small_file(store: Store, directory: str, name: str, read: Callable[..., Content]) -> tuple[Content | None, FormatError | None]:
-    """What a file says, None where it is absent; and why it cannot be read."""
-    path = os.path.join(directory, name)
-    data = store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
-    try:
-        return None if data is None else read(data, file=path), None
-    except FormatError as error:
-        return None, error
-
-
-_KINDS = {
-    FileKind.KRAFT_CHECKPOINT_PART: "part",
-    FileKind.PRODUCER_SNAPSHOT: "snapshot",
-    FileKind.PRODUCER_SNAPSHOT_TEMPORARY: "other",
-    FileKind.MISNAMED_SNAPSHOT: "misnamed",
-    FileKind.MISNAMED_SEGMENT_FILE: "misnamed",
-}
+    return log.store.open_bytes(path, identity, log.deadline)

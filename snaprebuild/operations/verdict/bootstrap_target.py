@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
+from formats.broker_files import Properties
 from snaprebuild.cluster.source_evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source_verdict import SourceVerdict
 from snaprebuild.errors import RefusedError
 from snaprebuild.operations.bootstrap_build import FollowerPlan
+from snaprebuild.operations.broker_properties import log_dirs_of
 from snaprebuild.operations.findings import Finding
 from snaprebuild.operations.verdict.cluster_truth import ClusterTruth
 from snaprebuild.operations.verdict.judges import Judges, rejection
@@ -19,14 +20,14 @@ __all__ = ["judge_target"]
 
 
 def judge_target(
-    plan: FollowerPlan, log_dir: str, log_dirs: Sequence[str], metadata: str | None, settings: S3Settings
+    plan: FollowerPlan, log_dir: str, properties: Properties | None, metadata: str | None, settings: S3Settings
 ) -> tuple[SourceVerdict, list[Finding]]:
     """The verdict on a replica that is yet to be made, and what could not be asked.
 
     Args:
         plan: of the follower.
         log_dir: that it is to go to, absolute.
-        log_dirs: all of the broker, where it is known which.
+        properties: of the broker, where they are known.
         metadata: location of the cluster's metadata log; None for the broker's own.
         settings: of object stores.
 
@@ -40,8 +41,9 @@ def judge_target(
     truth.named()
     judges = Judges(Purpose.BOOTSTRAP, truth)
     state = read_log_dir(os.path.realpath(log_dir))
+    log_dirs = () if properties is None else log_dirs_of(properties)
     own = [os.path.realpath(each) for each in log_dirs if os.path.isdir(each)]
-    judges.meet([state, *(read_log_dir(each) for each in own if each != state.path)], own)
+    judges.meet([state, *(read_log_dir(each) for each in own if each != state.path)], properties=properties)
     path = os.path.join(log_dir, plan.directory_name)
     log = LogEvidence(path, plan.topic, plan.number, topic_id=plan.topic_id, exists=False)
     verdict = judges.know(state, log).judge()

@@ -13,11 +13,13 @@ from formats.file_names import META_PROPERTIES
 from formats.limits import TEXT_FILE_BYTES_MAX
 from snaprebuild.cluster.metadata_image import MetadataImage
 from snaprebuild.cluster.source_evidence import ClusterEvidence, LogEvidence
-from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError
+from snaprebuild.errors import DeadlinePassedError, RefusedError, SnaprebuildError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
+from snaprebuild.operations.metadata.followed_image import FollowedImage
 from snaprebuild.operations.metadata.image import ImageAt, read_image
-from snaprebuild.operations.metadata.log import METADATA_DIRECTORY, open_metadata_log
+from snaprebuild.operations.metadata.listing import METADATA_DIRECTORY
 from snaprebuild.operations.verdict.replaced_disk import ReplacedAt, replaced_partitions
+from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.store import USUAL_S3, S3Settings, Store
 
@@ -38,6 +40,7 @@ class MetadataRead:
         proven_below: offsets below are known to be committed.
         proof: what proves it.
         read: how it was folded.
+        followed: the image as the log grows.
     """
 
     path: str
@@ -47,6 +50,7 @@ class MetadataRead:
     proven_below: int
     proof: str
     read: ImageAt
+    followed: FollowedImage
     _replaced: dict[tuple[int, bytes], ReplacedAt | Exception] = field(default_factory=dict)
 
     @property
@@ -55,18 +59,20 @@ class MetadataRead:
         whose = "the broker's own metadata log" if self.is_own else "the metadata log of --metadata"
         return f"{whose}, folded to offset {self.image.offset}; {self.proof}"
 
-    def broker_epoch_now(self, node_id: int, settings: S3Settings) -> int | None:
+    def broker_epoch_now(self, node_id: int, epoch: int, settings: S3Settings) -> int | None:
         """The epoch under which a broker is registered now: what the log has grown by is read, and nothing again.
+
+        Args:
+            node_id: of the broker.
+            epoch: that it is known to have registered with. A log that ends below that offset says nothing of it yet.
+            settings: of object stores.
 
         Raises:
             SnaprebuildError, FormatError: it cannot be read.
         """
-        fold, log = self.read.fold, open_metadata_log(self.path, settings)
-        if log.first_base_offset is not None and log.first_base_offset > fold.offset + 1:
-            fold = read_image(self.path, None, settings).fold  # it was cut behind a newer checkpoint
-        else:
-            for batch in log.walk(fold.offset + 1):
-                fold.apply_batch(batch)
+        fold = self.followed.now(settings)
+        if fold.offset < epoch:
+            return epoch
         broker = fold.brokers.get(node_id)
         return None if broker is None else broker.epoch
 
@@ -100,6 +106,8 @@ class MetadataRead:
         if known is None:
             try:
                 known = replaced_partitions(self.read.log, node_id, directory_id, self.image.offset)
+            except DeadlinePassedError:
+                raise
             except (SnaprebuildError, FormatError) as error:
                 known = error
             self._replaced[node_id, directory_id] = known
@@ -116,12 +124,14 @@ class ClusterTruth:
         location: of the one that was named, or None for each broker's own.
         settings: of object stores.
         at: last offset to take of it, None for all.
+        deadline: nothing more is read of metadata logs once ``time.monotonic()`` is past it; None for none.
         findings: what could not be read, each log once.
     """
 
     location: str | None = None
     settings: S3Settings = USUAL_S3
     at: int | None = None
+    deadline: float | None = None
     findings: list[Finding] = field(default_factory=list)
     _known: dict[str, MetadataRead | str] = field(default_factory=dict)
 
@@ -132,6 +142,7 @@ class ClusterTruth:
             UsageError: there is none, or it does not reach to the offset.
             RefusedError: it is damaged.
             StorageError: it cannot be read.
+            DeadlinePassedError: the deadline has passed.
         """
         if self.location is None:
             return None
@@ -148,11 +159,12 @@ class ClusterTruth:
         assert isinstance(found, MetadataRead)
         return found
 
-    def of(self, log_dirs: Iterable[LogDirState]) -> MetadataRead | str:
+    def of(self, log_dirs: Iterable[LogDirState], metadata_dir: str | None = None) -> MetadataRead | str:
         """The log that tells of a broker, or why there is none.
 
         Args:
-            log_dirs: of the broker; the metadata log lies in one of them.
+            log_dirs: of the broker; the metadata log lies in one of them,
+            metadata_dir: or here, as its configuration says (``metadata.log.dir``).
 
         Raises:
             UsageError: as ``named``.
@@ -162,20 +174,23 @@ class ClusterTruth:
             assert read is not None
             return read
         why = NO_LOG
-        for state in log_dirs:
-            found = self._own(state)
+        places = [(state.path, state.store) for state in log_dirs]
+        if metadata_dir is not None:
+            places.insert(0, (metadata_dir, LOCAL))
+        for directory, store in places:
+            found = self._own(directory, store)
             if isinstance(found, MetadataRead):
                 return found
             why = found or why
         return why
 
-    def _own(self, state: LogDirState) -> MetadataRead | str:
-        path = os.path.join(state.path, METADATA_DIRECTORY)
+    def _own(self, directory: str, store: Store) -> MetadataRead | str:
+        path = os.path.join(directory, METADATA_DIRECTORY)
         known = self._known.get(path)
         if known is not None:
             return known
         try:
-            found: MetadataRead | str = self._read(path, is_own=True) if state.store.names_in(path) else ""
+            found: MetadataRead | str = self._read(path, is_own=True) if store.names_in(path) else ""
             if isinstance(found, MetadataRead) and found.image.offset < 0:
                 found = "the broker's own metadata log is empty"
         except UsageError as error:
@@ -183,6 +198,8 @@ class ClusterTruth:
                 found = ""  # nothing of a metadata log is in it
             else:
                 raise UsageError(error.message, path=error.path) from error
+        except DeadlinePassedError:
+            raise  # nobody may be judged as if the log told nothing
         except (SnaprebuildError, FormatError) as error:
             finding = finding_of_error(error, path)
             found = f"the broker's own metadata log could not be asked: {finding.message}"
@@ -192,7 +209,7 @@ class ClusterTruth:
         return found
 
     def _read(self, location: str, *, is_own: bool) -> MetadataRead:
-        read = read_image(location, self.at, self.settings)
+        read = read_image(location, self.at, self.settings, self.deadline)
         image = read.fold.image()
         proven, proof = _proven(read, image)
         if read.fold.fault_count:
@@ -202,7 +219,7 @@ class ClusterTruth:
             )
         meta = _meta_around(read.log.path, read.log.store)
         cluster_id = None if meta is None else meta.cluster_id
-        return MetadataRead(read.log.path, is_own, image, cluster_id, proven, proof, read)
+        return MetadataRead(read.log.path, is_own, image, cluster_id, proven, proof, read, FollowedImage(read))
 
 
 def _proven(read: ImageAt, image: MetadataImage) -> tuple[int, str]:

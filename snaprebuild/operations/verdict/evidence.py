@@ -120,12 +120,16 @@ def _epochs(directory: PartitionDir, faults: list[str]) -> tuple[LeaderEpochEntr
     return None if epochs is None else tuple(LeaderEpochEntry(epoch, start) for epoch, start in epochs)
 
 
-def brokers_of(states: Sequence[LogDirState], log_dirs: Collection[str] = ()) -> dict[str, tuple[LogDirState, ...]]:
+def brokers_of(
+    states: Sequence[LogDirState], log_dirs: Collection[str] = (), named: Collection[str] = ()
+) -> dict[str, tuple[LogDirState, ...]]:
     """The other log directories of the same broker, by the path of each.
 
     Args:
         states: log directories, of whatever brokers.
-        log_dirs: paths of those that are the ``log.dirs`` of one broker, as somebody says. Of others equal ids tell.
+        log_dirs: paths of those that are the ``log.dirs`` of one broker, as its configuration says. Of others equal ids tell.
+        named: paths that were named one by one. Those of the same cluster and broker id belong together although they have no directory
+            ids, as before 3.7; that somebody names two of different clusters does not make them one broker's.
 
     Copies of one disk, which share its directory id, are of different moments of a broker, and not beside each other.
     """
@@ -136,6 +140,7 @@ def brokers_of(states: Sequence[LogDirState], log_dirs: Collection[str] = ()) ->
             if other.path != state.path
             and (
                 (other.path in log_dirs and state.path in log_dirs and not _are_copies(state, other))
+                or (other.path in named and state.path in named and _are_alike(state, other) and not _are_copies(state, other))
                 or _are_of_one_broker(state, other)
             )
         )
@@ -146,6 +151,11 @@ def brokers_of(states: Sequence[LogDirState], log_dirs: Collection[str] = ()) ->
 def _are_copies(state: LogDirState, other: LogDirState) -> bool:
     mine, theirs = state.meta, other.meta
     return mine is not None and theirs is not None and mine.directory_id is not None and mine.directory_id == theirs.directory_id
+
+
+def _are_alike(state: LogDirState, other: LogDirState) -> bool:
+    mine, theirs = state.meta, other.meta
+    return mine is not None and theirs is not None and (mine.cluster_id, mine.node_id) == (theirs.cluster_id, theirs.node_id)
 
 
 def _are_of_one_broker(state: LogDirState, other: LogDirState) -> bool:

@@ -7,18 +7,20 @@ from dataclasses import dataclass, field
 
 from formats.errors import FormatError
 from formats.file_names import DirectoryForm
-from snaprebuild.cluster.source_evidence import LogEvidence, PeerEvidence, Purpose
+from snaprebuild.cluster.source_evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source_ruling import State
 from snaprebuild.cluster.source_verdict import Outcome, SourceVerdict
 from snaprebuild.errors import SnaprebuildError, UsageError
+from snaprebuild.operations.broker_properties import log_dirs_online, read_server_properties
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.last_stable import last_stable_offsets
 from snaprebuild.operations.partition_view import view_partition
 from snaprebuild.operations.source import PartitionSource, Selection
 from snaprebuild.operations.verdict.cluster_truth import ClusterTruth, MetadataRead
-from snaprebuild.operations.verdict.evidence import log_evidence, peer_evidence
-from snaprebuild.operations.verdict.judges import Judges, is_judged, rejection
+from snaprebuild.operations.verdict.evidence import log_evidence
+from snaprebuild.operations.verdict.judges import Judges, is_judged, rejection, word_needed
+from snaprebuild.operations.verdict.peers import Peers, read_peers
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.log_dir import LogDirState, find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -43,6 +45,7 @@ class SourceQuestion:
         broker_epoch: of a live broker, as the operator says.
         selection: of partitions.
         settings: of object stores.
+        server_properties: path of the configuration of a broker, whose ``log.dirs`` are asked, too; None for none.
     """
 
     paths: tuple[str, ...]
@@ -54,6 +57,7 @@ class SourceQuestion:
     broker_epoch: int | None = None
     selection: Selection = EVERYTHING
     settings: S3Settings = USUAL_S3
+    server_properties: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +101,17 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
         RefusedError: that one is damaged.
         StorageError: it cannot be read.
     """
-    found = find_partitions(question.paths, question.settings)
-    result = SourceCheck(question)
+    properties = None if question.server_properties is None else read_server_properties(question.server_properties)
+    log_dirs, offline = ([], []) if properties is None else log_dirs_online(properties, question.server_properties)
+    found = find_partitions((*question.paths, *log_dirs), question.settings)
+    result = SourceCheck(question, findings=offline)
     result.findings += [finding_of_error(error, error.path or "") for error in found.faults]
     truth = ClusterTruth(question.metadata, question.settings, question.at)
     truth.named()  # told before the work
     judges = Judges(question.purpose, truth, question.broker_epoch, question.is_leader_by_word)
     states = [each.state for each in found.log_dirs]
     named = [absolute(path) for path in question.paths]
-    for node_id in {None if state.meta is None else state.meta.node_id for state in states}:
-        # Those that are named themselves are the log directories of one broker, or of several, each with its own id.
-        judges.meet([each for each in states if (None if each.meta is None else each.meta.node_id) == node_id], named)
+    judges.meet(states, named, properties)
     for state in states:
         result.findings += [Finding("unreadable-broker-file", Severity.FINDING, state.path, fault) for fault in state.faults]
     pairs = [
@@ -117,7 +121,7 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
         if question.selection.takes(directory) and is_judged(directory)
     ]
     stable = _stable_offsets(question, pairs, now_ms, jobs, result.findings)
-    peers = _peers(question, result.findings)
+    peers = read_peers(question.peers, question.selection, question.settings, result.findings)
     for directory, state in pairs:
         try:
             checked = _checked(judges, directory, state, stable.get(directory.path), peers)
@@ -131,7 +135,7 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
     result.findings += [*truth.findings, *judges.findings]
     if not result.replicas and not any(each.severity for each in result.findings):
         message = "no partition was found here that the selection takes"
-        result.findings.append(Finding("nothing-found", Severity.FINDING, absolute(question.paths[0]), message))
+        result.findings.append(Finding("nothing-found", Severity.FINDING, absolute((*question.paths, *log_dirs)[0]), message))
     return result
 
 
@@ -140,27 +144,11 @@ def _checked(
     directory: PartitionDir,
     state: LogDirState,
     last_stable: int | None,
-    peers: dict[str, tuple[PeerEvidence, ...]],
+    peers: Peers,
 ) -> CheckedSource:
     log = log_evidence(directory, state, last_stable=last_stable)
-    own = tuple(peer for peer in peers.get(directory.topic_partition, ()) if peer.path != directory.path)
-    known = judges.know(state, log, own)
+    known = judges.know(state, log, peers.of(directory))
     return CheckedSource(directory, state, log, judges.metadata_of(state), known.judge())
-
-
-def _peers(question: SourceQuestion, findings: list[Finding]) -> dict[str, tuple[PeerEvidence, ...]]:
-    """Other replicas by the name of their partition."""
-    if not question.peers:
-        return {}
-    found = find_partitions(question.peers, question.settings)
-    findings += [finding_of_error(error, error.path or "") for error in found.faults]
-    peers: dict[str, tuple[PeerEvidence, ...]] = {}
-    for log_dir in found.log_dirs:
-        for directory in log_dir.partitions:
-            if directory.name.form is DirectoryForm.PLAIN and question.selection.takes(directory) and is_judged(directory):
-                before = peers.get(directory.topic_partition, ())
-                peers[directory.topic_partition] = (*before, peer_evidence(directory, log_dir.state))
-    return peers
 
 
 def _stable_offsets(
@@ -207,5 +195,7 @@ def _findings_of(checked: CheckedSource, is_named: bool) -> list[Finding]:
         for each in verdict.results
         if each.state is State.WARN and each.rule is not verdict.rule
     ]
+    if (needed := word_needed(verdict, path, Severity.FINDING)) is not None:
+        found.append(needed)
     found += [Finding("source-on-operators-word", Severity.NOTE, path, each) for each in verdict.on_word]
     return found

@@ -7,11 +7,13 @@ from functools import partial
 
 from snaprebuild.cluster.source_evidence import Purpose
 from snaprebuild.cluster.source_verdict import Rule, SourceVerdict
+from snaprebuild.operations.findings import Finding
 from snaprebuild.operations.log_facts import known_log_end
-from snaprebuild.operations.source import PartitionSource
+from snaprebuild.operations.source import PartitionSource, Selection
 from snaprebuild.operations.upload_fence import BrokerIdentity, UploadFence
 from snaprebuild.operations.verdict.cluster_truth import ClusterTruth, MetadataRead
 from snaprebuild.operations.verdict.judges import Judges, named_only
+from snaprebuild.operations.verdict.peers import read_peers
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
 from snaprebuild.storage.store import S3Settings
 
@@ -23,6 +25,7 @@ class UploadSources:
 
     Attributes:
         judges: who judges, with what could not be asked.
+        findings: what of the peers cannot be read.
     """
 
     def __init__(
@@ -33,6 +36,7 @@ class UploadSources:
         *,
         broker_epoch: int | None = None,
         is_leader_by_word: bool = False,
+        peers: Sequence[str] = (),
     ) -> None:
         """Reads the metadata log that was named, if one was.
 
@@ -42,6 +46,7 @@ class UploadSources:
             settings: of object stores.
             broker_epoch: of a live broker, as the operator says.
             is_leader_by_word: likewise, that these replicas lead.
+            peers: locations of other replicas.
 
         Raises:
             UsageError: what was named is no metadata log.
@@ -52,11 +57,13 @@ class UploadSources:
         truth.named()
         self.judges = Judges(Purpose.UPLOAD, truth, broker_epoch, is_leader_by_word)
         self._settings = settings
+        self.findings: list[Finding] = []
+        self._peers = read_peers(peers, Selection(), settings, self.findings)
         self.judges.meet(list({each.log_dir.path: each.log_dir for each in partitions}.values()))
 
     def judge(self, source: PartitionSource) -> SourceVerdict:
         """The verdict on a replica. Its last stable offset is not asked: each segment is held to it."""
-        known = self.judges.know(source.log_dir, named_only(source.directory))
+        known = self.judges.know(source.log_dir, named_only(source.directory), self._peers.of(source.directory))
         return known.judged(source.directory, source.log_dir, known_log_end(source.directory) or None)
 
     def fence(self, source: PartitionSource) -> UploadFence:
@@ -82,7 +89,7 @@ def _epoch_now(read: MetadataRead | str, node_id: int, stopped: LogDirState | No
         clean = read_log_dir(stopped.path, stopped.store).clean_shutdown
         if clean is None or clean.broker_epoch != epoch:
             return None if clean is None else clean.broker_epoch
-    return read.broker_epoch_now(node_id, settings) if isinstance(read, MetadataRead) else epoch
+    return read.broker_epoch_now(node_id, epoch, settings) if isinstance(read, MetadataRead) else epoch
 
 
 def trusted_end(verdict: SourceVerdict) -> int | None:

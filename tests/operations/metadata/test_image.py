@@ -13,7 +13,8 @@ from manifests import FIXTURES
 from formats.errors import BadValueError
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.operations.metadata.image import ImageAt, image_at, read_image, with_fresh_listing
-from snaprebuild.operations.metadata.log import METADATA_DIRECTORY, MetadataLog
+from snaprebuild.operations.metadata.listing import METADATA_DIRECTORY
+from snaprebuild.operations.metadata.log import MetadataLog
 from snaprebuild.storage.store import USUAL_S3
 
 CLUSTER = FIXTURES / "kraft-cluster3"

@@ -21,7 +21,8 @@ from formats.message_json import message_from_json, message_to_json
 from formats.message_schema import load_schemas
 from snaprebuild.cluster.metadata_batch import MetadataBatch, UnreadRecord
 from snaprebuild.errors import UsageError
-from snaprebuild.operations.metadata.log import METADATA_DIRECTORY, MetadataLog, open_metadata_log
+from snaprebuild.operations.metadata.listing import METADATA_DIRECTORY, open_metadata_log
+from snaprebuild.operations.metadata.log import LogPosition, MetadataLog
 
 NO_OP = bytes.fromhex("01140000")
 LOGS = {
@@ -182,6 +183,31 @@ def test_a_walk_from_inside(tmp_path: Path) -> None:
     log = made(tmp_path, {0: no_ops(0, 2), 4: no_ops(4, 6)})
     assert [offsets(log, start) for start in (0, 3, 4, 7, 8)] == [[*range(8)], [*range(2, 8)], [4, 5, 6, 7], [6, 7], []]
     assert log.log_end_offset() == 8
+
+
+def test_a_walk_goes_on_where_one_ended(tmp_path: Path) -> None:
+    """Nothing below is read again, whether the log has grown, was rolled, or lost what it began with."""
+    log = made(tmp_path, {0: no_ops(0, 2)})
+    walk = log.walk()
+    assert [each.base_offset for each in walk] == [0, 2]
+    end = walk.position
+    assert end == LogPosition(0, len(no_ops(0, 2)), 4)
+    first, second = (tmp_path / METADATA_DIRECTORY / f"{base:020d}.log" for base in (0, 6))
+
+    def since() -> list[int]:
+        walk = open_metadata_log(log.path).walk_on(end)
+        return [each.base_offset for each in walk]
+
+    first.write_bytes(b"?" * len(no_ops(0, 2)) + no_ops(4))
+    assert since() == [4]
+    second.write_bytes(no_ops(6))
+    assert since() == [4, 6]
+    first.write_bytes(b"?" * len(no_ops(0, 2)) + no_ops(6))
+    with pytest.raises(BadValueError, match="offset of a batch of the metadata log: expected 4, found 6"):
+        since()
+    first.write_bytes(no_ops(0))
+    with pytest.raises(BadValueError, match="position in the metadata log"):
+        since()
 
 
 def test_a_torn_tail_ends_the_last_segment_only(tmp_path: Path) -> None:

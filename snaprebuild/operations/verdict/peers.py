@@ -1,0 +1,54 @@
+"""Other replicas that were given, with which the rules compare the one that is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from formats.file_names import DirectoryForm
+from snaprebuild.cluster.source_evidence import PeerEvidence
+from snaprebuild.operations.findings import Finding, finding_of_error
+from snaprebuild.operations.source import Selection
+from snaprebuild.operations.verdict.evidence import peer_evidence
+from snaprebuild.operations.verdict.judges import is_judged
+from snaprebuild.storage.log_dir import find_partitions
+from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.store import S3Settings
+
+__all__ = ["Peers", "read_peers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """What other replicas say, by the name of their partition."""
+
+    known: dict[str, tuple[PeerEvidence, ...]] = field(default_factory=dict)
+
+    def of(self, directory: PartitionDir) -> tuple[PeerEvidence, ...]:
+        """Those of a partition, but for the directory itself."""
+        return tuple(peer for peer in self.known.get(directory.topic_partition, ()) if peer.path != directory.path)
+
+
+def read_peers(paths: Sequence[str], selection: Selection, settings: S3Settings, findings: list[Finding]) -> Peers:
+    """The replicas below some places.
+
+    Args:
+        paths: of log directories, or above them; none for no peers.
+        selection: of partitions.
+        settings: of object stores.
+        findings: gets what cannot be read.
+
+    Raises:
+        UsageError: a path leads nowhere.
+    """
+    if not paths:
+        return Peers()
+    found = find_partitions(paths, settings)
+    findings += [finding_of_error(error, error.path or "") for error in found.faults]
+    peers: dict[str, tuple[PeerEvidence, ...]] = {}
+    for log_dir in found.log_dirs:
+        for directory in log_dir.partitions:
+            if directory.name.form is DirectoryForm.PLAIN and selection.takes(directory) and is_judged(directory):
+                before = peers.get(directory.topic_partition, ())
+                peers[directory.topic_partition] = (*before, peer_evidence(directory, log_dir.state))
+    return Peers(peers)

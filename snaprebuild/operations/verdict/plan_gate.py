@@ -1,0 +1,105 @@
+"""The gate of ``plan`` and ``rebuild``: a verdict on each replica that would be written to, before anything is."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+
+from formats.errors import FormatError
+from snaprebuild.cluster.source_evidence import Purpose
+from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
+from snaprebuild.operations.due_in_place import left_out_findings, not_trusted
+from snaprebuild.operations.each import Each
+from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.log_facts import check_deadline
+from snaprebuild.operations.planned import PartitionPlan, Request, nothing_planned
+from snaprebuild.operations.source import Source
+from snaprebuild.operations.verdict.cluster_truth import ClusterTruth
+from snaprebuild.operations.verdict.judges import Judges, KnownSource, named_only, rejection
+
+__all__ = ["judged_plans"]
+
+
+def judged_plans(
+    plans: list[PartitionPlan],
+    busy: list[PartitionPlan],
+    request: Request,
+    source: Source,
+    each: Each,
+    findings: list[Finding],
+    deadline: float | None = None,
+) -> list[PartitionPlan]:
+    """The plans with a verdict on each replica that is ``busy``; those that are rejected write nothing in place.
+
+    Args:
+        plans: of all partitions.
+        busy: those of them for which something would be written.
+        request: what is asked for.
+        source: the partitions with their log directories.
+        each: judges the partitions.
+        findings: gets what is to be told.
+        deadline: a replica that was not judged once ``time.monotonic()`` is past it is not written to; None for none.
+
+    Raises:
+        UsageError: the metadata log that was named is none.
+        RefusedError: it is damaged.
+        StorageError: it cannot be read.
+    """
+    truth = ClusterTruth(request.metadata, request.s3, deadline=deadline)
+    with contextlib.suppress(DeadlinePassedError):  # of which each partition tells
+        truth.named()
+    judges = Judges(Purpose.REBUILD, truth)
+    judges.meet(source.log_dirs, request.paths, source.properties)
+    told: dict[str, PartitionPlan] = {}
+    asked = []
+    for plan in busy:
+        try:
+            check_deadline(deadline, plan.source.directory.path)
+            known = judges.know(plan.source.log_dir, named_only(plan.source.directory))
+            asked.append((plan, known, request.out is None, deadline))
+        except DeadlinePassedError:
+            told[plan.source.directory.path], late = _too_late(plan)
+            findings += late
+    for plan, found in each(_judged, asked):
+        told[plan.source.directory.path] = plan
+        findings += found
+    findings += [*truth.findings, *judges.findings]
+    return [told.get(plan.source.directory.path, plan) for plan in plans]
+
+
+def _too_late(plan: PartitionPlan) -> tuple[PartitionPlan, list[Finding]]:
+    """What nobody has judged is not written to: haste is no evidence."""
+    message = "the deadline has passed before this replica was judged by the metadata log: what it lacks is not rebuilt"
+    path = plan.source.directory.path
+    nothing = nothing_planned(plan.source, plan.target, message, plan.log_end_offset)
+    return replace(nothing, left_out=plan.left_out), [Finding("deadline-passed", Severity.FINDING, path, message)]
+
+
+def _judged(asked: tuple[PartitionPlan, KnownSource, bool, float | None]) -> tuple[PartitionPlan, list[Finding]]:
+    plan, known, in_place, deadline = asked
+    directory = plan.source.directory
+    try:
+        check_deadline(deadline, directory.path)
+        verdict = known.judged(directory, plan.source.log_dir, plan.log_end_offset)
+    except DeadlinePassedError:
+        return _too_late(plan)
+    except (ReadFailedError, RefusedError, FormatError) as error:  # of this partition alone
+        return nothing_planned(plan.source, plan.target, str(error)), [finding_of_error(error, directory.path)]
+    if verdict.is_rejected:
+        finding = rejection(verdict, directory.path)
+        if not in_place:
+            told = replace(finding, severity=Severity.NOTE, message=f"{finding.message}; written elsewhere all the same")
+            return replace(plan, verdict=verdict), [told]
+        nothing = nothing_planned(plan.source, plan.target, f"{verdict}: {verdict.why}", plan.log_end_offset)
+        return replace(nothing, left_out=plan.left_out, verdict=verdict), [finding]
+    if not in_place or verdict.offset is None:
+        return replace(plan, verdict=verdict), []
+    # What is there is compared all the same: whoever wants it right is to know that it is wrong.
+    plan = replace(plan, verdict=verdict)
+    beyond = tuple((each.offset, why) for each in plan.boundaries if not each.exists and (why := not_trusted(plan, each.offset)))
+    kept = tuple(each for each in plan.boundaries if each.exists or each.offset <= verdict.offset)
+    left_out = tuple(sorted((*plan.left_out, *beyond)))
+    if not kept:
+        plan = nothing_planned(plan.source, plan.target, None, plan.log_end_offset)
+    limited = replace(plan, boundaries=kept, left_out=left_out, verdict=verdict)
+    return limited, left_out_findings(replace(limited, left_out=beyond))
