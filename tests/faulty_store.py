@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 RESET = struct.pack("ii", 1, 0)
 """``SO_LINGER`` that makes a close a reset."""
@@ -226,15 +226,18 @@ class _Handler(BaseHTTPRequestHandler):
         for key in self.store.order(keys):
             directory, slash, _ = key[len(prefix) :].partition("/")
             if slash and query.get("delimiter") == "/":
-                found[f"{prefix}{directory}/"] = f"<CommonPrefixes><Prefix>{prefix}{directory}/</Prefix></CommonPrefixes>"
+                found[f"{prefix}{directory}/"] = (
+                    f"<CommonPrefixes><Prefix>{quote(f'{prefix}{directory}/')}</Prefix></CommonPrefixes>"
+                )
                 continue
             data = self.store.objects[f"{bucket}/{key}"]
             status = f"<Size>{len(data)}</Size><ETag>{etag_of(data)}</ETag><LastModified>2026-11-21T00:00:00.000Z</LastModified>"
-            found[key] = f"<Contents><Key>{key}</Key>{status}</Contents>"
-        after = query.get("continuation-token") or query.get("start-after", "")
+            found[key] = f"<Contents><Key>{quote(key)}</Key>{status}</Contents>"
+        after = unquote(query.get("continuation-token", "")) or query.get("start-after", "")
         rows = [each for each in found.items() if each[0] > after or self.store.order is not sorted]
         page, rest = rows[: self.store.page], rows[self.store.page :]
-        following = f"<NextContinuationToken>{page[-1][0]}</NextContinuationToken>" if rest else ""
+        following = f"<NextContinuationToken>{quote(page[-1][0])}</NextContinuationToken>" if rest else ""
+        following += "<EncodingType>url</EncodingType>"  # as the SDK asks for: XML has no place for some characters
         truncated = f"<IsTruncated>{'true' if rest else 'false'}</IsTruncated>{following}"
         self._answer(200, f"<ListBucketResult>{truncated}{''.join(row for _, row in page)}</ListBucketResult>".encode())
 

@@ -105,7 +105,7 @@ def _of_another_epoch(to: Path) -> list[Path]:
 
 def _flipped_bit(to: Path) -> list[Path]:
     directory = metadata_copy("kraft-metadata", to)
-    flip(directory / checkpoint_name(332, 2), 1000)
+    flip(directory / checkpoint_name(484, 3), 1000)
     return [directory]
 
 

@@ -13,7 +13,10 @@ from xdist.scheduler import LoadScopeScheduling
 SPARK = "tests/spark"
 WITHOUT_A_SESSION = tuple(
     f"{SPARK}/test_{name}.py"
-    for name in ("any_packing", "data_sources", "effect_files", "pushed_filters", "rows", "scale_model", "segment_parts", "session")
+    for name in (
+        *("any_packing", "data_sources", "driver_line", "effect_files", "interrupts", "pushed_filters", "rows", "run_limits"),
+        *("scale_model", "segment_parts", "session"),
+    )
 )
 """Of that directory: they start none, or their own."""
 LONGEST = (

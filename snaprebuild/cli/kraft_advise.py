@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,9 +25,6 @@ from snaprebuild.cli.options import (
     takes_s3,
 )
 from snaprebuild.cluster.log_start_policies import (
-    DEFAULT_LAG_TIME_MAX_MS,
-    DEFAULT_RETENTION_BYTES,
-    DEFAULT_RETENTION_MS,
     FollowerMode,
 )
 from snaprebuild.errors import UsageError
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from snaprebuild.cluster.log_start import LogStart
-    from snaprebuild.cluster.log_start_policies import Progress
+    from snaprebuild.cluster.log_start_policies import Progress, StartSettings
     from snaprebuild.operations.kraft.advise import KraftAdvice, PolicyAdvice
 
 __all__ = ["kraft_advise"]
@@ -50,7 +48,7 @@ _NUMBER = re.compile(r"-1|[0-9]{1,19}")
 @takes_s3
 def kraft_advise(
     s3: S3Options,
-    directory: Annotated[str, typer.Argument(metavar="DIR")],
+    directory: Annotated[str | None, typer.Argument(metavar="[DIR]")] = None,
     others: Annotated[list[str] | None, typer.Argument(metavar="[OTHER...]")] = None,
     replica: Annotated[
         list[str] | None,
@@ -68,16 +66,29 @@ def kraft_advise(
         str | None,
         typer.Option("--leader-start", metavar="OFFSET:EPOCH", help="Where the leader's log starts. Default: as OTHER says."),
     ] = None,
+    server_properties: Annotated[
+        str | None,
+        typer.Option(
+            "--server-properties",
+            metavar="FILE",
+            help="Configuration of the node: its retention, when it takes checkpoints, and, without DIR, where its metadata log is. "
+            "Default: none.",
+        ),
+    ] = None,
     retention_bytes: Annotated[
         str | None,
         typer.Option(
-            "--max-retention-bytes", metavar="N", help="Kafka's metadata.max.retention.bytes, -1 for none. Default: 104857600."
+            "--max-retention-bytes",
+            metavar="N",
+            help="Kafka's metadata.max.retention.bytes, -1 for none. Default: that of --server-properties, else 104857600.",
         ),
     ] = None,
     retention_ms: Annotated[
         str | None,
         typer.Option(
-            "--max-retention-ms", metavar="N", help="Kafka's metadata.max.retention.ms, -1 for none. Default: 604800000, 7 days."
+            "--max-retention-ms",
+            metavar="N",
+            help="Kafka's metadata.max.retention.ms, -1 for none. Default: that of --server-properties, else 604800000, 7 days.",
         ),
     ] = None,
     lag_time_max_ms: Annotated[
@@ -101,24 +112,26 @@ def kraft_advise(
     """Reads only: where each policy would move the start of a node's metadata log now, what goes, and who would have to reload.
 
     DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it. Each OTHER is that of another
-    node of the quorum: what it holds is what it has fetched. The policies are those of `kraft simulate`.
+    node of the quorum: what it holds is what it has fetched. With --server-properties and no DIR it is the one that this configuration
+    names. The policies are those of `kraft simulate`.
     """
     from snaprebuild.cli.result import begin, leave, verdict_document
-    from snaprebuild.cluster.log_start_policies import StartSettings
     from snaprebuild.operations.kraft.advise import Readers
     from snaprebuild.operations.kraft.advise import kraft_advise as ask
 
     begin(verbose, {"--report": report})
-    check_paths([directory, *(others or ())])
+    location, configured = _configured(directory, server_properties)
+    check_paths([location, *(others or ())])
     readers = Readers(_progress("--replica", replica), _progress("--listener", listener), _start(leader_start))
-    settings = StartSettings(
-        _number("--max-retention-bytes", retention_bytes, DEFAULT_RETENTION_BYTES, -1),
-        _number("--max-retention-ms", retention_ms, DEFAULT_RETENTION_MS, -1),
-        _number("--lag-time-max-ms", lag_time_max_ms, DEFAULT_LAG_TIME_MAX_MS, 0),
+    settings = replace(
+        configured,
+        retention_bytes=_number("--max-retention-bytes", retention_bytes, configured.retention_bytes, -1),
+        retention_ms=_number("--max-retention-ms", retention_ms, configured.retention_ms, -1),
+        lag_time_max_ms=_number("--lag-time-max-ms", lag_time_max_ms, configured.lag_time_max_ms, 0),
     )
     moment = as_of_ms(as_of)
     now_ms = int(time.time() * 1000) if moment is None else moment
-    advice = ask(directory, others or (), now_ms, settings, readers, followers, s3.settings())
+    advice = ask(location, others or (), now_ms, settings, readers, followers, s3.settings())
     leave(
         lambda: verdict_document("kraft-advise", 1, _body(advice), advice.findings),
         advice.findings,
@@ -127,6 +140,22 @@ def kraft_advise(
         report=report,
         everything=verbose > 0,
     )
+
+
+def _configured(directory: str | None, server_properties: str | None) -> tuple[str, StartSettings]:
+    """The directory that is advised on, and the settings before options change them."""
+    from snaprebuild.cluster.log_start_policies import StartSettings
+    from snaprebuild.operations.kraft.node_settings import metadata_directory_of, start_settings_of
+    from snaprebuild.operations.source import read_server_properties
+
+    check_paths(None, server_properties=server_properties)
+    if server_properties is None:
+        if directory is None:
+            raise UsageError("name the directory of a metadata log, or the --server-properties of its node")
+        return directory, StartSettings()
+    properties = read_server_properties(server_properties)
+    location = metadata_directory_of(properties) if directory is None else directory
+    return location, start_settings_of(properties, server_properties)
 
 
 def _progress(option: str, values: list[str] | None) -> tuple[Progress, ...]:
@@ -177,6 +206,13 @@ def _body(advice: KraftAdvice) -> dict[str, object]:
         "retention_bytes": advice.settings.retention_bytes,
         "retention_ms": advice.settings.retention_ms,
         "lag_time_max_ms": advice.settings.lag_time_max_ms,
+        "checkpoint_interval_ms": advice.settings.checkpoints.interval_ms,
+        "checkpoint_record_bytes": advice.settings.checkpoints.record_bytes,
+        "next_checkpoint": {
+            "record_bytes": advice.next_checkpoint.record_bytes,
+            "age_ms": advice.next_checkpoint.age_ms,
+            "is_due": advice.next_checkpoint.is_due,
+        },
         "first_base_offset": facts.first_base_offset,
         "start": {"offset": facts.start_offset, "epoch": None if facts.start is None else facts.start.epoch},
         "end_offset": facts.end_offset,
@@ -227,8 +263,25 @@ def _print(advice: KraftAdvice) -> None:
     print_table(f"Start of the metadata log{node}, {role}: {shown(advice.node.log.path)}", columns, rows, right=columns[2:5])
     for line in _chart(advice):
         print_line(line)
+    print_text(_next_text(advice))
     for assumption in advice.assumptions:
         print_text(f"Assumed: {assumption}")
+
+
+def _next_text(advice: KraftAdvice) -> str:
+    """When there is another checkpoint to go to."""
+    from snaprebuild.cli.result import size_text
+
+    due, settings = advice.next_checkpoint, advice.settings.checkpoints
+    told = (
+        f"Of records {size_text(due.record_bytes)} lie behind the latest, and one is taken each {size_text(settings.record_bytes)}"
+    )
+    if settings.interval_ms:
+        age = "of unknown age" if due.age_ms is None else f"{due.age_ms} ms old"
+        told += f"; the latest is {age}, and one is taken each {settings.interval_ms} ms"
+    by_time = due.is_due and due.record_bytes < settings.record_bytes
+    state = "due, if the node has been up since the latest" if by_time else "due" if due.is_due else "not due"
+    return f"Next checkpoint: {state}. {told}"
 
 
 def _chart(advice: KraftAdvice) -> list[str]:

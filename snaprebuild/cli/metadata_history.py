@@ -6,17 +6,21 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from snaprebuild.cli.metadata_image import (
-    MetadataPath,
-    VoterIds,
-    VoterLogs,
-    broker_json,
-    ids_text,
-    partition_json,
-    voter_ids_of,
-    voter_log_of,
+from snaprebuild.cli.metadata_options import MetadataPath, VoterIds, VoterLogs, voter_ids_of, voter_log_of
+from snaprebuild.cli.options import (
+    INT32_MAX,
+    INT64_MAX,
+    OutputFormat,
+    OutputOption,
+    Report,
+    S3Options,
+    Verbose,
+    WholeNumber,
+    moment_ms,
+    quoted,
+    takes_s3,
 )
-from snaprebuild.cli.options import INT32_MAX, OutputFormat, OutputOption, Report, S3Options, Verbose, WholeNumber, takes_s3
+from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from snaprebuild.cli.metadata_chart import ChartLine, Glyphs
     from snaprebuild.cluster.metadata_image import BrokerRegistration, PartitionRegistration
     from snaprebuild.cluster.metadata_timeline import BrokerEntry, BrokerTimeline, Moment, PartitionTimeline
-    from snaprebuild.operations.metadata.history import HistoryResult
+    from snaprebuild.operations.metadata.history import HistoryResult, LogPoint
 
 __all__ = ["metadata_history"]
 
@@ -57,6 +61,21 @@ def metadata_history(
             help="The registrations of a broker, and how many partitions it leads. Default: none.",
         ),
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="OFFSET|TIME",
+            help="Where the history begins: an offset, or a time in ISO 8601 (UTC where it names no zone); what was before is one entry. "
+            "Default: as far back as the log goes.",
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="OFFSET|TIME", help="Last offset, or last moment, that belongs to it. Default: the end of the log."
+        ),
+    ] = None,
     voter: VoterLogs = None,
     voters: VoterIds = None,
     output: OutputOption = OutputFormat.TABLE,
@@ -67,11 +86,11 @@ def metadata_history(
 
     DIR is __cluster_metadata-0, a copy of it under any name, or a directory above that holds one, also as s3://BUCKET/PREFIX. The
     history begins with the log, or with the oldest whole checkpoint at its beginning. A chart shows who led and who was in sync,
-    the table below it each change. A topic that was deleted and created again is another one, and told apart by its id.
+    the table below it each change; --from and --to choose a part. A topic that was deleted and created again is another one, and
+    told apart by its id.
     """
     from snaprebuild.cli.options import check_paths
     from snaprebuild.cli.result import begin, leave, verdict_document
-    from snaprebuild.errors import UsageError
     from snaprebuild.operations.metadata.history import HistoryQuestion
     from snaprebuild.operations.metadata.history import metadata_history as look
 
@@ -82,7 +101,9 @@ def metadata_history(
         raise UsageError("name a --topic, a --broker, or both")
     if topic is None and partition is not None:
         raise UsageError("--partition belongs to a --topic")
-    result = look(HistoryQuestion(path, topic, partition, broker, others, voter_ids_of(voters), s3.settings()))
+    begin_at, end_at = log_point_of("--from", since), log_point_of("--to", until)
+    question = HistoryQuestion(path, topic, partition, broker, begin_at, end_at, others, voter_ids_of(voters), s3.settings())
+    result = look(question)
     leave(
         lambda: verdict_document("metadata-history", 1, _body(result), result.findings),
         result.findings,
@@ -93,11 +114,29 @@ def metadata_history(
     )
 
 
+def log_point_of(option: str, text: str | None) -> LogPoint | None:
+    """An offset or a time.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    from snaprebuild.operations.metadata.history import LogPoint
+
+    if text is None:
+        return None
+    if text.isascii() and text.isdecimal():
+        if len(text) > 19 or int(text) > INT64_MAX:
+            raise UsageError(f"{option}: expected an offset up to {INT64_MAX}, found {quoted(text)}")
+        return LogPoint(int(text))
+    return LogPoint(None, moment_ms(option, text))
+
+
 # ------------------------------------------------------------------------------------------------------------------------ JSON
 
 
 def _body(result: HistoryResult) -> dict[str, object]:
     from formats.partition_metadata import uuid_to_text
+    from snaprebuild.cli.metadata_json import partition_json
 
     broker = result.timelines.broker
     return {
@@ -138,6 +177,8 @@ def _moment_json(moment: Moment, what: tuple[str, ...]) -> dict[str, object]:
 
 
 def _broker_entry_json(entry: BrokerEntry) -> dict[str, object]:
+    from snaprebuild.cli.metadata_json import broker_json
+
     return {
         **_moment_json(entry.moment, entry.what),
         "state": None if entry.state is None else broker_json(entry.state),
@@ -162,7 +203,9 @@ def _print(result: HistoryResult) -> None:
         _print_broker(broker, result)
     entries = sum(len(each.entries) for each in result.timelines.partitions.values())
     entries += 0 if broker is None else len(broker.entries)
-    since = "the beginning" if result.first_offset == 0 else f"a checkpoint of everything below offset {result.first_offset}"
+    since = "the beginning" if result.first_offset == 0 else f"offset {result.first_offset}"
+    if result.first_offset == result.checkpoint_end:
+        since = f"a checkpoint of everything below {since}"
     print_text(f"{shown(result.path)}: {counted(entries, 'entry', 'entries')}, from {since} to offset {result.last_offset}")
     end = result.proof.end_offset
     if end > result.last_offset:
@@ -207,6 +250,8 @@ def _partition_glyph(glyphs: Glyphs, state: PartitionRegistration | None, broker
 
 
 def _partition_cells(state: PartitionRegistration) -> tuple[object, ...]:
+    from snaprebuild.cli.metadata_tables import ids_text
+
     leader = "-" if state.leader < 0 else state.leader
     return leader, f"{state.leader_epoch}/{state.partition_epoch}", ids_text(state.isr), ids_text(state.elr)
 

@@ -316,14 +316,27 @@ def as_of_ms(text: str | None) -> int:
         return int(time.time() * 1000)
     expected = "expected a time like 2026-11-21T12:00:00Z, milliseconds since 1970, or now"
     try:
-        moment_ms = int(text) if text.isascii() and text.isdecimal() else _moment_ms(text)
+        found_ms = int(text) if text.isascii() and text.isdecimal() else _moment_ms(text)
     except (ValueError, OverflowError) as error:
         raise UsageError(f"--as-of: {expected}; found {quoted(text)}") from error
-    if moment_ms in NOT_MS and text.isdecimal():
+    if found_ms in NOT_MS and text.isdecimal():
         raise UsageError(f"--as-of: {expected}; {text} ms lie before 1974: are they seconds, or a date without dashes?")
-    if not 0 <= moment_ms <= AS_OF_MAX_MS:
+    if not 0 <= found_ms <= AS_OF_MAX_MS:
         raise UsageError(f"--as-of: {quoted(text)} does not lie between 1970 and 9999")
-    return moment_ms
+    return found_ms
+
+
+def moment_ms(option: str, text: str) -> int:
+    """The time that an option names in ISO 8601 where it names no offset, ms since 1970.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return _moment_ms(text)
+    except (ValueError, OverflowError) as error:
+        expected = "expected an offset, or a time like 2026-11-21T12:00:00Z"
+        raise UsageError(f"{option}: {expected}; found {quoted(text)}") from error
 
 
 def clock_of(source: Source, as_of: str | None, expiration_ms: int | None = None) -> Clock:

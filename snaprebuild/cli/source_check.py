@@ -49,7 +49,7 @@ Metadata = Annotated[
         "--metadata",
         metavar="DIR",
         help="Metadata log of the cluster (KRaft): __cluster_metadata-0 of any node, or a directory that holds it, also as "
-        "s3://BUCKET/PREFIX. Default: the one in the log directories themselves, where there is one.",
+        "s3://BUCKET/PREFIX. Default: the one in the log directories themselves, or in metadata.log.dir of --server-properties.",
     ),
 ]
 Peers = Annotated[

@@ -19,16 +19,20 @@ from enum import StrEnum
 from snaprebuild.cluster.log_start import CheckpointOfLog, DeletedBefore, LogStart, MetadataLogModel
 
 __all__ = [
+    "DEFAULT_CHECKPOINT_INTERVAL_MS",
+    "DEFAULT_CHECKPOINT_RECORD_BYTES",
     "DEFAULT_LAG_TIME_MAX_MS",
     "DEFAULT_RETENTION_BYTES",
     "DEFAULT_RETENTION_MS",
     "Advance",
     "Cause",
+    "CheckpointSettings",
     "FollowerMode",
     "Policy",
     "Progress",
     "StartSettings",
     "immediate",
+    "is_checkpoint_due",
     "retention",
     "seed_follower",
     "seed_leader",
@@ -37,6 +41,8 @@ __all__ = [
 DEFAULT_RETENTION_BYTES = 100 << 20
 DEFAULT_RETENTION_MS = 7 * 86_400_000
 DEFAULT_LAG_TIME_MAX_MS = 7 * 86_400_000
+DEFAULT_CHECKPOINT_INTERVAL_MS = 3_600_000
+DEFAULT_CHECKPOINT_RECORD_BYTES = 20 << 20
 
 
 class Policy(StrEnum):
@@ -70,6 +76,19 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointSettings:
+    """When a node takes a checkpoint.
+
+    Attributes:
+        interval_ms: ``metadata.log.max.snapshot.interval.ms``; 0 is off.
+        record_bytes: ``metadata.log.max.record.bytes.between.snapshots``.
+    """
+
+    interval_ms: int = DEFAULT_CHECKPOINT_INTERVAL_MS
+    record_bytes: int = DEFAULT_CHECKPOINT_RECORD_BYTES
+
+
+@dataclass(frozen=True, slots=True)
 class StartSettings:
     """Kafka's settings; negative retention is off.
 
@@ -77,11 +96,13 @@ class StartSettings:
         retention_bytes: ``metadata.max.retention.bytes``.
         retention_ms: ``metadata.max.retention.ms``.
         lag_time_max_ms: ``metadata.start.offset.lag.time.max.ms``, which no release has.
+        checkpoints: when the checkpoints are taken that the start may move to.
     """
 
     retention_bytes: int = DEFAULT_RETENTION_BYTES
     retention_ms: int = DEFAULT_RETENTION_MS
     lag_time_max_ms: int = DEFAULT_LAG_TIME_MAX_MS
+    checkpoints: CheckpointSettings = CheckpointSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +130,17 @@ class Advance:
     cause: Cause
     reason: str
     deleted: DeletedBefore
+
+
+def is_checkpoint_due(settings: CheckpointSettings, record_bytes: int, age_ms: int | None) -> bool:
+    """Whether a node takes a checkpoint when it reads the next record, as ``SnapshotGenerator.publishLogDelta``.
+
+    Args:
+        settings: of the node.
+        record_bytes: of the batches that it has read since the last checkpoint.
+        age_ms: time since it took that one, or since it started; None where that is not known.
+    """
+    return record_bytes >= settings.record_bytes or (age_ms is not None and 0 < settings.interval_ms <= age_ms)
 
 
 def _moved(log: MetadataLogModel, to: CheckpointOfLog, cause: Cause, reason: str) -> Advance | None:

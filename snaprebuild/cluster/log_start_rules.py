@@ -13,14 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from snaprebuild.cluster.log_names import NameEffect, effect_of_name
 from snaprebuild.cluster.log_start import OffsetAndEpoch
+from snaprebuild.cluster.log_start_facts import CheckpointFacts, LogFacts, epoch_before
 
 __all__ = [
-    "BatchBelow",
-    "CheckpointFacts",
     "Followers",
     "Grade",
-    "LogFacts",
     "Outcome",
     "Rule",
     "RuleResult",
@@ -48,13 +47,16 @@ class Rule(StrEnum):
 
 
 class Grade(StrEnum):
-    """How bad a violation is."""
+    """How bad a violation is, by what Kafka does with it."""
 
     INFO = "info"
+    """Nothing is wrong, or the next start mends it."""
     WARNING = "warning"
+    """Kafka starts and goes on; it mends it, or never looks."""
     ERROR = "error"
+    """Kafka starts, and something fails or goes wrong later."""
     DAMAGE = "damage"
-    """Bytes are wrong or missing: the node does not start, or an image cannot be read."""
+    """The node does not start, or it loses records, or an image is not whole."""
 
 
 class Outcome(StrEnum):
@@ -78,87 +80,6 @@ class Followers(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class BatchBelow:
-    """The last batch of the log that begins below an offset: its offsets, leader epoch and greatest timestamp."""
-
-    base_offset: int
-    last_offset: int
-    epoch: int
-    timestamp_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointFacts:
-    """A checkpoint on disk.
-
-    Attributes:
-        id: by its name.
-        path: of the file.
-        size_bytes: of the file.
-        fault: why it is not whole, or None.
-        timestamp_ms: of the last record that it contains, as its header says; None where that cannot be read.
-        below: last batch that begins below its end; None where the log does not hold it.
-    """
-
-    id: OffsetAndEpoch
-    path: str
-    size_bytes: int
-    fault: str | None
-    timestamp_ms: int | None
-    below: BatchBelow | None
-
-
-@dataclass(frozen=True, slots=True)
-class LogFacts:
-    """What a metadata log directory holds.
-
-    Attributes:
-        path: of the directory.
-        first_base_offset: of the first segment; where a node that starts here begins. None without segments.
-        start_offset: where the log began before the node stopped (``memStart``).
-        first_epoch: of the first entry of ``leader-epoch-checkpoint``; None where there is none.
-        end_offset: behind the last batch.
-        below_start: last batch that begins below the start; None where the log does not hold it.
-        gaps: (from, to) of offsets that are missing inside the log, ``to`` exclusive, ascending.
-        checkpoints: by id.
-        left_overs: names of files that were being written, or are deleted.
-        misnamed: names that Kafka may stumble over.
-        bad_snapshots: producer snapshots that are not empty, and what is wrong.
-    """
-
-    path: str
-    first_base_offset: int | None
-    start_offset: int
-    first_epoch: int | None
-    end_offset: int
-    below_start: BatchBelow | None
-    gaps: tuple[tuple[int, int], ...]
-    checkpoints: tuple[CheckpointFacts, ...]
-    left_overs: tuple[str, ...] = ()
-    misnamed: tuple[str, ...] = ()
-    bad_snapshots: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def base(self) -> int:
-        """First base offset; 0 without segments, where Kafka begins."""
-        return self.first_base_offset or 0
-
-    @property
-    def start(self) -> OffsetAndEpoch | None:
-        """``startOffsetAndEpoch``; None where the epoch is not known."""
-        if not self.start_offset:
-            return OffsetAndEpoch(0, 0)
-        epoch = self.start_epoch
-        return None if epoch is None else OffsetAndEpoch(self.start_offset, epoch)
-
-    @property
-    def start_epoch(self) -> int | None:
-        """Epoch of the record before the start: of the checkpoint that ends there, else of the log."""
-        at_start = [each.id.epoch for each in self.checkpoints if each.id.offset == self.start_offset]
-        return max(at_start) if at_start else _epoch_before(self.start_offset, self.below_start)
-
-
-@dataclass(frozen=True, slots=True)
 class RuleResult:
     """What a rule came to; a rule that is violated several times has as many results.
 
@@ -177,10 +98,6 @@ class RuleResult:
     evidence: str
     path: str
     offset: int | None = None
-
-
-def _epoch_before(offset: int, below: BatchBelow | None) -> int | None:
-    return below.epoch if below is not None and below.last_offset >= offset - 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +147,8 @@ def _k2(judge: _Judge, facts: LogFacts, leader_start: OffsetAndEpoch | None) -> 
     elif start and all(each.id.offset != start for each in facts.checkpoints):
         if leader_start is not None and start == leader_start.offset:
             return
-        grade = Grade.ERROR if facts.base else Grade.WARNING
         rest = "" if facts.base else "; the segments still begin at 0, where a node that starts begins anew"
-        yield judge.violated(grade, f"the log starts at {start}, and no checkpoint ends there{rest}", offset=start)
+        yield judge.violated(Grade.WARNING, f"the log starts at {start}, and no checkpoint ends there{rest}", offset=start)
 
 
 def _k3(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
@@ -243,10 +159,13 @@ def _k3(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[Ru
         yield judge.not_judged("see K1")
     elif known is None:
         evidence = f"the log starts at {start}, and neither a checkpoint nor the log tells the epoch of offset {start - 1}"
-        yield judge.violated(Grade.ERROR, evidence, offset=start)
+        yield judge.violated(Grade.WARNING, evidence, offset=start)
     elif first is not None and first < known:
-        evidence = f"leader-epoch-checkpoint begins with epoch {first} at {start}, and offset {start - 1} has epoch {known}"
-        yield judge.violated(Grade.ERROR, evidence, offset=start)
+        evidence = (
+            f"leader-epoch-checkpoint begins with epoch {first} at {start}, and offset {start - 1} has epoch {known}; a node that starts "
+            "makes the file anew"
+        )
+        yield judge.violated(Grade.WARNING, evidence, offset=start)
 
 
 def _k4(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
@@ -258,38 +177,55 @@ def _k4(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[Ru
 def _k5(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
     if facts.end_offset == facts.base:
         return
+    empties = facts.is_emptied
     for each in facts.checkpoints:
         if each.id.offset > facts.end_offset:
-            evidence = (
-                f"ends beyond the log, which ends at {facts.end_offset}; a node that starts empties it, and begins at the latest"
-            )
+            then = "empties it, and begins at the latest" if empties else "leaves it as it is, as its last epoch is a later one"
+            evidence = f"ends beyond the log, which ends at {facts.end_offset}; a node that starts {then}"
             yield judge.violated(Grade.WARNING, evidence, each.path, each.id.offset)
 
 
 def _k6(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
     for each in facts.checkpoints:
         if each.below is not None and each.id.offset <= each.below.last_offset:
-            evidence = f"ends inside of the batch {each.below.base_offset} to {each.below.last_offset}"
+            evidence = (
+                f"ends inside of the batch {each.below.base_offset} to {each.below.last_offset}; a replica that loads it fails when it "
+                "fetches what follows"
+            )
             yield judge.violated(Grade.ERROR, evidence, each.path, each.id.offset)
 
 
 def _k7(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
     for each in facts.checkpoints:
-        epoch = _epoch_before(each.id.offset, each.below)
+        epoch = epoch_before(each.id.offset, each.below)
         if epoch is not None and epoch != each.id.epoch:
             evidence = f"its name has epoch {each.id.epoch}, and offset {each.id.offset - 1} has epoch {epoch}"
-            yield judge.violated(Grade.ERROR, evidence, each.path, each.id.offset)
+            grade = Grade.ERROR
+            if facts.is_emptied and each is facts.checkpoints[-1] and each.id.offset < facts.end_offset:
+                grade = Grade.DAMAGE
+                lost = f"{each.id.offset} to {facts.end_offset - 1}"
+                evidence += f"; a node that starts takes it for later than the log, and drops offsets {lost}"
+            yield judge.violated(grade, evidence, each.path, each.id.offset)
 
 
 def _k8(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
     for each in facts.checkpoints:
         if each.fault is not None:
-            yield judge.violated(Grade.DAMAGE, each.fault, each.path, each.id.offset)
+            yield judge.violated(*_fault_of(facts, each), each.path, each.id.offset)
         elif (
             each.below is not None and each.below.last_offset == each.id.offset - 1 and each.timestamp_ms != each.below.timestamp_ms
         ):
             evidence = f"its header says {each.timestamp_ms} ms, and the batch before its end has {each.below.timestamp_ms} ms"
             yield judge.violated(Grade.INFO, evidence, each.path, each.id.offset)
+
+
+def _fault_of(facts: LogFacts, checkpoint: CheckpointFacts) -> tuple[Grade, str]:
+    """A node reads the latest checkpoint when it starts, and of older ones the header, which says how old they are."""
+    if checkpoint is facts.checkpoints[-1]:
+        return Grade.DAMAGE, f"{checkpoint.fault}; it is the latest, which a node reads when it starts"
+    if checkpoint.timestamp_ms is None:
+        return Grade.DAMAGE, f"{checkpoint.fault}; a running node fails when it asks how old this checkpoint is"
+    return Grade.ERROR, f"{checkpoint.fault}; a newer one is what nodes load"
 
 
 def _k9(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
@@ -299,8 +235,11 @@ def _k9(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[Ru
 
 
 def _k10(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
-    for name in facts.misnamed:
-        yield judge.violated(Grade.ERROR, f"{name} ends like a file of Kafka and is not named like one: a node may not start")
+    for name in facts.strange_names:
+        effect = effect_of_name(name)
+        if effect is not NameEffect.NONE:
+            grade, then = _EFFECTS[effect]
+            yield judge.violated(grade, f"{name} ends like a file of Kafka and is not named like one: {then}")
 
 
 def _k11(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
@@ -315,15 +254,23 @@ def _k11(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[R
             yield judge.violated(Grade.DAMAGE, f"offsets {begin} to {end - 1} are missing, and {image}", offset=begin)
         else:
             evidence = (
-                f"offsets {begin} to {end - 1} are missing; {image}, so that images are whole, and replicas that fetch there fail"
+                f"offsets {begin} to {end - 1} are missing; {image}, so that images are whole; a replica that fetches there gets what "
+                "follows, and never hears of them"
             )
-            yield judge.violated(Grade.WARNING, evidence, offset=begin)
+            yield judge.violated(Grade.ERROR, evidence, offset=begin)
 
 
 def _k12(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
     for name, what in facts.bad_snapshots:
-        yield judge.violated(Grade.ERROR, f"{name} {what}; nobody who writes here has a producer id, and it is no checkpoint")
+        yield judge.violated(Grade.WARNING, f"{name} {what}; nobody who writes here has a producer id, and it is no checkpoint")
 
+
+_EFFECTS = {
+    NameEffect.REMOVED: (Grade.INFO, "the next start removes it"),
+    NameEffect.CLEANER_FAILS: (Grade.ERROR, "Kafka takes it for a checkpoint that it does not find, and its cleaner fails"),
+    NameEffect.TAKEN_FOR_SEGMENT: (Grade.DAMAGE, "a node that starts takes it for a part of the log, which may lose its end"),
+    NameEffect.REFUSED: (Grade.DAMAGE, "a node does not start"),
+}
 
 _RULES = {
     Rule.K1: _k1,

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from snaprebuild.cluster.log_start_policies import (
+    DEFAULT_CHECKPOINT_INTERVAL_MS,
+    DEFAULT_CHECKPOINT_RECORD_BYTES,
     DEFAULT_LAG_TIME_MAX_MS,
     DEFAULT_RETENTION_BYTES,
     DEFAULT_RETENTION_MS,
@@ -64,8 +66,8 @@ class NodeSettings:
     """
 
     segment_bytes: int = 1 << 30
-    checkpoint_interval_ms: int = 3_600_000
-    checkpoint_record_bytes: int = 20 << 20
+    checkpoint_interval_ms: int = DEFAULT_CHECKPOINT_INTERVAL_MS
+    checkpoint_record_bytes: int = DEFAULT_CHECKPOINT_RECORD_BYTES
     clean_interval_ms: int = 60_000
     checkpoint_bytes: int = 1 << 20
     checkpoint_growth_bytes: int = 0

@@ -16,7 +16,17 @@ from enum import IntEnum
 
 from snaprebuild.cluster.log_start import LogStart
 from snaprebuild.cluster.log_start_nodes import Follower, Leader, Node
-from snaprebuild.cluster.log_start_policies import Advance, FollowerMode, Policy, immediate, retention, seed_follower, seed_leader
+from snaprebuild.cluster.log_start_policies import (
+    Advance,
+    CheckpointSettings,
+    FollowerMode,
+    Policy,
+    immediate,
+    is_checkpoint_due,
+    retention,
+    seed_follower,
+    seed_leader,
+)
 from snaprebuild.cluster.log_start_scenario import LEADER, Append, Reader, Scenario
 from snaprebuild.errors import UsageError
 
@@ -239,8 +249,8 @@ class _Simulation:
     def _is_due(self, node: Node, now_ms: int) -> bool:
         """``SnapshotGenerator``: enough bytes since the last one, or enough time; asked when something new was read."""
         nodes = self._scenario.nodes
-        enough = node.written_bytes - node.bytes_at_checkpoint >= nodes.checkpoint_record_bytes
-        return enough or 0 < nodes.checkpoint_interval_ms <= now_ms - node.checkpoint_ms
+        settings = CheckpointSettings(nodes.checkpoint_interval_ms, nodes.checkpoint_record_bytes)
+        return is_checkpoint_due(settings, node.written_bytes - node.bytes_at_checkpoint, now_ms - node.checkpoint_ms)
 
     def _take_checkpoint(self, now_ms: int, name: str, node: Node) -> None:
         epoch = self._leader.epoch_before(node.log.end_offset)

@@ -33,11 +33,9 @@ from snaprebuild.cluster.metadata_changes import (
     TopicChanged,
 )
 from snaprebuild.cluster.metadata_image import (
-    AccessControlEntry,
     BrokerRegistration,
     ConfigResource,
     ControllerRegistration,
-    DelegationToken,
     MetadataImage,
     QuorumView,
     ResourceType,
@@ -51,6 +49,7 @@ from snaprebuild.cluster.metadata_registrations import (
     registered_broker,
     registered_controller,
 )
+from snaprebuild.cluster.security_entries import AccessControlEntry, DelegationToken
 
 __all__ = ["FAULTS_MAX", "ImageFold", "OpenTransaction"]
 

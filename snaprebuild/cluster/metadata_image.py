@@ -11,17 +11,16 @@ from enum import IntEnum
 
 from formats.control_record import Voter
 from formats.partition_metadata import ZERO_UUID, uuid_to_text
+from snaprebuild.cluster.security_entries import AccessControlEntry, DelegationToken
 
 __all__ = [
     "LOST_DIRECTORY",
     "METADATA_VERSION",
     "MIGRATING_DIRECTORY",
     "UNASSIGNED_DIRECTORY",
-    "AccessControlEntry",
     "BrokerRegistration",
     "ConfigResource",
     "ControllerRegistration",
-    "DelegationToken",
     "LeaderRecoveryState",
     "Listener",
     "MetadataImage",
@@ -183,31 +182,6 @@ class ConfigResource:
     def __str__(self) -> str:
         known = ResourceType(self.type).name if self.type in set(ResourceType) else str(self.type)
         return f"{known}:{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class AccessControlEntry:
-    """An ACL; numbers as in ``ResourceType``, ``PatternType``, ``AclOperation`` and ``AclPermissionType`` of Kafka."""
-
-    resource_type: int
-    resource_name: str
-    pattern_type: int
-    principal: str
-    host: str
-    operation: int
-    permission_type: int
-
-
-@dataclass(frozen=True, slots=True)
-class DelegationToken:
-    """A delegation token, without its secret, which the log does not hold. Times are ms since 1970."""
-
-    owner: str
-    requester: str
-    renewers: tuple[str, ...]
-    issue_timestamp_ms: int
-    max_timestamp_ms: int
-    expiration_timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,10 +40,10 @@ class Moment:
     """When a change took effect.
 
     Attributes:
-        offset: of the record; of a state that a checkpoint held the last one below it, -1 for none.
+        offset: of the record; of a state that was there before the last one that it holds, -1 for none.
         timestamp_ms: of its batch, ms since 1970.
         leader_epoch: of the controller that wrote it.
-        record: name of its message, None where a checkpoint held it.
+        record: name of its message, None where a checkpoint held it, or it was there before the history begins.
     """
 
     offset: int
@@ -131,18 +131,16 @@ class Timelines:
         self._registration: BrokerRegistration | None = None
         self._counts = [0, 0, 0, 0]
 
-    def begin(self, moment: Moment, brokers: Mapping[int, BrokerRegistration], topics: Iterable[TopicImage]) -> None:
-        """Takes what a checkpoint held."""
+    def begin(self, moment: Moment, brokers: Mapping[int, BrokerRegistration], topics: Iterable[TopicImage], what: str) -> None:
+        """Takes what was there before, as one entry of each timeline, and says in words where that is from."""
         for topic in topics:
             for number, state in topic.partitions.items():
                 self._count(None, state)
                 if self._is_wanted(topic.name, number):
-                    self._timeline(topic.topic_id, topic.name, number).add(
-                        PartitionEntry(moment, ("as a checkpoint has it",), state)
-                    )
+                    self._timeline(topic.topic_id, topic.name, number).add(PartitionEntry(moment, (what,), state))
         if self.broker is not None and (self.broker.broker_id in brokers or any(self._counts)):
             self._registration = brokers.get(self.broker.broker_id)
-            self.broker.add(self._broker_entry(moment, ("as a checkpoint has it",)))
+            self.broker.add(self._broker_entry(moment, (what,)))
 
     def add(self, changes: Iterable[MetadataChange], timestamp_ms: int, leader_epoch: int) -> None:
         """Takes what a batch changed."""

@@ -31,9 +31,9 @@ from snaprebuild.operations.findings import Finding, Severity, counted, finding_
 from snaprebuild.operations.from_effects import FromEffects
 from snaprebuild.operations.planned import BoundaryPlan, PartitionPlan, Plan, Request, remote_below
 from snaprebuild.operations.rebuild_result import EQUAL, LEFT_OUT, WRITTEN, BoundaryResult, PartitionResult, RebuildResult
-from snaprebuild.operations.receipt import Receipt, ReceiptSink, RemoteReceipt
+from snaprebuild.operations.receipt import Receipt, ReceiptSink, RemoteReceipt, Said, take_step
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom
-from snaprebuild.operations.schedule import Engine, ReadTask, run
+from snaprebuild.operations.schedule import Engine, ReadTask, Tell, run
 from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, remove_other_name
 from snaprebuild.operations.write_in_place import InPlaceWriter
@@ -335,7 +335,8 @@ class _RebuildWork(BoundaryWork):
     def job(self) -> RebuildJob:
         path, context = self._result.plan.source.directory.path, self._context
         told = frozenset((at, offset) for at, offset in context.told_corrupt if at == path)
-        return RebuildJob(self._result.plan, context.request, context.clock, context.dry_run, told, time.time_ns())
+        has_receipt = context.receipt is not None
+        return RebuildJob(self._result.plan, context.request, context.clock, context.dry_run, told, time.time_ns(), has_receipt)
 
     def adopt(self, done: RemoteRebuild) -> None:
         result, receipt = self._result, self._context.receipt
@@ -345,7 +346,13 @@ class _RebuildWork(BoundaryWork):
             if boundary.comparison is not None:
                 self._listed.add(self._place, boundary.offset, boundary.comparison)
         if receipt is not None:
-            done.receipt.tell(receipt, result.plan)
+            for said in done.receipt.steps:
+                take_step(receipt, result.plan, said)
+
+    def hear(self, said: Said) -> None:
+        """A file that is about to get its name elsewhere, or what became of it."""
+        if self._context.receipt is not None:
+            take_step(self._context.receipt, self._result.plan, said)
 
     # ---------------------------------------------------------------------------------------------------------- boundaries
 
@@ -497,6 +504,8 @@ class RebuildJob(DivisibleJob):
         dry_run: write nothing.
         told_corrupt: path and offset of snapshots that the plan has already told to be corrupt.
         begun_ns: no attempt began before this moment, ns since 1970.
+        has_receipt: what is written is to be told.
+        tell: says so before a file gets its name; None where it is told when the job is done.
     """
 
     plan: PartitionPlan
@@ -505,6 +514,12 @@ class RebuildJob(DivisibleJob):
     dry_run: bool
     told_corrupt: frozenset[tuple[str, int | None]]
     begun_ns: int
+    has_receipt: bool
+    tell: Tell | None = None
+
+    def telling(self, tell: Tell) -> RebuildJob:
+        """As ``schedule.TellingJob``."""
+        return replace(self, tell=tell) if self.has_receipt else self
 
     def replay(self) -> PartitionReplay:
         """As ``DivisibleJob``."""
@@ -516,14 +531,14 @@ class RebuildJob(DivisibleJob):
 
     def carry_out(self, arrivals: Arrivals) -> tuple[RemoteRebuild | None, list[ReadTask]]:
         """As ``schedule.Job``. Whoever sent it holds the lock of the log directory that it writes to."""
-        result, receipt = PartitionResult(self.plan), RemoteReceipt()
+        result, receipt = PartitionResult(self.plan), RemoteReceipt(self.tell)
         with self._context(receipt) as context:
             missing = feed(_RebuildWork(result, 0, context, None, self.replay()), arrivals)
         return (None, missing) if missing else (_remote(result, receipt), [])
 
     def carry_out_chunk(self, chunk: Chunk, arrivals: Arrivals) -> _DoneChunk:
         """As ``DivisibleJob``."""
-        result, receipt = PartitionResult(self.plan), RemoteReceipt()
+        result, receipt = PartitionResult(self.plan), RemoteReceipt(self.tell)
         with self._context(receipt) as context:
             work = _RebuildChunk(result, 0, context, None, self.replay().part(chunk.stop, chunk.after))
             missing = feed(work, arrivals)
@@ -558,4 +573,4 @@ class RebuildJob(DivisibleJob):
 
 
 def _remote(result: PartitionResult, receipt: RemoteReceipt) -> RemoteRebuild:
-    return RemoteRebuild(**{name: getattr(result, name) for name in _RESULTS}, receipt=receipt)
+    return RemoteRebuild(**{name: getattr(result, name) for name in _RESULTS}, receipt=RemoteReceipt(steps=receipt.steps))

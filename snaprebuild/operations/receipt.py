@@ -16,7 +16,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -38,10 +38,12 @@ __all__ = [
     "Receipt",
     "ReceiptSink",
     "RemoteReceipt",
+    "Said",
     "WrittenFile",
     "WrittenReceipt",
     "default_receipt_path",
     "load_receipt",
+    "take_step",
 ]
 
 log = logging.getLogger(__name__)
@@ -106,36 +108,56 @@ class ReceiptSink(Protocol):
         ...
 
 
+Said = tuple[str, int, tuple[Any, ...]]
+"""A step, its offset, and what is told of it."""
+
+
 @dataclass(slots=True)
 class RemoteReceipt:
-    """What was written in another process, to be told to the receipt of the run when that is heard of.
+    """What is written in another process, for the receipt of the run.
 
-    So files that a run wrote elsewhere are in its receipt only after they have their names: a run that is killed between has written files
-    that its receipt does not list.
+    Attributes:
+        tell: says each step to the process that keeps the receipt, before the writer goes on; None where that hears of them when the
+            work is done: files have their names before the receipt lists them then.
+        steps: that are to be told.
+        announced: offsets of which it is not told yet what became of them. Of others nothing is told: what another attempt at the work
+            announced is not to be settled by this one.
     """
 
-    steps: list[tuple[str, int, tuple[Any, ...]]] = field(default_factory=list)
+    tell: Callable[[Said], None] | None = None
+    steps: list[Said] = field(default_factory=list)
+    announced: set[int] = field(default_factory=set)
 
     def announce_set_aside(self, partition: PartitionPlan, offset: int, aside: str, found: Fingerprint) -> None:
         """As ``Receipt``."""
-        self.steps.append(("announce_set_aside", offset, (aside, found)))
+        self._step("announce_set_aside", offset, aside, found)
 
     def announce(self, partition: PartitionPlan, offset: int, snapshot_class: str, entries: int, made: Fingerprint) -> None:
         """As ``Receipt``."""
-        self.steps.append(("announce", offset, (snapshot_class, entries, made)))
+        self._step("announce", offset, snapshot_class, entries, made)
+        self.announced.add(offset)
 
     def settle(self, partition: PartitionPlan, offset: int, error: SnaprebuildError | None = None) -> None:
         """As ``Receipt``."""
-        self.steps.append(("settle", offset, (error,)))
+        if offset in self.announced:
+            self.announced.discard(offset)
+            self._step("settle", offset, error)
 
-    def tell(self, receipt: ReceiptSink, partition: PartitionPlan) -> None:
-        """Tells all of it, in its order.
+    def _step(self, step: str, offset: int, *facts: object) -> None:
+        if self.tell is None:
+            self.steps.append((step, offset, facts))
+        else:
+            self.tell((step, offset, facts))
 
-        Raises:
-            WriteFailedError, RefusedError: the receipt cannot be written.
-        """
-        for step, offset, facts in self.steps:
-            getattr(receipt, step)(partition, offset, *facts)
+
+def take_step(receipt: ReceiptSink, partition: PartitionPlan, said: Said) -> None:
+    """Takes what a ``RemoteReceipt`` says.
+
+    Raises:
+        WriteFailedError, RefusedError: the receipt cannot be written.
+    """
+    step, offset, facts = said
+    getattr(receipt, step)(partition, offset, *facts)
 
 
 class Receipt:
@@ -296,6 +318,7 @@ class WrittenFile:
         partition: where.
         offset: from its name.
         made: the file; None where the run only came to set the old one aside.
+        made_before: files of other attempts at it, of which one may be there instead.
         snapshot_class: its class; None likewise.
         is_settled: the run told what became of it; else it was killed, or could not tell.
         set_aside: (name, file) of the snapshot that was moved away for it, or None.
@@ -304,6 +327,7 @@ class WrittenFile:
     partition: PartitionReceipt
     offset: int
     made: Fingerprint | None = None
+    made_before: tuple[Fingerprint, ...] = ()
     snapshot_class: str | None = None
     is_settled: bool = False
     set_aside: tuple[str, Fingerprint] | None = None
@@ -312,6 +336,11 @@ class WrittenFile:
     def path(self) -> str:
         """Of the snapshot."""
         return os.path.join(self.partition.target, snapshot_file_name(self.offset))
+
+    @property
+    def all_made(self) -> tuple[Fingerprint, ...]:
+        """Of these one is there, or none."""
+        return self.made_before if self.made is None else (self.made, *self.made_before)
 
 
 @dataclass(slots=True)
@@ -426,13 +455,16 @@ class _Reading:
 def _take_step(file: WrittenFile, step: str, found: dict[str, Any]) -> None:
     if step in ("written", "not_written"):
         file.is_settled = True
-        if step == "not_written":
+        # Which one of several was not written nobody tells: each is known by its modification time.
+        if step == "not_written" and not file.made_before:
             file.made = file.snapshot_class = None
         return
     if found["name"] != snapshot_file_name(file.offset):
         raise ValueError(f"name {found['name']}")
     fingerprint = _fingerprint_of(found)
     if step == "write":
+        if file.made is not None and file.made not in (fingerprint, *file.made_before):
+            file.made_before = (*file.made_before, file.made)
         file.made, file.snapshot_class = fingerprint, _is(str, found["class"])
     elif step == "set_aside":
         file.set_aside = (_aside_of(file.offset, found["set_aside"]), fingerprint)

@@ -24,7 +24,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -47,6 +47,8 @@ __all__ = [
     "Job",
     "Pieces",
     "ReadTask",
+    "Tell",
+    "TellingJob",
     "Work",
     "allowed_processors",
     "default_jobs",
@@ -134,6 +136,10 @@ class Work:
         """Takes over what ``Job.carry_out`` gave elsewhere; the work is finished."""
         raise NotImplementedError
 
+    def hear(self, said: Any) -> None:
+        """Takes what its job says while it is carried out elsewhere (``TellingJob``), and waits for: the job ends with what is raised."""
+        raise NotImplementedError
+
 
 Engine = Callable[[Sequence[Work]], None]
 """Brings works to their ends: ``run`` with workers of this machine, or what does the same elsewhere."""
@@ -148,6 +154,19 @@ class Job(Protocol):
         Returns:
             What ``Work.adopt`` takes, and nothing; or None, and the tasks that it wants beside those that have arrived.
         """
+        ...
+
+
+Tell = Callable[[object], None]
+"""Says something, and returns when it was heard; raises what it was answered. A value that can be sent to another process."""
+
+
+@runtime_checkable
+class TellingJob(Job, Protocol):
+    """A job of which something has to be known before it goes on, wherever it is carried out."""
+
+    def telling(self, tell: Tell) -> Job:
+        """The same job, which says so to ``Work.hear``."""
         ...
 
 

@@ -223,6 +223,7 @@ def open_source(
     findings += [
         Finding("duplicate-path", Severity.NOTE, path, "was reached before by another path") for path in discovery.duplicates
     ]
+    findings += [Finding("odd-keys", Severity.FINDING, path, message) for path, message in discovery.left_out]
     for log_dir in discovery.log_dirs:
         findings += [
             Finding("unreadable-broker-file", Severity.FINDING, log_dir.state.path, fault) for fault in log_dir.state.faults

@@ -199,7 +199,7 @@ class _Undoing:
             return ABSENT, "the run did not come to write it"
         try:
             # A run that was killed left its temporary name, alone or beside the real one.
-            self._is_removed(snapshot_temporary_file_name(self._file.offset), self._file.made)
+            self._is_removed(snapshot_temporary_file_name(self._file.offset))
         except (FileNotFoundError, WriteFailedError):
             pass  # somebody else's, or of another kind: a broker passes over it
         except RefusedError:
@@ -207,7 +207,7 @@ class _Undoing:
         except SnaprebuildError as error:
             return FAILED, error.message
         try:
-            if not self._is_removed(self._name, self._file.made):
+            if not self._is_removed(self._name):
                 return self._not_ours(self._file.made)
         except FileNotFoundError:
             return ABSENT, "is not there: undone before, or removed by a broker"
@@ -217,8 +217,8 @@ class _Undoing:
             return FAILED, error.message
         return (WOULD_REMOVE if self._dry_run else REMOVED), None
 
-    def _is_removed(self, name: str, made: Fingerprint) -> bool:
-        """Removes a name that leads to a file of the run. False where it leads to another one.
+    def _is_removed(self, name: str) -> bool:
+        """Removes a name that leads to a file of the run, of any attempt at it. False where it leads to another one.
 
         Raises:
             FileNotFoundError: there is no such name.
@@ -231,7 +231,9 @@ class _Undoing:
             raise
         except OSError as error:
             raise ReadFailedError(f"cannot be looked at: {error.strerror}", path=path, errno=error.errno) from error
-        if status.st_size != made.size_bytes or status.st_mtime_ns != made.mtime_ns:
+        seen = (status.st_size, status.st_mtime_ns)
+        made = next((each for each in self._file.all_made if (each.size_bytes, each.mtime_ns) == seen), None)
+        if made is None:
             return False  # known without reading it
         if self._dry_run:
             return fingerprint_at(path) == made

@@ -77,7 +77,6 @@ def verify_receipt(receipt: WrittenReceipt) -> ReceiptVerdict:
 
 
 def _verdict(file: WrittenFile, partition: _Partition) -> FileVerdict:
-    assert file.made is not None
     try:
         found = fingerprint_at(file.path)
     except ReadFailedError as error:
@@ -86,9 +85,9 @@ def _verdict(file: WrittenFile, partition: _Partition) -> FileVerdict:
         if not file.is_settled:
             return FileVerdict(file, REMOVED, "the run was killed: perhaps it never had its name", is_explained=True)
         return FileVerdict(file, REMOVED, *partition.why_removed(file.offset))
-    if found.sha256 != file.made.sha256:
+    if all(found.sha256 != made.sha256 for made in file.all_made):
         return FileVerdict(file, REPLACED, *partition.why_replaced(file.offset))
-    same = found.mtime_ns == file.made.mtime_ns
+    same = any(found.mtime_ns == made.mtime_ns for made in file.all_made)
     return FileVerdict(file, KEPT, None if same else "written again with the same bytes", is_explained=True)
 
 

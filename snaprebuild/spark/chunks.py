@@ -24,6 +24,7 @@ from snaprebuild.operations.schedule import Job, ReadTask
 from snaprebuild.spark import replay_tasks, summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.counts import Counts
+from snaprebuild.spark.driver_line import DriverLine
 from snaprebuild.spark.packing import packed_slots
 from snaprebuild.spark.replay_tasks import MERGED_FIRST, RESULT_SCHEMA, Division
 from snaprebuild.spark.results import taken
@@ -127,7 +128,7 @@ def measured(read: DataFrame) -> dict[tuple[int, int], int]:
 
 
 def put_together(
-    session: SparkSession, jobs: Mapping[int, Job], read: DataFrame, cut: Cut, most: int, counts: Counts
+    session: SparkSession, jobs: Mapping[int, Job], read: DataFrame, cut: Cut, most: int, counts: Counts, line: DriverLine
 ) -> Iterator[Any]:
     """Carries out the jobs, with the rows of all segments that were read for them, and maybe for others.
 
@@ -138,6 +139,7 @@ def put_together(
         cut: how they are cut.
         most: tasks of a stage.
         counts: of what is done.
+        line: to the driver.
 
     Returns:
         One row of ``RESULT_SCHEMA`` for each job.
@@ -151,10 +153,9 @@ def put_together(
     rows = data_frame(session, pa.Table.from_batches([summary_rows.table_of(whole)])).unionByName(read)
     divided = _divided(session, cut) if cut.divisions else None
     if divided is not None:
-        rows = rows.unionByName(_begun(session, divided, read, cut, most))
-    results = _placed(session, rows, cut.pieces, most).mapInArrow(
-        partial(replay_tasks.carry_out, counts=counts), ddl(RESULT_SCHEMA)
-    )
+        rows = rows.unionByName(_begun(session, divided, read, cut, most, line))
+    carry_out = line.around(partial(replay_tasks.carry_out, counts=counts))
+    results = _placed(session, rows, cut.pieces, most).mapInArrow(carry_out, ddl(RESULT_SCHEMA))
     if divided is not None:
         first = divided.select("partition", sql.lit(MERGED_FIRST).cast("bigint").alias("base_offset"), "job")
         merged = results.unionByName(first, allowMissingColumns=True).repartition(min(len(jobs), most), "partition")
@@ -169,14 +170,14 @@ def _divided(session: SparkSession, cut: Cut) -> DataFrame:
     return data_frame(session, pa.Table.from_pydict(sent, schema=SENT_SCHEMA))
 
 
-def _begun(session: SparkSession, divided: DataFrame, read: DataFrame, cut: Cut, most: int) -> DataFrame:
+def _begun(session: SparkSession, divided: DataFrame, read: DataFrame, cut: Cut, most: int, line: DriverLine) -> DataFrame:
     """The rows of the job of each chunk, with the state before it."""
     # Nothing lies behind the last chunk, so that it is composed for nobody.
     pieces = [piece for piece in cut.pieces if piece.high != END]
     places = _places(session, pieces, [0] * len(pieces))
     at_chunks = divided.join(sql.broadcast(places), sql.expr("partition = of")).select("partition", "low", "job")
     rows = read.unionByName(_job_rows(at_chunks), allowMissingColumns=True)
-    chunks = _placed(session, rows, pieces, most).mapInArrow(replay_tasks.compose_chunks, ddl(summary_rows.SCHEMA))
+    chunks = _placed(session, rows, pieces, most).mapInArrow(line.around(replay_tasks.compose_chunks), ddl(summary_rows.SCHEMA))
     rows = chunks.unionByName(_job_rows(divided.withColumn("low", sql.lit(WHOLE))), allowMissingColumns=True)
     partitions = [Piece(number, WHOLE, END, len(division.starts)) for number, division in cut.divisions.items()]
     return _placed(session, rows, partitions, most).mapInArrow(replay_tasks.begin_chunks, ddl(summary_rows.SCHEMA))

@@ -21,19 +21,19 @@ from pyspark.sql import DataFrame, SparkSession
 
 from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
-from snaprebuild.operations.schedule import ReadTask, Work, read_range, read_segment, told
+from snaprebuild.operations.schedule import Job, ReadTask, Tell, TellingJob, Work, read_range, read_segment, told
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.chunks import CHUNK_BYTES, Cut, may_be_cut, may_go_back, measured, put_together
 from snaprebuild.spark.counts import Counts, Progress, counted
+from snaprebuild.spark.driver_line import Caller, DriverLine, listening
 from snaprebuild.spark.effect_files import Effects, Keeper
 from snaprebuild.spark.kept_effects import Keeping
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, packed_slots
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
-from snaprebuild.spark.run_limits import HeldJob, RunLimits
+from snaprebuild.spark.run_limits import check_limits, settings_of
 from snaprebuild.spark.summary_rows import Row
 from snaprebuild.spark.worker_process import settle
-from snaprebuild.storage.meter import Share, held_to
 
 __all__ = ["SparkEngine"]
 
@@ -81,7 +81,6 @@ class SparkEngine:
 
     def __call__(self, works: Sequence[Work]) -> None:
         """Carries out all works. A failure of one does not stop the others."""
-        limits = RunLimits()
         wave: list[tuple[Work, list[ReadTask]]] = []
         segments = 0
         for work in works:
@@ -89,13 +88,12 @@ class SparkEngine:
             if not tasks:
                 continue
             if wave and segments + len(tasks) > WAVE_SEGMENTS_MAX:
-                self._carry_out(wave, limits)
+                self._carry_out(wave)
                 wave, segments = [], 0
             wave.append((work, tasks))
             segments += len(tasks)
         if wave:
-            limits.is_last_wave = True
-            self._carry_out(wave, limits)
+            self._carry_out(wave)
 
     def each(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
         """As ``operations.each.Each``: what the function does is done by tasks.
@@ -110,7 +108,9 @@ class SparkEngine:
         placed = packed_slots([len(row) for row in rows], count)
         table = pa.Table.from_pydict({"slot": placed, "number": range(len(rows)), "call": rows}, schema=CALL_SCHEMA)
         try:
-            found = data_frame(self.session, table).repartition(count, "slot").mapInArrow(_call, ddl(ANSWER_SCHEMA)).collect()
+            with listening(self.session.sparkContext) as line:
+                sent = data_frame(self.session, table).repartition(count, "slot")
+                found = sent.mapInArrow(line.around(_call), ddl(ANSWER_SCHEMA)).collect()
         except Exception as error:
             raise self._failure(error) from error
         answers = [pickle.loads(row.answer) for row in sorted(found, key=lambda row: row.number)]  # noqa: S301  of our own tasks
@@ -129,18 +129,19 @@ class SparkEngine:
             return []
         return tasks
 
-    def _carry_out(self, wave: list[tuple[Work, list[ReadTask]]], limits: RunLimits) -> None:
+    def _carry_out(self, wave: list[tuple[Work, list[ReadTask]]]) -> None:
         works = [work for work, _ in wave]
         open_works = set(range(len(works)))
         try:
-            for number, done in self._rounds(works, dict(enumerate(tasks for _, tasks in wave)), limits):
-                open_works.discard(number)
-                try:
-                    if isinstance(done, Exception):
-                        raise done
-                    works[number].adopt(done)
-                except (SnaprebuildError, FormatError) as error:
-                    works[number].fail(error)
+            with listening(self.session.sparkContext, lambda number, said: works[number].hear(said)) as line:
+                for number, done in self._rounds(works, dict(enumerate(tasks for _, tasks in wave)), line):
+                    open_works.discard(number)
+                    try:
+                        if isinstance(done, Exception):
+                            raise done
+                        works[number].adopt(done)
+                    except (SnaprebuildError, FormatError) as error:
+                        works[number].fail(error)
         except Exception as error:  # of the job as a whole
             failure = self._failure(error)
             for number in sorted(open_works):
@@ -154,7 +155,7 @@ class SparkEngine:
         reason = "the session was stopped" if self.session.sparkContext._jsc is None else _reason(error)
         return StorageError(f"the Spark job failed: {reason}")
 
-    def _rounds(self, works: list[Work], wanted: dict[int, list[ReadTask]], limits: RunLimits) -> Iterator[tuple[int, Any]]:
+    def _rounds(self, works: list[Work], wanted: dict[int, list[ReadTask]], line: DriverLine) -> Iterator[tuple[int, Any]]:
         """Number and outcome of each work, as they come."""
         held: list[DataFrame] = []
         settings = _Settings(self.session, SETTINGS)
@@ -165,12 +166,12 @@ class SparkEngine:
             try:
                 while wanted:
                     unread, kept = (wanted, []) if keeping is None else keeping.split(wanted, most)
-                    jobs = {number: works[number].job() for number in sorted(wanted)}
-                    shares, job_shares = limits.take(unread, jobs)
+                    jobs = {number: _telling(works[number].job(), Caller(line, number)) for number in sorted(wanted)}
+                    check_limits((task for tasks in unread.values() for task in tasks), jobs.values())
                     is_large = any(may_be_cut(job, wanted[number], self.chunk_bytes) for number, job in jobs.items())
-                    frames = [self._read(unread, shares, counts, None if keeping is None else keeping.keeper)] if unread else []
+                    frames = [self._read(unread, line, counts, None if keeping is None else keeping.keeper)] if unread else []
                     if keeping is not None and kept:
-                        frames.append(keeping.frame(kept, most, read=_read_row, counts=counts))
+                        frames.append(keeping.frame(kept, most, read=_read_row, counts=counts, line=line))
                     read = _together(frames)
                     if is_large or any(map(may_go_back, jobs.values())):
                         held.append(read.persist())
@@ -179,8 +180,7 @@ class SparkEngine:
                     rows = _together(held or [read])
                     given |= {(number, task.base_offset) for number, tasks in wanted.items() for task in tasks}
                     wanted = {}
-                    held_jobs = {number: HeldJob(jobs[number], share) for number, share in job_shares.items()}
-                    for row in put_together(self.session, {**jobs, **held_jobs}, rows, cut, most, counts):
+                    for row in put_together(self.session, jobs, rows, cut, most, counts, line):
                         if row.done is None:
                             wanted[row.partition] = pickle.loads(row.wanted)  # noqa: S301  made by our own task
                             if any((row.partition, task.base_offset) in given for task in wanted[row.partition]):
@@ -197,7 +197,7 @@ class SparkEngine:
     def _read(
         self,
         wanted: dict[int, list[ReadTask]],
-        shares: dict[tuple[int, int], Share],
+        line: DriverLine,
         counts: Counts,
         makes_keeper: Callable[[], Keeper] | None,
     ) -> DataFrame:
@@ -209,15 +209,21 @@ class SparkEngine:
             row
             for number, tasks in wanted.items()
             for task in tasks
-            for row in ranges_of(number, task, range_bytes, shares.get((number, task.base_offset)))
+            for row in ranges_of(number, task, range_bytes, is_counted=_is_counted(task))
         ]
         tasks = max(1, min(len(rows), max(math.ceil(size_bytes / target_bytes), cores)))
         table = read_rows.table_of(rows, packed_slots([row.size_bytes for row in rows], tasks))
-        return (
-            data_frame(self.session, table)
-            .repartition(tasks, "slot")
-            .mapInArrow(partial(_read_segments, counts=counts, makes_keeper=makes_keeper), ddl(summary_rows.SCHEMA))
-        )
+        function = line.around(partial(_read_segments, counts=counts, makes_keeper=makes_keeper))
+        return data_frame(self.session, table).repartition(tasks, "slot").mapInArrow(function, ddl(summary_rows.SCHEMA))
+
+
+def _telling(job: Job, tell: Tell) -> Job:
+    return job.telling(tell) if isinstance(job, TellingJob) else job
+
+
+def _is_counted(task: ReadTask) -> bool:
+    settings = settings_of(task.store)
+    return settings is not None and settings.max_requests is not None
 
 
 def _together(frames: Sequence[DataFrame]) -> DataFrame:
@@ -277,8 +283,7 @@ def _read_segments(
 def _read_row(row: ReadRow) -> list[Row]:
     try:
         if row.ranges == 1:
-            with held_to(row.share):
-                return list(summary_rows.rows_of_pieces(row.partition, read_segment(row.task)))
+            return list(summary_rows.rows_of_pieces(row.partition, read_segment(row.task)))
         return list(summary_rows.rows_of_range(row.partition, row.number, read_range(row.task, row.number, row.ranges)))
     except Exception as error:  # of this segment alone
         return list(summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, told(error)))

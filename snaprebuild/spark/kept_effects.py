@@ -19,6 +19,7 @@ from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.spark import summary_rows
 from snaprebuild.spark.arrow_tables import data_frame, ddl
 from snaprebuild.spark.counts import Counts
+from snaprebuild.spark.driver_line import DriverLine
 from snaprebuild.spark.effect_files import (
     FOUND_SCHEMA,
     Effects,
@@ -113,7 +114,7 @@ class Keeping:
         finally:
             sent.destroy()
 
-    def frame(self, kept: Sequence[KeptSegment], tasks: int, *, read: Read, counts: Counts) -> DataFrame:
+    def frame(self, kept: Sequence[KeptSegment], tasks: int, *, read: Read, counts: Counts, line: DriverLine) -> DataFrame:
         """The rows of what is kept, as ``summary_rows.SCHEMA``.
 
         Args:
@@ -121,13 +122,14 @@ class Keeping:
             tasks: at most so many read.
             read: reads a segment of which something does not fit.
             counts: of what was done.
+            line: to the driver.
         """
         firsts = [(each.places[0].name, each.places[0].group) for each in kept]
         units = {unit: number for number, unit in enumerate(sorted(set(firsts)))}
         count = min(len(units), tasks)
         task_of, slot_of = pack(np.bincount([units[unit] for unit in firsts]).tolist(), count), slots(count)
         table = table_of_kept(kept, [slot_of[task_of[units[unit]]] for unit in firsts])
-        function = partial(_read_kept, effects=self._effects, makes=self.keeper, read=read, counts=counts)
+        function = line.around(partial(_read_kept, effects=self._effects, makes=self.keeper, read=read, counts=counts))
         return data_frame(self._session, table).repartition(count, "slot").mapInArrow(function, ddl(summary_rows.SCHEMA))
 
     def tell(self) -> None:

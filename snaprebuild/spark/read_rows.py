@@ -11,7 +11,6 @@ import pyarrow as pa
 from formats.limits import RANGES_MAX
 from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.spark.summary_rows import PIECES_MAX
-from snaprebuild.storage.meter import Share
 from snaprebuild.storage.store import FileIdentity
 
 __all__ = ["SCHEMA", "ReadRow", "ranges_of", "rows_of", "table_of"]
@@ -36,7 +35,6 @@ SCHEMA = pa.schema(
         *_PLAIN.items(),
         *_IDENTITY.items(),
         ("store", pa.binary()),
-        ("share", pa.binary()),
     ]
 )
 """``slot`` leads to the task (``packing.slots``); then the number of the partition, that of the range and how many its segment has, and
@@ -52,14 +50,12 @@ class ReadRow:
         task: the segment.
         number: of the range, from 0.
         ranges: how many the segment is split into; 1 for the whole.
-        share: what reading it may use up of the limits of the run; None for any amount.
     """
 
     partition: int
     task: ReadTask
     number: int = 0
     ranges: int = 1
-    share: Share | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -67,15 +63,15 @@ class ReadRow:
         return self.task.identity.size_bytes // self.ranges
 
 
-def ranges_of(partition: int, task: ReadTask, target_bytes: int, share: Share | None = None) -> list[ReadRow]:
+def ranges_of(partition: int, task: ReadTask, target_bytes: int, *, is_counted: bool = False) -> list[ReadRow]:
     """The segment in ranges of at most about ``target_bytes``; without an index, or with very many cuts, it is not split.
 
-    Of one that is held to a share neither: its parts would ask for more requests than the whole.
+    Where requests are counted neither: its ranges ask for more than the whole.
     """
     size = task.identity.size_bytes
-    is_whole = task.index_path is None or len(task.cuts) >= PIECES_MAX or (share is not None and share.requests is not None)
+    is_whole = task.index_path is None or len(task.cuts) >= PIECES_MAX or is_counted
     ranges = 1 if is_whole else min(max(-(-size // target_bytes), 1), RANGES_MAX)
-    return [ReadRow(partition, task, number, ranges, share if ranges == 1 else None) for number in range(ranges)]
+    return [ReadRow(partition, task, number, ranges) for number in range(ranges)]
 
 
 def table_of(rows: Sequence[ReadRow], slots: Sequence[int]) -> pa.Table:
@@ -87,7 +83,6 @@ def table_of(rows: Sequence[ReadRow], slots: Sequence[int]) -> pa.Table:
     columns |= {name: [getattr(task.identity, name) for task in tasks] for name in _IDENTITY}
     stores = {store: pickle.dumps(store) for store in {task.store for task in tasks}}
     columns["store"] = [stores[task.store] for task in tasks]
-    columns["share"] = [None if row.share is None else pickle.dumps(row.share) for row in rows]
     return pa.Table.from_pydict(columns, schema=SCHEMA)
 
 
@@ -98,5 +93,4 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[ReadRow]:
         plain = {name: row[name] for name in _PLAIN if name != "cuts"}
         store = pickle.loads(row["store"])  # noqa: S301  settings and nothing else, from our own driver
         task = ReadTask(**plain, cuts=tuple(row["cuts"]), identity=identity, store=store)
-        share = None if row["share"] is None else pickle.loads(row["share"])  # noqa: S301  likewise
-        yield ReadRow(row["partition"], task, row["number"], row["ranges"], share)
+        yield ReadRow(row["partition"], task, row["number"], row["ranges"])

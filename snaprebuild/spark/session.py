@@ -7,6 +7,8 @@ import importlib.util
 import logging
 import os
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -40,6 +42,9 @@ SETTINGS = {
 QUICK_COMPILER = "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
 """For Java on this machine, which only hands rows on: the compiler that optimises long takes more of the processors than it gives back.
 Measured: half the time of processors for the start, a first job, and each job after it."""
+
+STOP_SECONDS = 30
+"""For Java to end after an interrupt."""
 
 LINES_KEPT = 8
 """Of what Java says before it gives up."""
@@ -120,6 +125,7 @@ def opened_session(master: str | None) -> Iterator[SparkSession]:
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName("snaprebuild")
     said: deque[str] = deque(maxlen=LINES_KEPT)
+    interrupts = _Interrupts()
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells each call, and the secret of the connection
     try:
         if not is_submitted:
@@ -135,15 +141,69 @@ def opened_session(master: str | None) -> Iterator[SparkSession]:
                 builder = builder.config(key, value)
             _start_java(settings, said)
         session = builder.getOrCreate()
+    except KeyboardInterrupt:
+        if not is_submitted:
+            _end_java()
+        raise
     except Exception as error:  # py4j tells all of it in one class
         reason = str(error).strip().splitlines()[0]
         raise UsageError(f"Spark does not start: {'; '.join((reason, *said))}") from error
+    interrupts.give_back()
     try:
         ship_code(session)
         yield session
-    finally:
+    except KeyboardInterrupt:
         if not is_submitted:
+            _stop_at_once(session)
+        raise
+    finally:
+        if not is_submitted and SparkContext._gateway is not None:
             session.stop()
+
+
+class _Interrupts:
+    """What an interrupt does: that is not for Spark to say."""
+
+    def __init__(self) -> None:
+        self._is_main = threading.current_thread() is threading.main_thread()
+        self._handler = signal.getsignal(signal.SIGINT)
+
+    def give_back(self) -> None:
+        """A context of Spark takes the signal for itself, and would call Java in the middle of another call to it."""
+        if self._is_main and self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+        logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """It tells the log of the whole program, with a traceback, that a call was interrupted, which is raised besides."""
+    return not (record.name == "root" and os.path.join("py4j", "") in record.pathname)
+
+
+def _stop_at_once(session: SparkSession) -> None:
+    """Ends what runs, the session, and its Java with the Python workers below it: no row of a task is waited for."""
+    for step in (session.sparkContext.cancelAllJobs, session.stop):
+        try:
+            step()
+        except Exception as error:  # Java may be gone already
+            log.debug("while Spark was stopped: %s", error)
+    _end_java()
+
+
+def _end_java() -> None:
+    """Ends the Java of this process, if there is one, and waits for it."""
+    gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return
+    with contextlib.suppress(Exception):
+        gateway.shutdown()
+    process.stdin.close()  # for which Java waits
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _start_java(settings: dict[str, str], said: deque[str]) -> None:

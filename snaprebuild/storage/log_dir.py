@@ -100,12 +100,14 @@ class Discovery:
         named: partition directories that were named themselves, not found below a path.
         duplicates: paths that led to a directory which another path had led to before.
         faults: errors of directories that could not be listed; the others are not affected.
+        left_out: prefixes with keys that no file below a directory has, and a message that names one.
     """
 
     log_dirs: list[LogDir] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
     duplicates: list[str] = field(default_factory=list)
     faults: list[ReadFailedError] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
 
 
 def store_of(location: str, settings: S3Settings = USUAL_S3) -> Store:
@@ -156,7 +158,7 @@ def find_partitions(paths: Iterable[str], settings: S3Settings = USUAL_S3) -> Di
 def _objects(store: Store, root: str, found: Discovery) -> list[PartitionDir]:
     """A bucket that cannot be listed does not keep other paths from being read."""
     try:
-        return find_objects(store, root, found.faults)
+        return find_objects(store, root, found.faults, found.left_out)
     except ReadFailedError as error:
         found.faults.append(error)
         return []

@@ -1,21 +1,20 @@
 """Limits of a run on what it asks of an object store: requests sent, and bytes read.
 
-Counts are kept for each run and process; worker processes share those of the process that started them.
+Counts are kept for each run and process; worker processes share those of the process that started them, and processes on other machines
+ask the one that counts for them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Iterator, MutableSequence
-from dataclasses import dataclass
+from collections.abc import MutableSequence
 from multiprocessing.context import BaseContext
-from typing import Any
+from typing import Any, Protocol
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.storage.store import S3Settings
 
-__all__ = ["Meter", "Share", "SharedCounts", "adopt_meters", "held_to", "meter_of", "share_meters"]
+__all__ = ["Counter", "Meter", "SharedCounts", "adopt_meters", "count_elsewhere", "meter_of", "share_meters"]
 
 SharedCounts = dict[str, Any]
 """Counts in shared memory, by run."""
@@ -23,28 +22,23 @@ SharedCounts = dict[str, Any]
 _REQUESTS, _BYTES = 0, 1
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What one task may use up of the limits of a run, where tasks do not count together.
+class Counter(Protocol):
+    """Counts for this process, elsewhere."""
 
-    Attributes:
-        run: whose limits they are.
-        requests: that it may send; None for any number; likewise ``read_bytes``.
-    """
-
-    run: str
-    requests: int | None
-    read_bytes: int | None
+    def __call__(self, run: str, kind: int, count: int, most: int, option: str) -> None:
+        """As ``Meter.take`` of that run; raises what that raises, or that nobody can be asked."""
+        ...
 
 
 class Meter:
     """What one run has used up."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: str) -> None:
+        """Takes the name of the run."""
+        self._run = run
         self._counts: MutableSequence[int] = [0, 0]
         self._shared: Any = None
         self._lock: Any = threading.Lock()
-        self._ends: tuple[int | None, int | None] = (None, None)
 
     @property
     def requests(self) -> int:
@@ -62,7 +56,7 @@ class Meter:
         Raises:
             RefusedError: the run may send no more.
         """
-        self._add(_REQUESTS, 1, settings.max_requests, "--max-requests")
+        self.take(_REQUESTS, 1, settings.max_requests, "--max-requests")
 
     def read(self, settings: S3Settings, count: int) -> None:
         """Called before ``count`` bytes are asked for.
@@ -70,31 +64,27 @@ class Meter:
         Raises:
             RefusedError: the run may not read so many more.
         """
-        self._add(_BYTES, count, settings.max_read_bytes, "--max-read-bytes")
+        self.take(_BYTES, count, settings.max_read_bytes, "--max-read-bytes")
 
-    def _add(self, kind: int, count: int, most: int | None, option: str) -> None:
+    def take(self, kind: int, count: int, most: int | None, option: str) -> None:
+        """Counts what is about to be asked for.
+
+        Args:
+            kind: of what, as this module numbers them.
+            count: so much.
+            most: that the run may ask for; None for any amount.
+            option: that says so.
+
+        Raises:
+            RefusedError: it would be more.
+        """
+        if most is not None and _counter is not None:
+            _counter(self._run, kind, count, most, option)
+            return
         with self._lock:
             if most is not None and self._counts[kind] + count > most:
                 raise RefusedError(f"the limit of {option} {most} is used up: nothing more is asked of the store")
-            end = self._ends[kind]
-            if end is not None and self._counts[kind] + count > end:
-                raise RefusedError(f"what this task may use up of {option} {most} is used up: it asks nothing more of the store")
             self._counts[kind] += count
-
-    @contextlib.contextmanager
-    def held_to(self, share: Share) -> Iterator[None]:
-        """For a while no more than a share is used up in this process."""
-        with self._lock:
-            before = self._ends
-            self._ends = self._end(_REQUESTS, share.requests), self._end(_BYTES, share.read_bytes)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._ends = before
-
-    def _end(self, kind: int, most: int | None) -> int | None:
-        return None if most is None else self._counts[kind] + most
 
     def share(self, context: BaseContext) -> Any:
         """The counts in shared memory, from now on."""
@@ -111,22 +101,19 @@ class Meter:
 
 _meters: dict[str, Meter] = {}
 _meters_lock = threading.Lock()
+_counter: Counter | None = None
 
 
 def meter_of(run: str) -> Meter:
     """The meter of a run in this process."""
     with _meters_lock:
-        return _meters.setdefault(run, Meter())
+        return _meters.setdefault(run, Meter(run))
 
 
-@contextlib.contextmanager
-def held_to(share: Share | None) -> Iterator[None]:
-    """For a while no more than a share of a run's limits is used up in this process; None for no share."""
-    if share is None:
-        yield
-        return
-    with meter_of(share.run).held_to(share):
-        yield
+def count_elsewhere(counter: Counter | None) -> None:
+    """From now on this process has everything that has a limit counted elsewhere, whatever run it belongs to; None for here."""
+    global _counter  # noqa: PLW0603
+    _counter = counter
 
 
 def share_meters(context: BaseContext) -> SharedCounts:

@@ -40,9 +40,12 @@ class ObjectStatus:
     st_storage_class: str = "STANDARD"
 
 
+_DIRECTORY = ObjectStatus(0, 0, "", st_mode=stat.S_IFDIR | 0o755)
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectEntry:
-    """An object or directory of a listing, like ``os.DirEntry``; a directory has no status."""
+    """An object or directory of a listing, like ``os.DirEntry``; a directory has no status of its own."""
 
     name: str
     status: Status | None = None
@@ -57,8 +60,7 @@ class ObjectEntry:
 
     def stat(self, *, follow_symlinks: bool = True) -> Status:
         """What the listing says of it."""
-        assert self.status is not None, "of a directory nobody asks"
-        return self.status
+        return _DIRECTORY if self.status is None else self.status
 
 
 @dataclass(slots=True)
@@ -129,13 +131,16 @@ class _Tree:
         return found
 
 
-def find_objects(store: Store, root: str, faults: list[ReadFailedError]) -> list[PartitionDir]:
+def find_objects(
+    store: Store, root: str, faults: list[ReadFailedError], left_out: list[tuple[str, str]] | None = None
+) -> list[PartitionDir]:
     """Partition directories at or below ``root``.
 
     Args:
         store: that holds them.
         root: ``s3://bucket/prefix``, without a slash at its end.
         faults: gets what could not be taken in.
+        left_out: gets where there are keys that no file below a directory has, and which.
 
     Raises:
         UsageError: nothing lies there.
@@ -151,7 +156,7 @@ def find_objects(store: Store, root: str, faults: list[ReadFailedError]) -> list
         raise UsageError("no object lies below it", path=root)
     while len(tree.open) > 1:
         tree.leave()
-    if tree.odd:
+    if tree.odd and left_out is not None:
         message = f"has keys that no file below a directory has, {tree.odd} of them, the first {tree.first_odd!r}: left out"
-        faults.append(ReadFailedError(message, path=root))
+        left_out.append((root, message))
     return tree.leave()

@@ -241,6 +241,8 @@ class _Sorter:
             of_ending = frequent.get(name[_STEM_CHARACTERS:])
             if of_ending is None:
                 self._rare(entry)
+            elif name in of_ending and entry.is_dir():  # of objects: keys go on below one
+                self.sub_directories.append(name)
             else:
                 of_ending[name] = entry
         # An index needs no look of its own as long as its segment has a genuine name.

@@ -67,7 +67,9 @@ class Kafka:
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[Kafka]:
-    with subprocess.Popen(java_program("MetadataImages"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        java_program("Json", "MetadataImages"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         yield Kafka(process)
         assert process.stdin is not None
         process.stdin.close()

@@ -62,6 +62,57 @@ def test_settings_and_readers(arguments: tuple[str, ...], expected: dict[str, in
     assert starts(in_json("kraft advise", MOVED, *arguments)) == expected
 
 
+PROPERTIES = """
+process.roles=broker,controller
+log.dirs={log_dirs}
+metadata.max.retention.bytes = 50000
+metadata.log.max.snapshot.interval.ms=0
+metadata.log.max.record.bytes.between.snapshots=1000
+"""
+
+
+def configured(to: Path, text: str = PROPERTIES, log_dirs: str = f"{MOVED / 'logs'},/nowhere") -> Path:
+    path = to / "server.properties"
+    path.write_text(text.format(log_dirs=log_dirs))
+    return path
+
+
+def test_the_configuration_of_the_node(tmp_path: Path) -> None:
+    """Its retention, its checkpoints, and its log: ``metadata.log.dir``, else the first of ``log.dirs``. Options and DIR come first."""
+    path = configured(tmp_path)
+    run = in_json("kraft advise", "--server-properties", path, *NOW)
+    assert Path(run.document["directory"]) == MOVED / "logs" / "__cluster_metadata-0"
+    assert [run.document[name] for name in ("retention_bytes", "retention_ms")] == [50000, 604_800_000]
+    assert [run.document[name] for name in ("checkpoint_interval_ms", "checkpoint_record_bytes")] == [0, 1000]
+    assert starts(run)["retention"] == 700
+    told = in_json("kraft advise", "--server-properties", path, "--max-retention-bytes", "-1", *NOW)
+    assert starts(told)["retention"] is None
+    elsewhere = in_json("kraft advise", BUNDLED["node1"], "--server-properties", path, *NOW)
+    assert (elsewhere.document["node_id"], elsewhere.document["end_offset"]) == (1, 348)
+    path = configured(tmp_path, PROPERTIES + f"metadata.log.dir={BUNDLED['node3']}\nmetadata.max.retention.bytes=-7\n")
+    own = in_json("kraft advise", "--server-properties", path, *NOW)
+    assert (own.document["node_id"], own.document["retention_bytes"], starts(own)["retention"]) == (3, -1, None)
+
+
+@pytest.mark.parametrize(
+    ("lines", "as_of", "is_due"),
+    [
+        # Batches of 87 and four times 72 bytes lie behind the checkpoint at 812, taken within the last minute.
+        ("", "2026-11-21T11:35:00Z", False),
+        ("metadata.log.max.record.bytes.between.snapshots=375", "2026-11-21T11:35:00Z", True),
+        ("metadata.log.max.record.bytes.between.snapshots=376", "2026-11-21T11:35:00Z", False),
+        ("", "2026-11-21T14:00:00Z", True),
+        ("metadata.log.max.snapshot.interval.ms=0", "2026-11-21T14:00:00Z", False),
+        ("metadata.log.max.snapshot.interval.ms=86400000", "2026-11-21T14:00:00Z", False),
+    ],
+)
+def test_when_the_next_checkpoint_is_due(tmp_path: Path, lines: str, as_of: str, is_due: bool) -> None:
+    path = configured(tmp_path, "log.dirs={log_dirs}\n" + lines)
+    run = in_json("kraft advise", "--server-properties", path, "--as-of", as_of)
+    assert run.document["next_checkpoint"]["record_bytes"] == 375
+    assert run.document["next_checkpoint"]["is_due"] == is_due
+
+
 def test_other_nodes_tell_what_they_have_fetched() -> None:
     leader, *others = (BUNDLED[f"node{number}"] for number in (1, 2, 3))
     run = in_json("kraft advise", leader, *others, *NOW)
@@ -100,6 +151,28 @@ def test_a_follower_whose_leader_is_given() -> None:
     run = in_json("kraft advise", BUNDLED["node3"], BUNDLED["node1"], *NOW)
     assert run.document["leader_start"] == {"offset": 0, "epoch": 0}
     assert run.document["replicas"] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("metadata.max.retention.bytes=100MB", "metadata.max.retention.bytes: expected a number from -9223372036854775808 to"),
+        ("metadata.max.retention.ms=", "metadata.max.retention.ms: expected a number from"),
+        ("metadata.log.max.snapshot.interval.ms=-1", "metadata.log.max.snapshot.interval.ms: expected a number from 0 to"),
+        ("metadata.log.max.record.bytes.between.snapshots=0", "between.snapshots: expected a number from 1 to"),
+        ("metadata.log.dir=/nowhere/at/all", "/nowhere/at/all"),
+    ],
+)
+def test_what_kafka_refuses_in_a_configuration(tmp_path: Path, line: str, said: str) -> None:
+    run = snaprebuild("kraft", "advise", "--server-properties", configured(tmp_path, "log.dirs={log_dirs}\n" + line))
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert said in run.stderr
+
+
+def test_neither_a_directory_nor_a_configuration() -> None:
+    run = snaprebuild("kraft", "advise")
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert "name the directory of a metadata log, or the --server-properties of its node" in run.stderr
 
 
 def test_the_chart() -> None:

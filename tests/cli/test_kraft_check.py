@@ -52,7 +52,7 @@ def test_a_broken_one_is_told_with_its_rule(tmp_path: Path) -> None:
     (directory,) = BROKEN["K8"](tmp_path)
     run = in_json("kraft check", directory)
     assert (run.exit_code, run.codes) == (4, {"bad-checkpoint": 1})
-    assert run.messages("bad-checkpoint").startswith(f"{directory / checkpoint_name(332, 2)}: K8: byte ")
+    assert run.messages("bad-checkpoint").startswith(f"{directory / checkpoint_name(484, 3)}: K8: byte ")
     told = snaprebuild("kraft", "check", directory)
     assert "damaged: " in told.stderr
     assert "(bad-checkpoint)" in told.stderr

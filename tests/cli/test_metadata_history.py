@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import shutil
@@ -92,6 +93,94 @@ def test_a_log_that_begins_with_a_checkpoint() -> None:
     assert (first["offset"], first["record"], first["what"]) == (233, None, ["as a checkpoint has it"])
     assert first["state"] == [each for each in before if each["offset"] < 234][-1]["state"]
     assert others == [each for each in before if each["offset"] >= 234]
+
+
+def entries(*arguments: object) -> list[dict[str, Any]]:
+    run = in_json("metadata history", NODE, *arguments)
+    assert run.exit_code == 0
+    if run.document["broker"] is not None:
+        found = run.document["broker"]["entries"]
+    else:
+        (found,) = (each["entries"] for each in run.document["partitions"])
+    assert isinstance(found, list)
+    return found
+
+
+def dumped_batches() -> list[tuple[int, int]]:
+    """First and last offset of each, as ``kafka-dump-log`` printed them."""
+    text = (CLUSTER / "expected" / "node1.00000000000000000000.log.dump.txt").read_text()
+    return [(int(first), int(last)) for first, last in re.findall(r"^baseOffset: (\d+) lastOffset: (\d+) ", text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("what", [("--topic", "shrink", "--partition", "0"), ("--broker", "2")])
+def test_a_part_of_the_history(what: tuple[str, ...]) -> None:
+    """What was before is one entry with the state of then, the rest is that of the whole history.
+
+    Of a partition each record is an entry, so that a cut may lie inside of a batch; of a broker's counts each batch is one.
+    """
+    whole = entries(*what)
+    cuts = [(0, 347), (95, 250), (129, 129), (130, 153), (251, 10_000), (283, 286)]
+    if "--broker" in what:
+        firsts, lasts = zip(*dumped_batches(), strict=True)
+        cuts = [(firsts[at], lasts[-1 - at // 2]) for at in range(0, len(firsts) - 60, 40)]
+    for begin, end in cuts:
+        part = entries(*what, "--from", begin, "--to", end)
+        inside = [each for each in whole if begin <= each["offset"] <= end]
+        before = [each for each in whole if each["offset"] < begin]
+        assert part[len(part) - len(inside) :] == inside
+        (first,) = part[: len(part) - len(inside)] if before else (None,)
+        if first is not None:
+            assert (first["record"], first["what"]) == (None, ["as it was before"])
+            assert first["offset"] == begin - 1
+            counts = [name for name in ("state", "leads", "in_isr", "in_elr", "replicas") if name in first]
+            assert [first[name] for name in counts] == [before[-1][name] for name in counts]
+
+
+def test_a_part_of_the_history_by_time() -> None:
+    """Kafka's dump has the times of batches: 12:57:17.5 lies between the joins of 129 and 154."""
+    what = ("--topic", "shrink", "--partition", "0")
+    whole = entries(*what)
+    stamp = next(each["timestamp_ms"] for each in whole if each["offset"] == 154)
+    moment = datetime.datetime.fromtimestamp(stamp / 1000, datetime.UTC)
+    for delta_ms, least in ((-1, 154), (0, 154), (1, 155)):
+        text = (moment + datetime.timedelta(milliseconds=delta_ms)).isoformat(timespec="milliseconds")
+        begun = entries(*what, "--from", text)
+        assert [each["offset"] for each in begun[1:]] == [each["offset"] for each in whole if each["offset"] >= least]
+        ended = entries(*what, "--to", text)
+        assert [each["offset"] for each in ended] == [each["offset"] for each in whole if each["offset"] < least + (delta_ms >= 0)]
+    assert entries(*what, "--from", "1971-01-01") == whole
+
+
+def test_a_part_of_a_history_that_begins_with_a_checkpoint() -> None:
+    what = ("--topic", "orders", "--partition", "0")
+    node = CLUSTER / "node2"
+    whole = in_json("metadata history", node, *what).document
+    assert in_json("metadata history", node, *what, "--from", 100).document == whole
+    part = in_json("metadata history", node, *what, "--from", 240).document
+    assert part["first_offset"] == 240
+    (first, *others), all_of_it = part["partitions"][0]["entries"], whole["partitions"][0]["entries"]
+    assert first["state"] == [each for each in all_of_it if each["offset"] < 240][-1]["state"]
+    assert others == [each for each in all_of_it if each["offset"] >= 240]
+    text = snaprebuild("metadata", "history", node, *what, "--from", 240).stdout
+    assert "from offset 240 to offset 347" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--from", "348"), "the log has nothing between --from and --to: what was read are offsets 0 to 347"),
+        (("--from", "200", "--to", "199"), "the log has nothing between --from and --to"),
+        (("--from", "2027-01-01"), "the log has nothing between --from and --to: what was read are offsets 0 to 347"),
+        (("--to", "2026-01-01"), "the log has nothing between --from and --to: it begins at 0"),
+        (("--from", "yesterday"), "--from: expected an offset, or a time like 2026-11-21T12:00:00Z; found 'yesterday'"),
+        (("--to", "9223372036854775808"), "--to: expected an offset up to 9223372036854775807"),
+        (("--to", "5"), "nothing from offset 0 to 5 tells of shrink"),
+    ],
+)
+def test_a_part_that_is_not_there(arguments: tuple[str, ...], said: str) -> None:
+    run = snaprebuild("metadata", "history", NODE, "--topic", "shrink", *arguments)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert said in run.stderr
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 from pathlib import Path
@@ -201,7 +202,8 @@ def config(name: str, value: str | None) -> tuple[MetadataRecordType, dict[str, 
 
 
 def test_secrets_are_masked(tmp_path: Path) -> None:
-    secrets = ("ssl.keystore.password", "listener.name.x.ssl.key.password", "listener.name.x.scram.sasl.jaas.config", "my.secret")
+    unknown = ("my.plugin.url", "listener.name.x.my.plugin.url")
+    secrets = ("ssl.keystore.password", "listener.name.x.ssl.key.password", "listener.name.x.scram.sasl.jaas.config", *unknown)
     plain = ("log.retention.ms", "ssl.keystore.location", "delegation.token.max.lifetime.ms")
     directory = made_log(tmp_path, values(*(config(name, "hunter2") for name in (*secrets, *plain))))
     run = in_json("metadata image", directory)
@@ -211,7 +213,45 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
     )
     table = snaprebuild("metadata", "image", directory).stdout
     assert table.count("hunter2") == len(plain)
-    assert table.count("(secret)") == len(secrets)
+    assert table.count("(secret)") == len(secrets) - len(unknown)
+    assert table.count("(not shown: Kafka does not know the name)") == len(unknown)
+    assert {each["name"] for each in run.document["configs"] if each["why_masked"] == "unknown-name"} == set(unknown)
+
+
+def test_who_may_do_what(tmp_path: Path) -> None:
+    """Salts, keys and passwords stand in the log, and nowhere in what is said of it."""
+    kind, secrets = MetadataRecordType, {"salt": b"hunter2-salt", "storedKey": b"hunter2-key", "serverKey": b"hunter2-server"}
+    acl = {"id": bytes(15) + b"\1", "resourceType": 2, "resourceName": "orders-", "patternType": 4, "principal": "User:alice"}
+    quota = {"entity": [{"entityType": "user", "entityName": None}], "key": "producer_byte_rate", "value": 1024.5, "remove": False}
+    token = {"owner": "User:alice", "requester": "User:bob", "renewers": ["User:carol"], "tokenId": "t1"}
+    token |= {"issueTimestamp": 1, "maxTimestamp": 3, "expirationTimestamp": 1_795_260_000_000}
+    written = values(
+        (kind.ACCESS_CONTROL_ENTRY, {**acl, "host": "*", "operation": 3, "permissionType": 2}),
+        (kind.ACCESS_CONTROL_ENTRY, {**acl, "id": bytes(15) + b"\2", "host": "*", "operation": 99, "permissionType": 3}),
+        (kind.USER_SCRAM_CREDENTIAL, {"name": "alice", "mechanism": 2, "iterations": 4096, **secrets}),
+        (kind.CLIENT_QUOTA, quota),
+        (kind.DELEGATION_TOKEN, token),
+    )
+    directory = made_log(tmp_path, written)
+    run = in_json("metadata image", directory)
+    found = [(each["operation"], each["permission"], each["pattern_type"], each["resource_type"]) for each in run.document["acls"]]
+    assert found == [("READ", "DENY", "PREFIXED", "TOPIC"), ("99", "ALLOW", "PREFIXED", "TOPIC")]
+    assert run.document["scram_credentials"] == [{"user": "alice", "mechanism": "SCRAM-SHA-512", "iterations": 4096}]
+    assert run.document["client_quotas"] == [{"entity": [{"type": "user", "name": None}], "quotas": {"producer_byte_rate": 1024.5}}]
+    (shown_token,) = run.document["delegation_tokens"]
+    assert (shown_token["renewers"], shown_token["expiration_timestamp_ms"]) == (["User:carol"], 1_795_260_000_000)
+    table = snaprebuild("metadata", "image", directory).stdout
+    for row in (
+        ("User:alice", "DENY", "READ", "TOPIC", "orders-", "PREFIXED", "*"),
+        ("alice", "SCRAM-SHA-512", "4096"),
+        ("t1", "User:alice", "User:bob", "User:carol", "2026-11-21T11:20:00+00:00"),
+        ("user", "(default)", "producer_byte_rate", "1024.5"),
+    ):
+        assert any(line.split() == list(row) for line in table.splitlines()), (row, table)
+    for text in (table, run.stdout):
+        assert "hunter2" not in text
+        assert base64.b64encode(b"hunter2")[:8].decode() not in text
+        assert b"hunter2".hex() not in text
 
 
 def test_records_that_make_no_sense(tmp_path: Path) -> None:

@@ -77,6 +77,17 @@ def test_a_healthy_broker_and_one_of_before_kraft() -> None:
     assert "no metadata log was given (--metadata), and none lies beside the partition" in table.stdout
 
 
+def test_the_configuration_of_a_broker_names_its_directories(tmp_path: Path) -> None:
+    """In its words, with a log directory that is offline, and a metadata log beside them."""
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={CLUSTER / 'node1'},{tmp_path / 'gone'}\nmetadata.log.dir={CLUSTER / 'node3'}\n")
+    run = in_json("source check", "--server-properties", properties, "--topic", "orders")
+    assert (run.exit_code, run.document["server_properties"]) == (5, str(properties))
+    assert (run.codes["offline-log-dir"], run.codes["source-metadata-dir"]) == (1, 1)
+    assert {each["verdict"] for each in run.document["replicas"]} == {"TRUSTED"}
+    assert {each["metadata_log"]["path"] for each in run.document["replicas"]} == {str(CLUSTER / "node3" / "__cluster_metadata-0")}
+
+
 def test_what_rests_on_the_operators_word_goes_up_with_it_alone(tmp_path: Path) -> None:
     """Of before KRaft no metadata log tells that the replica leads or is in sync, nor does one that ends before the broker registered."""
     logs, store = FIXTURES / "kafka27-mixed" / "logs", tmp_path / "store"

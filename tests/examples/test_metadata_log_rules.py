@@ -23,17 +23,17 @@ def violations(check: KraftCheck) -> set[tuple[str, Grade | None]]:
 
 TABLE = [
     ("K1", Grade.DAMAGE, 4, "the first segment begins at 538, and no checkpoint ends there or above: there is none"),
-    ("K2", Grade.ERROR, 1, "the log starts at 640, and no checkpoint ends there"),
-    ("K3", Grade.ERROR, 1, "leader-epoch-checkpoint begins with epoch 3 at 234, and offset 233 has epoch 4"),
+    ("K2", Grade.WARNING, 1, "the log starts at 640, and no checkpoint ends there"),
+    ("K3", Grade.WARNING, 1, "leader-epoch-checkpoint begins with epoch 3 at 234, and offset 233 has epoch 4"),
     ("K4", Grade.INFO, 0, "the only checkpoint is the one at the start, 234"),
     ("K5", Grade.WARNING, 1, "ends beyond the log, which ends at 357"),
     ("K6", Grade.ERROR, 1, "ends inside of the batch 234 to 235"),
     ("K7", Grade.ERROR, 1, "its name has epoch 1, and offset 352 has epoch 2"),
     ("K8", Grade.DAMAGE, 4, "its checksum"),
     ("K9", Grade.INFO, 0, "1 left over, which the next start removes: 00000000000000000500-0000000003-1234567.checkpoint.part"),
-    ("K10", Grade.ERROR, 1, "464-3.checkpoint ends like a file of Kafka and is not named like one"),
+    ("K10", Grade.DAMAGE, 4, "464-3.checkpoint ends like a file of Kafka and is not named like one"),
     ("K11", Grade.DAMAGE, 4, "offsets 171 to 356 are missing, and the latest checkpoint that is whole ends at 157"),
-    ("K12", Grade.ERROR, 1, "00000000000000000171.snapshot holds 1 producers"),
+    ("K12", Grade.WARNING, 1, "00000000000000000171.snapshot holds 1 producers"),
     ("K13", Grade.ERROR, 1, "1 record only there (1 FeatureLevelRecord); 1 record only here (1 FeatureLevelRecord)"),
 ]
 

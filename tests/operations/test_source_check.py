@@ -376,13 +376,15 @@ def test_the_metadata_log_of_a_broker_may_lie_outside_of_its_log_dirs(node: Path
     assert str(verdicts(check(node))["orders-1"]) == "TRUSTED", "nothing tells"
     result = check(server_properties=str(properties))
     assert str(verdicts(result)["orders-1"]) == "REJECTED(R5)"
+    assert [each.code for each in result.findings].count("source-metadata-dir") == 1
     (asked,) = {id(each.metadata): each.metadata for each in result.replicas}.values()
     assert not isinstance(asked, str)
     assert (asked.path, asked.is_own) == (str(tmp_path / "metadata" / "__cluster_metadata-0"), True)
-    for paths, verdict in (((), "REJECTED(R5)"), ((str(node),), "REJECTED(R5)")):
+    for paths in ((), (str(node),)):
         planned = make_plan(Request(paths=paths, server_properties=str(properties), boundaries="all"))
         (orders,) = [each for each in planned.partitions if each.source.topic_partition == "orders-1"]
-        assert str(orders.verdict) == verdict
+        assert str(orders.verdict) == "REJECTED(R5)"
+        assert [each.code for each in planned.findings].count("source-metadata-dir") == 1
 
 
 def test_an_unregistered_broker(node: Path) -> None:

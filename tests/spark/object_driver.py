@@ -21,6 +21,7 @@ from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.plan import make_plan
 from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild import rebuild
+from snaprebuild.operations.receipt import Receipt
 from snaprebuild.spark import job
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import opened_session
@@ -99,7 +100,8 @@ def main(asked: dict[str, object]) -> None:
             threads = [threading.Thread(target=kill_a_python_worker, args=(session, asked["kill"], killed, over))]
         for each in threads:
             each.start()
-        result = rebuild(plan, engine=SparkEngine(session))
+        receipt = Receipt(str(asked["receipt"]), plan) if "receipt" in asked else None
+        result = rebuild(plan, engine=SparkEngine(session), receipt=receipt)
         over.set()
         for each in threads:
             each.join()

@@ -6,9 +6,11 @@ import json
 import random
 import shutil
 import struct
+import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fixture_files import bundled_directories
@@ -22,12 +24,13 @@ from without_spark import WithoutSpark
 
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.plan import make_plan
-from snaprebuild.operations.planned import Request
+from snaprebuild.operations.planned import Plan, Request
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import RebuildResult
-from snaprebuild.operations.receipt import Receipt, load_receipt
+from snaprebuild.operations.receipt import Receipt, load_receipt, take_step
 from snaprebuild.operations.schedule import Engine
 from snaprebuild.operations.source import open_source
+from snaprebuild.operations.undo import undo
 from snaprebuild.operations.verify import verify
 from snaprebuild.operations.verify_receipt import verify_receipt
 from snaprebuild.spark import summary_rows
@@ -196,22 +199,61 @@ def test_any_packing_of_a_verification() -> None:
 def test_a_task_that_runs_again(tmp_path: Path, is_in_place: bool, boundaries: str) -> None:
     """Its second attempt finds what the first one wrote: it is told, and in the receipt, as if there had been one attempt."""
     outcomes = []
-    for engine in (None, WithoutSpark(7, attempts=2)):
-        root = tmp_path / ("plain" if engine is None else "again")
-        logs = shutil.copytree(FIXTURES / "kafka27-mixed" / "logs", root / "logs")
-        for snapshot in logs.rglob("*.snapshot"):
-            if boundaries == "missing":
-                snapshot.unlink()
-        out = None if is_in_place else str(root / "out")
-        plan = make_plan(Request((str(logs),), out=out, boundaries=boundaries, as_of_ms=NOW_MS))
+    for name, engine in (
+        ("plain", None),
+        ("again", WithoutSpark(7, attempts=2)),
+        ("heard", WithoutSpark(7, attempts=2, listens=True)),
+    ):
+        root = tmp_path / name
+        plan = plan_to_write(root, is_in_place=is_in_place, boundaries=boundaries)
         result = rebuild(plan, jobs=1, engine=engine, receipt=Receipt(str(root / "receipt"), plan))
         steps = [json.loads(line) for line in (root / "receipt").read_text().splitlines()]
-        files = sorted((each["partition"], each["offset"], each["sha256"]) for each in steps if each.get("step") == "write")
+        files = sorted({(each["partition"], each["offset"], each["sha256"]) for each in steps if each.get("step") == "write"})
         actions = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
         outcomes.append((actions, files, [finding.code for finding in result.findings]))
         assert len(files) == actions["written"] > 10
         assert not verify_receipt(load_receipt(str(root / "receipt"))).findings
-    assert outcomes[0] == outcomes[1]
+        undone = undo(load_receipt(str(root / "receipt")))
+        assert Counter(each.action for each in undone.files) == {"removed": actions["written"]}
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+def plan_to_write(root: Path, *, is_in_place: bool, boundaries: str) -> Plan:
+    """A plan for a copy of a bundled directory."""
+    logs = shutil.copytree(FIXTURES / "kafka27-mixed" / "logs", root / "logs")
+    for snapshot in logs.rglob("*.snapshot"):
+        if boundaries == "missing":
+            snapshot.unlink()
+    out = None if is_in_place else str(root / "out")
+    return make_plan(Request((str(logs),), out=out, boundaries=boundaries, as_of_ms=NOW_MS))
+
+
+@pytest.mark.parametrize("is_in_place", [True, False], ids=["in place", "out"])
+def test_a_driver_that_is_killed_has_a_receipt_of_all_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_in_place: bool
+) -> None:
+    """At every moment at which a task waits for the driver, with attempts that follow one another: an undo would take all of it back."""
+    plan = plan_to_write(tmp_path, is_in_place=is_in_place, boundaries="missing")
+    target = tmp_path / ("logs" if is_in_place else "out")
+    counts: list[int] = []
+    looking = threading.Lock()
+
+    def look(receipt: Receipt, *said: Any) -> None:
+        with looking:
+            take_step(receipt, *said)
+            there = {str(path) for path in target.rglob("*.snapshot")}
+            would = {
+                each.written.path for each in undo(load_receipt(receipt.path), dry_run=True).files if each.action == "would_remove"
+            }
+            # Others go on meanwhile, and what they write is in the receipt before it is there.
+            assert there <= would
+            counts.append(len(there))
+
+    monkeypatch.setattr("snaprebuild.operations.rebuild.take_step", look)
+    rebuild(plan, jobs=1, engine=WithoutSpark(11, attempts=2, listens=True), receipt=Receipt(str(tmp_path / "receipt"), plan))
+    assert counts[0] == 0
+    assert counts[-1] > 10
+    assert len(counts) > 3 * counts[-1]
 
 
 def test_equal_files_of_another_run_are_not_taken_for_those_of_an_earlier_attempt(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -323,8 +324,24 @@ def test_second_attempts_at_tasks_that_are_slow(drivers: Drivers, store: FaultyS
     assert {name: frozenset(entries_in(data)) for name, data in out.items()} == right
 
 
-def test_a_driver_that_is_killed(drivers: Drivers, store: FaultyStore) -> None:
-    """In mid-job, with objects on their way: what comes late is right, too, and a second run does the rest."""
+def sha256_of(store: FaultyStore, name: str) -> str:
+    return hashlib.sha256(store.objects[f"b/logs/{name}"]).hexdigest()
+
+
+def announced(receipt: Path) -> dict[str, str]:
+    """Checksums of what a receipt of a run that may have been killed lists, by partition and name."""
+    partitions, found = {}, {}
+    for line in receipt.read_text().splitlines():
+        step = json.loads(line)
+        if step.get("step") == "partition":
+            partitions[step["number"]] = step["topic_partition"]
+        elif step.get("step") == "write":
+            found[f"{partitions[step['partition']]}/{step['name']}"] = step["sha256"]
+    return found
+
+
+def test_a_driver_that_is_killed(drivers: Drivers, store: FaultyStore, tmp_path: Path) -> None:
+    """In mid-job, with objects on their way: its receipt lists what is there, and what comes late, and a second run does the rest."""
     before = dict(store.objects)
     fine, waiting, go = threading.Semaphore(5), threading.Event(), threading.Event()
 
@@ -336,15 +353,17 @@ def test_a_driver_that_is_killed(drivers: Drivers, store: FaultyStore) -> None:
 
     store.choose = choose
     asked = {"source": "s3://b/logs", "endpoint": store.endpoint}
-    first = drivers.start(asked)
+    first = drivers.start({**asked, "receipt": str(tmp_path / "first")})
     wait_until(lambda: waiting.is_set() or first.poll() is not None, "nothing is written")
     first.kill()
     first.communicate()
     wait_until(lambda: not python_workers(drivers.cluster.workers), "the tasks go on")
     there = added(store)
     assert len(there) == 5
+    listed = announced(tmp_path / "first")
+    assert {name: listed[name] for name in there} == {name: sha256_of(store, name) for name in there}
     go.set()
-    document = drivers.run(asked)
+    document = drivers.run({**asked, "receipt": str(tmp_path / "second")})
     assert (document["exit_code"], document["findings"]) == (0, [])
     assert set(document["actions"].values()) == {"written"}
     assert added(store) == missing()
@@ -352,4 +371,6 @@ def test_a_driver_that_is_killed(drivers: Drivers, store: FaultyStore) -> None:
     assert len({made_by[name] for name in there}) == 1
     of_second = {name for name, run in made_by.items() if run not in {made_by[each] for each in there}}
     assert {path.removeprefix("s3://b/logs/") for path in document["actions"]} == of_second
+    assert missing().keys() - of_second <= listed.keys(), "what came late, too"
+    assert announced(tmp_path / "second") == {name: sha256_of(store, name) for name in of_second}
     assert {name: store.objects[name] for name in before} == before

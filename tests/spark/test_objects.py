@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -174,3 +176,93 @@ def test_an_answer_that_is_lost_and_cannot_be_looked_for(store: FaultyStore, reb
     assert len(after) == len(before) + 14
     found = snapshots(store, "b/logs/")
     assert {name: expected()[name] for name in found} == found
+
+
+@pytest.mark.parametrize("verb", ["scan", "plan", "rebuild", "verify"])
+def test_a_limit_is_one_of_the_whole_run(store: FaultyStore, command: Callable[..., Run], verb: str) -> None:
+    """Whoever sends the requests, the driver or its tasks: those that a run takes suffice, and with less no more are sent."""
+    before = dict(store.objects)
+    options = ("--s3-path-style", "--s3-endpoint-url", store.endpoint, "--output", "json", "--engine", "spark")
+    options += () if verb == "scan" else ("--as-of", "1795270000000")
+    options += ("--out", "s3://b/out", *ALL) if verb == "rebuild" else ()
+
+    def run_with(most: int) -> Run:
+        store.objects = dict(before)
+        store.seen.clear()
+        return command(verb, "s3://b/logs", *options, "--max-requests", most)
+
+    whole = run_with(100_000)
+    needed = len(store.seen)
+    assert needed > 20
+    assert (verb == "rebuild") == (len(store.objects) > len(before))
+    enough = run_with(needed)
+    assert (enough.exit_code, enough.stderr, len(store.seen)) == (whole.exit_code, whole.stderr, needed)
+    for most in (needed - 1, needed * 2 // 3):
+        few = run_with(most)
+        assert few.exit_code == 3
+        assert f"--max-requests {most} " in few.stderr
+        assert len(store.seen) <= most
+        assert {name: store.objects[name] for name in before} == before
+
+
+COPIES = {
+    "ü=1+1&x#y?z %41/a blank/日本語/'q\"<t>/logs": PARTITIONS,
+    "l": PARTITIONS,
+    " ": ("deleted-0",),
+    "l-1": ("deleted-0",),
+    "l\x01\n\x7f": ("deleted-0",),
+    "/".join("abcdefghijklmnopqrstuvwxyz" * 2): ("plain-0",),
+}
+"""Partitions of one broker's directory that were copied, by prefix."""
+
+
+def odd_bucket() -> dict[str, bytes]:
+    """What no file system has, and what tools leave in buckets."""
+    found = {
+        f"b/{copy}/{partition}/{name}": (LOGS / partition / name).read_bytes()
+        for copy, partitions in COPIES.items()
+        for partition in partitions
+        for name in files_below(LOGS / partition)
+    }
+    segment = f"{0:020d}.log"
+    found |= dict.fromkeys(("b/l/", "b/l/mixed-0/", "b/l/gone-0/", "b/empty/", "b/l_$folder$", "b/l!"), b"")
+    found |= dict.fromkeys(("b/l", "b/l/mixed-0", f"b/l/mixed-0/{segment}/", f"b/l/mixed-0/{segment}/x"), b"also a directory")
+    found |= dict.fromkeys(("b//lead/t-0/x", f"b/a//t-0/{segment}", f"b/../t-0/{segment}", "b/l/./x"), b"")
+    found |= {f"b/l/mixed-0/junk-{number:04d}": b"" for number in range(1100)}
+    outside = ("b/README", f"b/{segment}", f"b/x/{segment}", "b/x-y/0.log", f"b/l/plain-0/{segment}.deleted")
+    found |= dict.fromkeys((*outside, f"b/l/marker-0/{segment}/", f"b/l/t-0.{'0' * 32}-delete/{segment}"), b"")
+    return {**found, f"b/l/swapped-0/{segment}.swap": b""}
+
+
+def test_a_bucket_with_odd_keys(store: FaultyStore, command: Callable[..., Run], tmp_path: Path) -> None:
+    """Every copy is rebuilt, below its prefix; what is no file below a directory is told, and what is no segment refused."""
+    store.objects = before = odd_bucket()
+    options = ("--as-of", "1795270000000", "--s3-path-style", "--s3-endpoint-url", store.endpoint, "--output", "json", *ALL)
+    runs = {}
+    for engine in ("process", "spark"):
+        out = tmp_path / engine
+        run = command("rebuild", "s3://b", "--out", out, *options, "--engine", engine)
+        document = json.loads(run.stdout.replace(str(out), "OUT"))
+        for each in (document, *document["partitions"]):
+            for name in ("seconds", "receipt"):
+                each.pop(name, None)
+        runs[engine] = run.exit_code, document, run.stderr, {name: (out / name).read_bytes() for name in files_below(out)}
+    assert runs["spark"] == runs["process"]
+    exit_code, document, _, files = runs["spark"]
+    codes = Counter((each["code"], each["path"].removeprefix("s3://b/")) for each in document["findings"])
+    assert codes == {
+        ("odd-keys", "s3://b"): 1,
+        ("no-segment", "l/gone-0"): 1,
+        ("interrupted-compaction", "l/swapped-0"): 1,
+        ("delete-directory", f"l/t-0.{'0' * 32}-delete"): 1,
+        ("storage-failed", f"l/marker-0/{0:020d}.log"): 1,
+    }
+    assert exit_code == 5, "a segment that is no object"
+    wanted = {
+        f"{copy}/{name}": entries
+        for copy, partitions in COPIES.items()
+        for name, entries in expected().items()
+        if name.partition("/")[0] in partitions
+    }
+    assert {name: frozenset(entries_in(data)) for name, data in files.items()} == wanted
+    assert store.objects == before

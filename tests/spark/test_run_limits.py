@@ -1,69 +1,64 @@
-"""Shares of a run's limits: together never more than the limits, each what is needed at least; a refusal where they do not suffice."""
+"""What is reckoned before a job is begun: that its segments fit into what is left of the limits of its run."""
 
 from __future__ import annotations
 
 import random
 import secrets
+from dataclasses import dataclass
 
 import pytest
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.operations.schedule import ReadTask
-from snaprebuild.spark.run_limits import RunLimits, needs_of
-from snaprebuild.storage.meter import held_to, meter_of
+from snaprebuild.spark.run_limits import check_limits
+from snaprebuild.storage.meter import meter_of
 from snaprebuild.storage.s3 import S3Store
 from snaprebuild.storage.store import FileIdentity, S3Settings
 
 MIB = 1 << 20
 
 
-def tasks(settings: S3Settings, chance: random.Random) -> list[ReadTask]:
-    return [
-        ReadTask(
-            f"s3://b/{base}", None, base, FileIdentity(chance.randrange(1, 40 * MIB), 0, 0, "e"), True, store=S3Store(settings)
-        )
-        for base in range(chance.randrange(1, 6))
-    ]
+@dataclass
+class Reckoned:
+    """A job that needs something besides."""
+
+    asks: tuple[int, int] | None
+
+    def needs(self) -> tuple[int, int] | None:
+        return self.asks
 
 
-def test_shares_of_several_waves_stay_within_the_limits() -> None:
+def test_what_suffices_and_one_less() -> None:
+    """Ranges of 8 MiB for each segment, what the jobs say, and what was used up before."""
     chance = random.Random(1)
-    for _ in range(200):
-        most = chance.randrange(10, 200), chance.randrange(MIB, 2000 * MIB)
-        settings = S3Settings(max_requests=most[0], max_read_bytes=most[1], run=secrets.token_hex(8))
-        limits, given = RunLimits(), [0, 0]
-        for number in range(4):
-            limits.is_last_wave = number == 3
-            wave = tasks(settings, chance)
-            needed = [sum(needs_of(task)[kind] for task in wave) for kind in (0, 1)]
-            if any(needed[kind] + given[kind] > most[kind] for kind in (0, 1)):
-                with pytest.raises(RefusedError, match="does not suffice"):
-                    limits.take({0: wave}, {0: None})  # type: ignore[dict-item]
-                break
-            shares, _ = limits.take({0: wave}, {0: None})  # type: ignore[dict-item]
-            for task in wave:
-                share, (requests, size) = shares[0, task.base_offset], needs_of(task)
-                assert share.requests is not None
-                assert share.read_bytes is not None
-                assert share.requests >= requests
-                assert share.read_bytes >= size
-                given[0] += share.requests
-                given[1] += share.read_bytes
-            assert given[0] <= most[0]
-            assert given[1] <= most[1]
+    for _ in range(100):
+        sizes = [chance.randrange(1, 40 * MIB) for _ in range(chance.randrange(1, 6))]
+        more, used = (chance.randrange(5), chance.randrange(MIB)), chance.randrange(4)
+        requests = sum(-(-size // (8 * MIB)) for size in sizes) + more[0] + used
+        size_bytes = sum(sizes) + more[1] + used * 100
+        for most, told in (
+            ((requests, size_bytes), None),
+            ((requests - 1, size_bytes), f"--max-requests {requests - 1} does not suffice: {requests - used} are needed"),
+            ((requests, size_bytes - 1), f"--max-read-bytes {size_bytes - 1} does not suffice"),
+            ((None, size_bytes), None),
+            ((requests, None), None),
+        ):
+            settings = S3Settings(max_requests=most[0], max_read_bytes=most[1], run=secrets.token_hex(8))
+            for _ in range(used):
+                meter_of(settings.run).request(settings)
+                meter_of(settings.run).read(settings, 100)
+            store = S3Store(settings)
+            tasks = [
+                ReadTask(f"s3://b/{at}", None, at, FileIdentity(size, 0, 0, "e"), True, store=store)
+                for at, size in enumerate(sizes)
+            ]
+            jobs = [Reckoned(more), Reckoned(None), object()]
+            if told is None:
+                check_limits(tasks, jobs)  # type: ignore[arg-type]
+            else:
+                with pytest.raises(RefusedError, match=told):
+                    check_limits(tasks, jobs)  # type: ignore[arg-type]
 
 
-def test_a_share_is_held_to_for_a_while() -> None:
-    settings = S3Settings(max_requests=100, run=secrets.token_hex(8))
-    meter = meter_of(settings.run)
-    meter.request(settings)
-    shares, _ = RunLimits().take({0: tasks(settings, random.Random(2))[:1]}, {0: None})  # type: ignore[dict-item]
-    (share,) = shares.values()
-    assert share.requests is not None
-    with held_to(share):
-        for _ in range(share.requests):
-            meter.request(settings)
-        with pytest.raises(RefusedError, match="what this task may use up of --max-requests 100 is used up"):
-            meter.request(settings)
-    meter.request(settings)
-    assert meter.requests == share.requests + 2
+def test_files_have_no_limits() -> None:
+    check_limits([ReadTask("/a", None, 0, FileIdentity(1 << 40, 0, 1), True)], [Reckoned((9, 9))])  # type: ignore[list-item]

@@ -7,11 +7,11 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 
-from snaprebuild.operations.schedule import Job, ReadTask, Work
+from snaprebuild.operations.schedule import Job, ReadTask, TellingJob, Work
 from snaprebuild.spark import job, read_rows, replay_tasks, summary_rows
 from snaprebuild.spark.chunks import END, Cut, Piece
 from snaprebuild.spark.counts import Counts
@@ -26,6 +26,18 @@ class _NoCounts:
 
 
 NO_COUNTS = cast(Counts, _NoCounts())
+
+
+class _Tell:
+    """What a job says comes to its work at once, by way of a pickle, as over a line."""
+
+    works: ClassVar[Sequence[Work]] = ()
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __call__(self, said: object) -> None:
+        self.works[self.number].hear(pickle.loads(pickle.dumps(said)))
 
 
 def batches_of(table: pa.Table, random: random.Random) -> Iterator[pa.RecordBatch]:
@@ -50,8 +62,9 @@ def dealt(items: Sequence[int], random: random.Random) -> list[list[int]]:
 class WithoutSpark:
     """A ``schedule.Engine``. Everything that Spark leaves open follows from a seed."""
 
-    def __init__(self, seed: int, attempts: int = 1, chunk_bytes: int | None = None) -> None:
-        """Takes the seed, how often each task is run before its rows count, and the size of chunks, None for any."""
+    def __init__(self, seed: int, attempts: int = 1, chunk_bytes: int | None = None, *, listens: bool = False) -> None:
+        """Takes the seed, how often each task is run before its rows count, the size of chunks None for any, whether jobs are heard."""
+        self.listens = listens
         self.random = random.Random(seed)
         self.attempts = attempts
         self.chunk_bytes = chunk_bytes
@@ -70,6 +83,11 @@ class WithoutSpark:
             self.rounds += 1
             rows += self._read([(number, task) for number, tasks in wanted.items() for task in tasks])
             jobs = {number: works[number].job() for number in wanted}
+            if self.listens:
+                _Tell.works = works
+                jobs = {
+                    number: each.telling(_Tell(number)) if isinstance(each, TellingJob) else each for number, each in jobs.items()
+                }
             found = self._put_together(jobs, wanted, pa.Table.from_batches(rows))
             assert sorted(row["partition"] for row in found) == sorted(wanted), "each once"
             wanted = {row["partition"]: pickle.loads(row["wanted"]) for row in found if row["wanted"] is not None}

@@ -14,6 +14,7 @@ from snaprebuild.cluster.log_start_policies import (
     Progress,
     StartSettings,
     immediate,
+    is_checkpoint_due,
     retention,
     seed_follower,
     seed_leader,
@@ -26,7 +27,7 @@ from snaprebuild.operations.kraft.facts import NodeFacts, read_node
 from snaprebuild.operations.metadata.image import image_at
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
-__all__ = ["KraftAdvice", "PolicyAdvice", "Readers", "kraft_advise", "model_of"]
+__all__ = ["KraftAdvice", "NextCheckpoint", "PolicyAdvice", "Readers", "kraft_advise", "model_of"]
 
 NEVER_MS = 2**62
 """Time of a checkpoint whose header cannot be read: Kafka's cleaner fails when it asks how old that one is, and goes no further."""
@@ -72,6 +73,22 @@ class PolicyAdvice:
     why_not: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class NextCheckpoint:
+    """What is known of the checkpoint that the node takes next.
+
+    Attributes:
+        record_bytes: of the batches behind the latest one.
+        age_ms: time since the last record of the latest one; None where there is none, or its time cannot be read. A running node counts
+            from the moment at which it took one, or started.
+        is_due: a node that has been up since the latest one takes it with the next record.
+    """
+
+    record_bytes: int
+    age_ms: int | None
+    is_due: bool
+
+
 @dataclass(slots=True)
 class KraftAdvice:
     """The advice for one node.
@@ -87,6 +104,7 @@ class KraftAdvice:
         listeners: of this node, as they were told.
         unknown: ids of voters and brokers in the image of which no offset is known; None where the image cannot be read.
         leader_start: of the leader's log; None where it is not known, or this is the leader.
+        next_checkpoint: when there is one that the start may move to.
         policies: all of them.
         assumptions: one sentence each.
         findings: violations that make an advice worth little.
@@ -102,6 +120,7 @@ class KraftAdvice:
     listeners: tuple[Progress, ...]
     unknown: tuple[int, ...] | None
     leader_start: LogStart | None
+    next_checkpoint: NextCheckpoint
     policies: list[PolicyAdvice]
     assumptions: list[str]
     findings: list[Finding]
@@ -126,7 +145,7 @@ def model_of(node: NodeFacts, *, restarted: bool = False) -> MetadataLogModel:
     segments = [SegmentOfLog(each.base_offset, each.size_bytes) for each in node.segments]
     model = MetadataLogModel(OffsetAndEpoch(offset, epoch or 0), facts.end_offset, segments, checkpoints)
     latest = model.latest
-    if restarted and latest is not None and latest.id > OffsetAndEpoch(facts.end_offset, node.last_epoch):
+    if restarted and latest is not None and facts.is_emptied:
         model.restart_at(latest)
     return model
 
@@ -173,6 +192,7 @@ def kraft_advise(
         listeners=listeners,
         unknown=_unknown(node, replicas) if is_leader else (),
         leader_start=None if is_leader else leader_start,
+        next_checkpoint=_next_checkpoint(node, as_of_ms, settings),
         policies=[],
         assumptions=[],
         findings=[*node.findings],
@@ -182,6 +202,13 @@ def kraft_advise(
     advice.policies = [_advice(advice, policy, mode) for policy in Policy]
     advice.assumptions = _assumptions(advice)
     return advice
+
+
+def _next_checkpoint(node: NodeFacts, as_of_ms: int, settings: StartSettings) -> NextCheckpoint:
+    latest = node.facts.checkpoints[-1] if node.facts.checkpoints else None
+    age_ms = None if latest is None or latest.timestamp_ms is None else max(0, as_of_ms - latest.timestamp_ms)
+    is_due = is_checkpoint_due(settings.checkpoints, node.bytes_behind_latest, age_ms)
+    return NextCheckpoint(node.bytes_behind_latest, age_ms, is_due)
 
 
 def _is_own_leader(node: NodeFacts) -> bool:

@@ -13,7 +13,7 @@ from formats.control_record import ControlRecord, SnapshotHeader
 from formats.errors import FormatError
 from formats.producer_snapshot import check_snapshot
 from snaprebuild.cluster.log_start import OffsetAndEpoch
-from snaprebuild.cluster.log_start_rules import BatchBelow, CheckpointFacts, LogFacts
+from snaprebuild.cluster.log_start_facts import BatchBelow, CheckpointFacts, LogFacts
 from snaprebuild.cluster.metadata_batch import MetadataBatch
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
@@ -47,7 +47,7 @@ class NodeFacts:
         facts: for the rules.
         segments: with their sizes.
         last_timestamp_ms: of the last batch; None where there is none.
-        last_epoch: leader epoch of the last batch; 0 where there is none.
+        bytes_behind_latest: of the batches behind the end of the latest checkpoint; of all where there is none.
         node_id: by ``meta.properties`` in the directory above; None where that is not there.
         cluster_id: likewise.
         findings: what kept something from being read.
@@ -58,7 +58,7 @@ class NodeFacts:
     facts: LogFacts
     segments: tuple[SegmentFacts, ...]
     last_timestamp_ms: int | None
-    last_epoch: int
+    bytes_behind_latest: int
     node_id: int | None
     cluster_id: str | None
     findings: tuple[Finding, ...]
@@ -100,6 +100,8 @@ class _Reader:
         self._gaps: list[tuple[int, int]] = []
         self._end_offset = log.first_base_offset or 0
         self._last: BatchBelow | None = None
+        self._latest_end = log.checkpoints[-1].end_offset if log.checkpoints else 0
+        self._bytes_behind_latest = 0
         self._segments: list[SegmentFacts] = []
 
     def read(self, location: str) -> NodeFacts:
@@ -123,11 +125,12 @@ class _Reader:
             start_offset=start_offset,
             first_epoch=log.leader_epochs[0].epoch if log.leader_epochs else None,
             end_offset=self._end_offset,
+            last_epoch=0 if self._last is None else self._last.epoch,
             below_start=self._below.get(start_offset),
             gaps=tuple(self._gaps),
             checkpoints=checkpoints,
             left_overs=tuple(sorted((*log.part_files, *log.deleted_files))),
-            misnamed=(*log.misnamed_files, *(name for name in log.other_files if name.endswith(".checkpoint.deleted"))),
+            strange_names=(*log.misnamed_files, *log.other_files),
             bad_snapshots=tuple(self._bad_snapshots()),
         )
         return NodeFacts(
@@ -136,7 +139,7 @@ class _Reader:
             facts=facts,
             segments=tuple(self._segments),
             last_timestamp_ms=None if self._last is None else self._last.timestamp_ms,
-            last_epoch=0 if self._last is None else self._last.epoch,
+            bytes_behind_latest=self._bytes_behind_latest,
             node_id=None if meta is None else meta.node_id,
             cluster_id=None if meta is None else meta.cluster_id,
             findings=tuple(self._findings),
@@ -150,6 +153,8 @@ class _Reader:
             while waiting and waiting[0] <= batch.base_offset:
                 self._take(waiting.pop(0), last)
             last = BatchBelow(batch.base_offset, batch.last_offset, batch.leader_epoch, batch.append_timestamp_ms)
+            if batch.base_offset >= self._latest_end:
+                self._bytes_behind_latest += batch.size_bytes
         for offset in waiting:
             if offset <= self._end_offset:
                 self._take(offset, last)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from formats.errors import FormatError
+from snaprebuild.cluster.metadata_batch import MetadataBatch
 from snaprebuild.cluster.metadata_fold import ImageFold
 from snaprebuild.cluster.metadata_timeline import Moment, Timelines
 from snaprebuild.errors import UsageError
@@ -16,7 +17,28 @@ from snaprebuild.operations.metadata.log_findings import fault_findings, gap_fin
 from snaprebuild.operations.metadata.proof import Proof, prove
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
-__all__ = ["HistoryQuestion", "HistoryResult", "metadata_history"]
+__all__ = ["HistoryQuestion", "HistoryResult", "LogPoint", "metadata_history"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogPoint:
+    """A place in a metadata log: an offset, or a time, ms since 1970, which is that of batches; one of them is None."""
+
+    offset: int | None
+    timestamp_ms: int | None = None
+
+    def is_before(self, batch: MetadataBatch) -> bool:
+        """Whether all of a batch lies behind it."""
+        if self.offset is not None:
+            return self.offset < batch.base_offset
+        return self.timestamp_ms is not None and self.timestamp_ms < batch.append_timestamp_ms
+
+    def first_offset_in(self, batch: MetadataBatch) -> int:
+        """First offset of a batch that does not lie before it; the one behind the batch where all do."""
+        if self.offset is not None:
+            return min(max(self.offset, batch.base_offset), batch.last_offset + 1)
+        is_older = self.timestamp_ms is not None and batch.append_timestamp_ms < self.timestamp_ms
+        return batch.last_offset + 1 if is_older else batch.base_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +50,8 @@ class HistoryQuestion:
         topic: name, or None; every topic that had it.
         partition: number, None for all of the topic.
         broker_id: or None.
+        begin: where the history begins, None for as far back as the log goes; what was before is one entry, as with a checkpoint.
+        end: last place that belongs to it, None for the end of the log; by time, it ends before the first batch that is younger.
         others: logs of other voters, by id (None for what ``meta.properties`` says) and location.
         voter_ids: all voters, None for what the log says.
         settings: of object stores.
@@ -37,6 +61,8 @@ class HistoryQuestion:
     topic: str | None = None
     partition: int | None = None
     broker_id: int | None = None
+    begin: LogPoint | None = None
+    end: LogPoint | None = None
     others: tuple[tuple[int | None, str], ...] = ()
     voter_ids: tuple[int, ...] | None = None
     settings: S3Settings = USUAL_S3
@@ -48,7 +74,8 @@ class HistoryResult:
 
     Attributes:
         path: of the log.
-        first_offset: where the timelines begin: 0, or behind what a checkpoint holds.
+        first_offset: where the timelines begin: 0, behind what a checkpoint holds, or where was asked for.
+        checkpoint_end: end offset of the checkpoint that it was read from, None for none.
         last_offset: last one that was read.
         last_timestamp_ms: of its batch.
         timelines: what was asked for.
@@ -58,6 +85,7 @@ class HistoryResult:
 
     path: str
     first_offset: int
+    checkpoint_end: int | None
     last_offset: int
     last_timestamp_ms: int
     timelines: Timelines
@@ -66,10 +94,11 @@ class HistoryResult:
 
 
 def metadata_history(question: HistoryQuestion) -> HistoryResult:
-    """Reads a metadata log from as far back as it goes.
+    """Reads a metadata log from as far back as it goes, and tells of what was asked for.
 
     Raises:
-        UsageError: the location holds no metadata log, or nothing in it is or was of the name or number that is asked for.
+        UsageError: the location holds no metadata log, the log does not reach into what is asked for, or nothing there is or was of the
+            name or number.
         ReadFailedError: a file cannot be read.
     """
     return with_fresh_listing(question.location, question.settings, lambda log: _history(log, question))
@@ -80,15 +109,15 @@ def _history(log: MetadataLog, question: HistoryQuestion) -> HistoryResult:
     findings = listing_findings(log)
     fold, checkpoint = _oldest(log, findings)
     timelines = Timelines(question.topic, question.partition, question.broker_id)
-    if checkpoint is not None:
-        moment = Moment(fold.offset, fold.timestamp_ms, fold.epoch, None)
-        timelines.begin(moment, fold.brokers, fold.topics.values())
+    if checkpoint is not None and question.begin is None:
+        _begin(timelines, fold, "as a checkpoint has it")
     first_offset = fold.offset + 1
     gap = gap_finding(log, first_offset, None)
     if gap is not None:
         findings.append(gap)
     else:
-        findings += _read(log, fold, timelines)
+        first_offset, read = _read(log, fold, timelines, question)
+        findings += read
     findings += fault_findings(log, fold)
     is_empty = not timelines.partitions and (timelines.broker is None or not timelines.broker.entries)
     if is_empty and not any(each.severity is Severity.DAMAGED for each in findings):
@@ -101,7 +130,16 @@ def _history(log: MetadataLog, question: HistoryQuestion) -> HistoryResult:
     if dropped:
         message = f"{counted(dropped, 'older entry', 'older entries')} are left out"
         findings.append(Finding("history-cut", Severity.NOTE, log.path, message))
-    return HistoryResult(log.path, first_offset, fold.offset, fold.timestamp_ms, timelines, proof, tuple(findings))
+    return HistoryResult(
+        path=log.path,
+        first_offset=first_offset,
+        checkpoint_end=None if checkpoint is None else checkpoint.end_offset,
+        last_offset=fold.offset,
+        last_timestamp_ms=fold.timestamp_ms,
+        timelines=timelines,
+        proof=proof,
+        findings=tuple(findings),
+    )
 
 
 def _asked(question: HistoryQuestion) -> str:
@@ -130,11 +168,55 @@ def _oldest(log: MetadataLog, findings: list[Finding]) -> tuple[ImageFold, Metad
     return ImageFold(), None
 
 
-def _read(log: MetadataLog, fold: ImageFold, timelines: Timelines) -> list[Finding]:
-    walk = log.walk(fold.offset + 1)
+def _begin(timelines: Timelines, fold: ImageFold, what: str) -> None:
+    moment = Moment(fold.offset, fold.timestamp_ms, fold.epoch, None)
+    timelines.begin(moment, fold.brokers, fold.topics.values(), what)
+
+
+def _read(log: MetadataLog, fold: ImageFold, timelines: Timelines, question: HistoryQuestion) -> tuple[int, list[Finding]]:
+    """Folds the log and gathers what lies between the places that are asked for.
+
+    Returns:
+        First offset that was gathered, and findings.
+    """
+    begin, end, log_begin = question.begin, question.end, fold.offset + 1
+    first_offset = log_begin if begin is None else None
+    findings: list[Finding] = []
+    walk = log.walk(log_begin)
     try:
-        for batch in walk:
-            timelines.add(fold.apply_batch(batch), batch.append_timestamp_ms, batch.leader_epoch)
+        for whole in walk:
+            if end is not None and end.is_before(whole):
+                break
+            batch: MetadataBatch | None = whole
+            if begin is not None and first_offset is None:
+                before, batch = _cut(whole, begin.first_offset_in(whole))
+                if before is not None:
+                    fold.apply_batch(before)
+                if batch is None:
+                    continue
+                first_offset = batch.base_offset
+                _begin(timelines, fold, "as it was before" if first_offset > log_begin else "as a checkpoint has it")
+            if batch is not None:
+                changes = fold.apply_batch(batch, None if end is None else end.offset)
+                timelines.add(changes, batch.append_timestamp_ms, batch.leader_epoch)
+        findings = torn_findings(log, walk)
     except FormatError as error:
-        return [finding_of_error(error, log.path)]
-    return torn_findings(log, walk)
+        findings = [finding_of_error(error, log.path)]
+    is_nothing = first_offset is None or (end is not None and fold.offset < first_offset)
+    if is_nothing and not any(each.severity is Severity.DAMAGED for each in findings):
+        told = (
+            f"what was read are offsets {log_begin} to {fold.offset}" if fold.offset >= log_begin else f"it begins at {log_begin}"
+        )
+        raise UsageError(f"the log has nothing between --from and --to: {told}", path=log.path)
+    return log_begin if first_offset is None else first_offset, findings
+
+
+def _cut(batch: MetadataBatch, offset: int) -> tuple[MetadataBatch | None, MetadataBatch | None]:
+    """What of a batch lies below an offset, and the rest; None for nothing."""
+    if offset <= batch.base_offset:
+        return None, batch
+    if offset > batch.last_offset:
+        return batch, None
+    below = tuple(each for each in batch.records if each.offset < offset)
+    behind = batch.records[len(below) :]
+    return replace(batch, last_offset=offset - 1, records=below), replace(batch, base_offset=offset, records=behind)

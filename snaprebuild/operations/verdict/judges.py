@@ -72,12 +72,21 @@ class Judges:
         log_dirs = _real([] if properties is None else log_dirs_of(properties))
         self._siblings |= brokers_of(states, log_dirs, _real(named))
         metadata_dir = None if properties is None else metadata_dir_of(properties)
-        if metadata_dir is not None:
+        if metadata_dir is not None and os.path.realpath(metadata_dir) not in log_dirs:
             self._metadata_dirs |= dict.fromkeys(log_dirs, metadata_dir)
 
     def metadata_of(self, state: LogDirState) -> MetadataRead | str:
         """The metadata log that tells of a log directory, or why there is none."""
-        return self.truth.of((state, *self._siblings.get(state.path, ())), self._metadata_dirs.get(state.path))
+        elsewhere = self._metadata_dirs.get(state.path)
+        read = self.truth.of((state, *self._siblings.get(state.path, ())), elsewhere)
+        if isinstance(read, MetadataRead) and read.is_own and elsewhere is not None and os.path.dirname(read.path) == elsewhere:
+            message = "the metadata log of metadata.log.dir tells of the replicas in the broker's log.dirs"
+            self._tell(Finding("source-metadata-dir", Severity.NOTE, read.path, message))
+        return read
+
+    def _tell(self, finding: Finding) -> None:
+        if finding not in self.findings:
+            self.findings.append(finding)
 
     def know(self, state: LogDirState, log: LogEvidence, peers: tuple[PeerEvidence, ...] = ()) -> KnownSource:
         """What is known of a partition beside its log.
@@ -98,9 +107,7 @@ class Judges:
                 raise
             except (SnaprebuildError, FormatError) as error:
                 missing = f"the history of the metadata log cannot be read: {error}"
-                finding = finding_of_error(error, read.path)
-                if finding not in self.findings:
-                    self.findings.append(finding)
+                self._tell(finding_of_error(error, read.path))
         return KnownSource(SourceEvidence(self.purpose, log, own, cluster, missing, peers, self.is_leader_by_word))
 
 

@@ -21,7 +21,6 @@ import java.io.InputStreamReader;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Collection;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
@@ -45,7 +44,7 @@ public final class MetadataImages {
                 case "new" -> begin();
                 case "batch" -> load(words);
                 case "image" -> {
-                    System.out.println(json(described()));
+                    System.out.println(Json.of(described()));
                     System.out.flush();
                 }
                 default -> throw new IllegalArgumentException(line);
@@ -94,7 +93,7 @@ public final class MetadataImages {
         image.configs().resourceData().forEach((resource, of) -> configs.put(resource.type().id() + ":" + resource.name(), of.data()));
         all.put("configs", configs);
         Map<String, Object> quotas = new TreeMap<>();
-        image.clientQuotas().entities().forEach((entity, of) -> quotas.put(json(new TreeMap<>(entity.entries())), of.quotas()));
+        image.clientQuotas().entities().forEach((entity, of) -> quotas.put(Json.of(new TreeMap<>(entity.entries())), of.quotas()));
         all.put("client_quotas", quotas);
         all.put("acls", byName(image.acls().acls(), acl -> acl.resourceName() + " " + acl.principal() + " " + acl.host()));
         Map<String, Object> scram = new TreeMap<>();
@@ -174,16 +173,5 @@ public final class MetadataImages {
 
     private static List<Object> texts(List<Uuid> ids) {
         return ids.stream().map(Uuid::toString).collect(Collectors.toList());
-    }
-
-    private static String json(Object value) {
-        if (value instanceof Map<?, ?> map)
-            return map.entrySet().stream().map(entry -> json(entry.getKey()) + ":" + json(entry.getValue()))
-                .collect(Collectors.joining(",", "{", "}"));
-        if (value instanceof Collection<?> list)
-            return list.stream().map(MetadataImages::json).collect(Collectors.joining(",", "[", "]"));
-        if (value instanceof String text)
-            return '"' + text.replace("\\", "\\\\").replace("\"", "\\\"") + '"';
-        return String.valueOf(value);
     }
 }

@@ -1,0 +1,56 @@
+"""Every record of the metadata log, version by version, against Kafka's own classes of the release that has the most of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+
+import pytest
+from kafka_classpath import java_program, kafka_jar
+from random_messages import as_kafka_prints, message_of
+
+from formats.cluster_metadata import (
+    ClusterMetadataRecord,
+    MetadataRecordType,
+    read_cluster_metadata_record,
+    write_cluster_metadata_record,
+)
+from formats.message_schema import load_schemas
+
+pytestmark = pytest.mark.kafka
+
+EACH = 25
+"""Records of each kind and version."""
+
+NEWEST = "4.4.0"
+ITS_JARS = ("kafka-metadata", "kafka-raft", "kafka-server-common", "kafka-clients")
+
+
+def test_kafka_reads_what_is_written_and_writes_the_same_bytes() -> None:
+    """Bytes both ways, and each value; the keys and versions are all that Kafka knows, and no others."""
+    random_ = random.Random(29)
+    schemas = {schema.api_key: schema for schema in load_schemas("cluster-metadata").values()}
+    cases = []
+    for kind in MetadataRecordType:
+        schema = schemas[kind]
+        for version in range(schema.versions.lowest, schema.versions.highest + 1):
+            messages = [schema.body.defaults(), *(message_of(schema.body, version, random_) for _ in range(EACH))]
+            cases += [ClusterMetadataRecord(kind, schema.name, version, message) for message in messages]
+    written = [write_cluster_metadata_record(each) for each in cases]
+    command = java_program("MetadataRecords")
+    classpath = command.index("-cp") + 1
+    command[classpath] = os.pathsep.join([*(str(kafka_jar(name, NEWEST)) for name in ITS_JARS), command[classpath]])
+    lines = "".join(f"{value.hex()}\n" for value in written)
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    known, *answers = done.stdout.splitlines()
+    ours = {f"{key}:{schema.versions.lowest}-{schema.versions.highest}" for key, schema in schemas.items()}
+    assert set(known.split()) == ours
+    assert len(answers) == len(cases)
+    for record, value, answer in zip(cases, written, answers, strict=True):
+        kafkas, key, version, text = answer.split(" ", 3)
+        assert (kafkas, int(key), int(version)) == (value.hex(), record.api_key, record.version), record
+        assert json.loads(text) == as_kafka_prints(record.message, schemas[record.api_key].body, record.version), record
+        assert read_cluster_metadata_record(value) == record

@@ -1,0 +1,178 @@
+"""The line from tasks to the driver, without Spark: processes of their own call this one."""
+
+from __future__ import annotations
+
+import multiprocessing
+import secrets
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from faulty_store import faulty_store
+
+from snaprebuild.errors import RefusedError, WriteFailedError
+from snaprebuild.spark.driver_line import PORT_SETTING, Caller, DriverLine, listening
+from snaprebuild.storage.meter import count_elsewhere, meter_of
+from snaprebuild.storage.s3 import S3Store
+from snaprebuild.storage.store import S3Settings
+
+CALLERS, EACH = 3, 40
+
+
+class Context:
+    """What is asked of a context of Spark."""
+
+    def __init__(self, **settings: str) -> None:
+        self.settings = {name.replace("_", "."): value for name, value in settings.items()}
+        self.master = self.settings.pop("master", "local[2]")
+
+    def getConf(self) -> dict[str, str]:  # noqa: N802  Spark's name
+        return self.settings
+
+
+@pytest.fixture(autouse=True)
+def _count_here_again() -> Iterator[None]:
+    yield
+    count_elsewhere(None)
+
+
+def read_objects(line: DriverLine, settings: S3Settings, results: Any) -> None:
+    """In a process of its own: reads small objects, with threads, as long as it may."""
+    count_elsewhere(line.count)
+    refused: list[str] = []
+
+    def read() -> None:
+        try:
+            for _ in range(EACH):
+                S3Store(settings).read_small("s3://b/k", 100)
+        except RefusedError as error:
+            refused.append(error.message)
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    results.put(refused)
+
+
+def test_the_limits_of_a_run_are_those_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many requests come to the store as the run may send, not one less or more, and this process counts them all."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.setenv(name, "us-east-1")
+    context = multiprocessing.get_context("spawn")
+    with faulty_store() as store:
+        store.objects = {"b/k": b"12345"}
+        for limits, allowed in (({"max_requests": 100}, 100), ({"max_read_bytes": 333}, 66)):
+            store.seen.clear()
+            settings = S3Settings(endpoint_url=store.endpoint, path_style=True, run=secrets.token_hex(8), **limits)
+            results = context.Queue()
+            with listening(Context()) as line:  # type: ignore[arg-type]
+                callers = [context.Process(target=read_objects, args=(line, settings, results)) for _ in range(CALLERS)]
+                for each in callers:
+                    each.start()
+                told = [results.get(timeout=120) for _ in callers]
+                for each in callers:
+                    each.join()
+            read = [body for method, body, _ in store.seen if method == "GET"]
+            # Bytes are counted when the answer tells how many come: at the limit the request was sent.
+            at_most = allowed if "max_requests" in limits else allowed + 4 * CALLERS
+            assert allowed <= len(read) <= at_most
+            meter = meter_of(settings.run)
+            assert (meter.requests if "max_requests" in limits else meter.read_bytes // 5) == allowed
+            for refused in told:
+                assert len(refused) == 4
+                assert all("is used up" in message for message in refused)
+
+
+def test_what_is_said_comes_to_its_work() -> None:
+    heard: list[tuple[int, Any]] = []
+
+    def hear(number: int, said: Any) -> None:
+        if said == "no":
+            raise WriteFailedError("cannot be written: No space left on device", path="/receipt", errno=28)
+        if said == "odd":
+            raise ZeroDivisionError(said)
+        heard.append((number, said))
+
+    with listening(Context(), hear) as line:  # type: ignore[arg-type]
+        threads = [threading.Thread(target=lambda at=at: [Caller(line, at)(each) for each in range(50)]) for at in range(8)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        for number in range(8):
+            assert [said for at, said in heard if at == number] == list(range(50))
+        with pytest.raises(WriteFailedError, match="No space left on device") as failed:
+            line.call(3, "no")
+        assert (failed.value.path, failed.value.errno) == ("/receipt", 28)
+        with pytest.raises(Exception, match="unforeseen ZeroDivisionError: odd"):
+            line.call(3, "odd")
+        line.call(3, "and on")
+    assert heard[-1] == (3, "and on")
+
+
+def test_nobody_else_is_heard() -> None:
+    heard: list[Any] = []
+    with listening(Context(), lambda *said: heard.append(said)) as line:  # type: ignore[arg-type]
+        for secret in (b"", b"x" * 32):
+            with pytest.raises(RefusedError, match="does not answer"):
+                replace(line, secret=secret).call(0, "stranger")
+        with socket.create_connection((line.host, line.port)) as stranger:
+            stranger.sendall(b"\x00\x00\x00\x04junk" * 10)
+        line.call(0, "friend")
+    assert heard == [(0, "friend")]
+
+
+def test_where_the_driver_is_gone_nothing_is_done() -> None:
+    """A line that was in use, and one that was not; what is asked for ends, too."""
+    is_asked, waits = threading.Event(), threading.Event()
+    ended: list[str] = []
+
+    def hear(_: int, said: Any) -> None:
+        if said == "waits":
+            is_asked.set()
+            waits.wait(60)
+
+    def call_and_wait(line: DriverLine) -> None:
+        try:
+            line.call(0, "waits")
+        except RefusedError as error:
+            ended.append(error.message)
+
+    with listening(Context(), hear) as line:  # type: ignore[arg-type]
+        line.call(0, "said")
+        thread = threading.Thread(target=call_and_wait, args=(line,))
+        thread.start()
+        assert is_asked.wait(60)
+    thread.join(60)
+    assert not thread.is_alive()
+    assert len(ended) == 1
+    waits.set()
+    for _ in range(2):
+        with pytest.raises(RefusedError, match=f"does not answer at 127.0.0.1:{line.port} .*{PORT_SETTING}.*nothing is done"):
+            line.call(0, "said")
+
+
+def at(port: str) -> Context:
+    return Context(spark_snaprebuild_port=port)
+
+
+def test_where_the_driver_listens() -> None:
+    settings = {"spark_driver_host": "localhost", "spark_driver_bindAddress": "127.0.0.1"}
+    with listening(Context(master="spark://h:7077", **settings)) as line:  # type: ignore[arg-type]
+        assert line.host == "localhost"
+        line.count(secrets.token_hex(4), 0, 1, 1, "--max-requests")
+    with listening(Context()) as taken:  # type: ignore[arg-type]
+        assert taken.host == "127.0.0.1"
+        told = f"cannot listen at 127.0.0.1.*{PORT_SETTING}"
+        for port in (str(taken.port), "many", "70000"):
+            with pytest.raises(RefusedError, match=told), listening(at(port)):  # type: ignore[arg-type]
+                pass
+    for _ in range(2):
+        with listening(at(str(taken.port))) as line:  # type: ignore[arg-type]
+            assert line.port == taken.port
+            line.count(secrets.token_hex(4), 0, 1, 1, "--max-requests")

@@ -1,0 +1,118 @@
+"""Ctrl-C and SIGTERM in the middle of a job: one line, the exit code of the contract, and nothing that goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from faulty_store import faulty_store
+from log_dirs import files_below
+from manifests import FIXTURES, REPOSITORY
+
+from snaprebuild.cli.main import INTERRUPTED, INTERRUPTED_TEXT
+
+pytestmark = pytest.mark.spark
+
+LOGS = FIXTURES / "kafka27-mixed" / "logs"
+SECONDS_MAX = 300
+
+
+def wait_until(holds: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def of_session(leader: int) -> dict[int, str]:
+    """What runs of the session that a process leads: Java, and the Python workers, which have a process group of their own."""
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
+            if int(session) == leader and state != "Z":
+                found[int(stat.parent.name)] = stat.with_name("cmdline").read_bytes().replace(b"\0", b" ").decode()[:200]
+        except OSError:
+            continue  # it ended
+    return found
+
+
+@pytest.mark.parametrize("where", ["segments are read", "snapshots are written"])
+def test_an_interrupted_job(where: str, tmp_path: Path) -> None:
+    """The store does not answer any more when the signal comes: tasks wait for it, and are not waited for."""
+    method, ending = ("GET", ".log") if where == "segments are read" else ("PUT", ".snapshot")
+    number = signal.SIGINT if method == "GET" else signal.SIGTERM
+    asked, over = threading.Semaphore(0), threading.Event()
+
+    # Of these the plan reads the end.
+    last = {f"b/logs/{max(each.glob('*.log')).relative_to(LOGS)}" for each in LOGS.iterdir() if each.is_dir()}
+
+    def choose(of: str, path: str, _: dict[str, str]) -> str:
+        if of == method and path.endswith(ending) and path not in last:
+            asked.release()
+            over.wait(SECONDS_MAX)
+        return ""
+
+    receipt = tmp_path / "receipt.jsonl"
+    with faulty_store() as store:
+        store.objects = {f"b/logs/{name}": (LOGS / name).read_bytes() for name in files_below(LOGS)}
+        before = dict(store.objects)
+        store.choose = choose
+        access = {
+            "AWS_ENDPOINT_URL": store.endpoint,
+            "AWS_ACCESS_KEY_ID": "t",
+            "AWS_SECRET_ACCESS_KEY": "t",
+            "AWS_DEFAULT_REGION": "x",
+        }
+        options = ("--as-of", "1795270000000", "--s3-path-style", "--receipt", str(receipt), "--output", "json")
+        command = (
+            sys.executable,
+            "-m",
+            "snaprebuild",
+            "rebuild",
+            "s3://b/logs",
+            *options,
+            "--engine",
+            "spark",
+            "--master",
+            "local[2]",
+        )
+        with subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            env={**os.environ, **access, "TMPDIR": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                for _ in range(2):
+                    assert asked.acquire(timeout=SECONDS_MAX)
+                names = " ".join(of_session(process.pid).values())
+                assert "pyspark.daemon" in names
+                assert "java" in names
+                process.send_signal(number)
+                told, story = process.communicate(timeout=SECONDS_MAX)
+                left = of_session(process.pid)
+            finally:
+                over.set()
+                process.kill()
+        assert (process.returncode, told) == (INTERRUPTED, "")
+        *first, end = story.splitlines()
+        assert end == INTERRUPTED_TEXT
+        if method == "GET":
+            assert first == []
+        else:
+            assert first == [f"receipt of what was written: {receipt} (`snaprebuild undo` takes it back)"]
+        wait_until(lambda: not of_session(process.pid), f"still there: {left}")
+        assert {name: store.objects[name] for name in before} == before
+    announced = receipt.read_text().count('"step":"write"') if receipt.exists() else 0
+    assert announced >= (0 if method == "GET" else 2), "each of those that were under way is in the receipt"
