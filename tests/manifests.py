@@ -12,6 +12,8 @@ from formats.producer_snapshot import ProducerEntry
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 FIXTURES = REPOSITORY / "fixtures"
+DISEASES = FIXTURES / "damaged"
+"""Here lie ``logs``, which are like those of every other bundled directory, and beside them the diseases, which have tests of their own."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,16 @@ class PartitionFixture:
     def is_compacted(self) -> bool:
         """Whether the cleaner has been at it: batches may be gone that the broker once saw."""
         return "compacted" in self.partition
+
+
+def bundled(name: str) -> Path:
+    """A bundled directory, without the diseases."""
+    return DISEASES / "logs" if name == DISEASES.name else FIXTURES / name
+
+
+def is_of_a_disease(path: Path) -> bool:
+    """Whether it lies in the directory of a disease, or of its healthy twin."""
+    return path.is_relative_to(DISEASES) and path.relative_to(DISEASES).parts[0] not in ("logs", "manifest.json")
 
 
 @functools.cache

@@ -111,9 +111,9 @@ def bootstrap_build(
     """
     from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.operations.bootstrap_build import build_follower, check_build, plan_follower
+    from snaprebuild.operations.broker_properties import log_dirs_of, read_server_properties
     from snaprebuild.operations.evidence import Clock
     from snaprebuild.operations.remote_chain import metadata_findings
-    from snaprebuild.operations.source import log_dirs_of, read_server_properties
     from snaprebuild.operations.verdict.bootstrap_target import judge_target
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
     from snaprebuild.storage.store import absolute, is_object

@@ -118,9 +118,9 @@ def explain(
     """
     from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.result import begin, leave
+    from snaprebuild.operations.broker_properties import expiration_at
     from snaprebuild.operations.explain import Question
     from snaprebuild.operations.explain import explain as ask
-    from snaprebuild.operations.source import expiration_at
 
     begin(verbose, {"--report": report})
     question = Question(producer_id, at, _version(broker_version), sequence, epoch)

@@ -145,8 +145,8 @@ def kraft_advise(
 def _configured(directory: str | None, server_properties: str | None) -> tuple[str, StartSettings]:
     """The directory that is advised on, and the settings before options change them."""
     from snaprebuild.cluster.log_start_policies import StartSettings
+    from snaprebuild.operations.broker_properties import read_server_properties
     from snaprebuild.operations.kraft.node_settings import metadata_directory_of, start_settings_of
-    from snaprebuild.operations.source import read_server_properties
 
     check_paths(None, server_properties=server_properties)
     if server_properties is None:

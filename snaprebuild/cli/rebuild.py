@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -180,24 +179,18 @@ class Asked:
             UsageError: an option makes no sense.
         """
         from snaprebuild.operations.planned import Request
-        from snaprebuild.storage.store import absolute, is_object
 
         selection = selection_of(self.topic, self.partition, self.offsets)
         check_paths(self.paths, server_properties=self.server_properties, out=self.out)
         check_metadata(self.metadata)
-        if self.set_aside and self.out is not None:
-            raise UsageError("--set-aside renames files in the log directories, and --out leaves those alone: give one of them")
-        settings = s3.settings()
-        if self.set_aside and any(map(is_object, self.paths or ())):
-            raise UsageError("--set-aside renames files, and objects are never renamed or removed")
         return Request(
-            paths=tuple(absolute(path) for path in self.paths or ()),
-            server_properties=None if self.server_properties is None else os.path.abspath(self.server_properties),
+            paths=tuple(self.paths or ()),
+            server_properties=self.server_properties,
             topics=selection.topics,
-            partitions=tuple(sorted(selection.partitions)),
+            partitions=tuple(selection.partitions),
             offset_from=selection.offset_from,
             offset_to=selection.offset_to,
-            out=None if self.out is None else absolute(self.out),
+            out=self.out,
             boundaries=self.boundaries.value,
             replay_from=self.replay_from.value,
             set_aside=self.set_aside,
@@ -206,9 +199,9 @@ class Asked:
             allow_unproven=self.allow_unproven,
             as_of_ms=as_of_ms(self.as_of),
             expiration_ms=self.expiration_ms,
-            metadata=None if self.metadata is None else absolute(self.metadata),
-            s3=settings,
-        )
+            metadata=self.metadata,
+            s3=s3.settings(),
+        ).checked()
 
 
 def _takes_what_is_asked(verb: Callable[..., None]) -> Callable[..., None]:

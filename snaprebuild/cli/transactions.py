@@ -89,7 +89,7 @@ def transactions(
     """
     from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.result import begin, leave
-    from snaprebuild.operations.source import milliseconds_of
+    from snaprebuild.operations.broker_properties import milliseconds_of
     from snaprebuild.operations.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
     from snaprebuild.operations.transactions import transactions as tell
 

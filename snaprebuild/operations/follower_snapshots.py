@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from snaprebuild.operations.source import PartitionSource
 from snaprebuild.replay.difference import Comparison, SnapshotStatus, cost_of_missing
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import expired_mask
+from snaprebuild.storage.whole_file import aside_name
 
 __all__ = ["LOST_OF_A_RUN_MAX", "CheckedSnapshot", "LostProducer", "SnapshotsWork"]
 
@@ -64,7 +66,7 @@ class CheckedSnapshot:
         entries: count in the file; None where there is none, or it does not parse.
         status: of the comparison; None where there is no file.
         reason: of the status.
-        proven_wrong: the state contradicts it for certain.
+        proven_wrong: the state contradicts it for certain, or it was set aside and its successor is missing.
         lost: producers that are missing, the open transactions first, those that have expired last; at most ``LOST_LISTED_MAX``, and
             ``LOST_OF_A_RUN_MAX`` of all snapshots together.
         lost_count: missing and not expired.
@@ -130,7 +132,14 @@ class SnapshotsWork(BoundaryWork):
             found, comparison = None, Comparison(SnapshotStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
         checked = _checked(state, found, comparison, self._clock, min(self._may_list, LOST_LISTED_MAX))
         self._may_list -= len(checked.lost)
+        if comparison is None and self._was_set_aside(state.offset):
+            reason = "it was set aside, and its successor is not there: a repair was stopped in between"
+            checked = replace(checked, proven_wrong=True, reason=reason)
         self.snapshots.append(checked)
+
+    def _was_set_aside(self, offset: int) -> bool:
+        directory = self.source.directory
+        return directory.store.is_local and os.path.lexists(directory.file_path(aside_name(offset)))
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
         """The error is a finding."""

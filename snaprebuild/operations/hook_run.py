@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from formats.file_names import snapshot_file_name
 from snaprebuild.errors import UsageError
+from snaprebuild.operations.broker_properties import log_dirs_of, read_server_properties
 from snaprebuild.operations.due_in_place import is_missed, not_due_in_place
 from snaprebuild.operations.findings import Finding, Severity, exit_code_of
 from snaprebuild.operations.plan import make_plan
@@ -21,7 +22,7 @@ from snaprebuild.operations.planned import Plan, Request
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import LEFT_OUT, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.operations.receipt import Receipt, default_receipt_path
-from snaprebuild.operations.source import PartitionSource, log_dirs_of, read_server_properties
+from snaprebuild.operations.source import PartitionSource
 from snaprebuild.storage.store import is_object
 
 __all__ = ["HookRun", "PreparationState", "PreparedPartition", "bytes_blocked", "hook_run"]

@@ -14,6 +14,7 @@ from formats.batch_headers import HeaderReader
 from formats.errors import FormatError
 from formats.file_names import snapshot_file_name
 from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError, UsageError
+from snaprebuild.operations.broker_properties import read_server_properties
 from snaprebuild.operations.due_in_place import IRREGULAR_NAME, left_out_findings, not_due_in_place
 from snaprebuild.operations.each import Each, here_for
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
@@ -29,13 +30,7 @@ from snaprebuild.operations.planned import (
     remote_below,
 )
 from snaprebuild.operations.replay_partition import Clock, PartitionReplay, ReplayFrom, read_snapshot_file
-from snaprebuild.operations.source import (
-    PartitionSource,
-    check_segments_are_files,
-    live_broker_notes,
-    open_source,
-    read_server_properties,
-)
+from snaprebuild.operations.source import PartitionSource, check_segments_are_files, live_broker_notes, open_source
 from snaprebuild.operations.verdict.judges import is_judged
 from snaprebuild.operations.verdict.plan_gate import judged_plans
 from snaprebuild.replay.block_effect import effect_of_block

@@ -5,15 +5,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import os
+import secrets
+from dataclasses import asdict, dataclass, replace
 
 from snaprebuild.cluster.source_verdict import SourceVerdict
+from snaprebuild.errors import UsageError
 from snaprebuild.operations.findings import Finding
 from snaprebuild.operations.replay_partition import Clock, GivenState, ReplayFrom
 from snaprebuild.operations.source import PartitionSource, Selection
-from snaprebuild.storage.store import USUAL_S3, S3Settings, is_object
+from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, is_object
 
 __all__ = ["DEFAULT_RETENTION_MS", "BoundaryPlan", "PartitionPlan", "Plan", "Request", "nothing_planned", "remote_below"]
+
+BOUNDARIES = ("missing", "all")
 
 DEFAULT_RETENTION_MS = 604_800_000
 """``log.retention.hours`` is 168 by default."""
@@ -64,6 +69,34 @@ class Request:
         if not any(map(is_object, (*self.paths, self.out or "", self.metadata or ""))):
             fields["s3"] = None
         return fields
+
+    def checked(self) -> Request:
+        """The request of somebody who asks: as it was typed, and made absolute where it makes sense.
+
+        Raises:
+            UsageError: it makes none.
+        """
+        if not all((*self.paths, *(path for path in (self.server_properties, self.out, self.metadata) if path is not None))):
+            raise UsageError("a path is empty")
+        for name, value, known in (
+            ("boundaries", self.boundaries, BOUNDARIES),
+            ("replay_from", self.replay_from, tuple(each.value for each in ReplayFrom)),
+        ):
+            if value not in known:
+                raise UsageError(f"{name}: expected {', '.join(known)}, found {value!r}")
+        if self.set_aside and self.out is not None:
+            raise UsageError("--set-aside renames files in the log directories, and --out leaves those alone: give one of them")
+        if self.set_aside and any(map(is_object, self.paths)):
+            raise UsageError("--set-aside renames files, and objects are never renamed or removed")
+        return replace(
+            self,
+            paths=tuple(map(absolute, self.paths)),
+            server_properties=None if self.server_properties is None else os.path.abspath(self.server_properties),
+            partitions=tuple(sorted(self.partitions)),
+            out=None if self.out is None else absolute(self.out),
+            metadata=None if self.metadata is None else absolute(self.metadata),
+            s3=self.s3 if self.s3.run else replace(self.s3, run=secrets.token_hex(8)),
+        )
 
     @property
     def selection(self) -> Selection:

@@ -317,6 +317,7 @@ class _StatsWork(PartitionWork):
         self._known_end = known_log_end(partition.source.directory)
         self._ended = False
         self._moment_ms = clock.as_of_ms
+        self._latest: tuple[int, int] = (-1, 0)
         self._prefix: SegmentEffect = IDENTITY
         self._producers = JoinedColumns(PRODUCER_SUMS)
         self._rows: list[tuple[int, ...]] = []
@@ -338,6 +339,7 @@ class _StatsWork(PartitionWork):
         totals.batches = totals.batches.plus(statistics.batches)
         if summary.max_timestamp >= 0:
             self._moment_ms = summary.max_timestamp
+            self._latest = max(self._latest, (summary.max_timestamp, -summary.base_offset))
         facts = BatchFacts.of(statistics.batches)
         row = {
             "base_offset": summary.base_offset,
@@ -380,9 +382,24 @@ class _StatsWork(PartitionWork):
         totals.entries = len(entries)
         totals.open_transactions = int(np.count_nonzero(entries["current_txn_first_offset"] >= 0))
         totals.kept = tuple(_live(entries, self._clock.as_of_ms, each) for each in self._sums.expirations_ms)
+        self._tell_wrong_clock()
         self._stats.segments = np.array(self._rows, dtype=SEGMENT_ROW)
         self._sums.add(self._place, self._stats, _whole(self._producers.total(), self._prefix))
         self._prefix, self._rows, self._producers = IDENTITY, [], JoinedColumns(PRODUCER_SUMS)
+
+    def _tell_wrong_clock(self) -> None:
+        """Clocks differ by minutes; one that is ahead by the whole expiration is wrong."""
+        latest_ms, base_offset = self._latest[0], -self._latest[1]
+        ahead_ms = latest_ms - self._clock.as_of_ms
+        if ahead_ms <= self._clock.expiration_ms:
+            return
+        message = (
+            f"the segment at {base_offset} holds a timestamp {ahead_ms // 3_600_000} hours ahead of the clock: until then its producer "
+            "does not expire, and retention by time does not delete the segment"
+        )
+        self._findings.append(
+            Finding("timestamps-in-the-future", Severity.NOTE, self._stats.source.directory.path, message, base_offset)
+        )
 
 
 def _live(entries: np.ndarray, as_of_ms: int, expiration_ms: int) -> int:

@@ -8,6 +8,7 @@ import os
 import threading
 
 from snaprebuild.errors import RefusedError, WriteFailedError
+from snaprebuild.storage.durable_directory import make_directories, sync_entries
 from snaprebuild.storage.small_file import check_place
 
 __all__ = ["JournalFile", "check_journal_place"]
@@ -54,14 +55,14 @@ class JournalFile:
         self._failure: WriteFailedError | None = None
         directory = os.path.dirname(os.path.abspath(path))
         try:
-            _make_directories(directory)
+            make_directories(directory)
             check_journal_place(path)
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise WriteFailedError(f"cannot be created: {error.strerror}", path=path, errno=error.errno) from error
         try:
             self.append(first_line)
-            _sync_path(directory)
+            sync_entries(directory)
         except (OSError, WriteFailedError) as error:
             os.close(self._fd)
             with contextlib.suppress(OSError):
@@ -108,25 +109,3 @@ class JournalFile:
     def close(self) -> None:
         """Closes the file."""
         os.close(self._fd)
-
-
-def _make_directories(directory: str) -> None:
-    """Makes what is missing of a path, durably: the name of a new directory stands in its parent."""
-    if os.path.isdir(directory):
-        return
-    parent = os.path.dirname(directory)
-    _make_directories(parent)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(directory)
-    _sync_path(parent)
-
-
-def _sync_path(directory: str) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that does not know the question
-            raise
-    finally:
-        os.close(fd)

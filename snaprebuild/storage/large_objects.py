@@ -10,6 +10,7 @@ from typing import Protocol
 
 from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
 from snaprebuild.storage.atomic_file import create_file
+from snaprebuild.storage.durable_directory import make_directories
 from snaprebuild.storage.local_store import LocalStore
 from snaprebuild.storage.store import OpenBytes, ReadStore, Store
 
@@ -110,7 +111,7 @@ class LocalLargeObjects:
         """See ``LargeObjects.create``."""
         directory, name = os.path.split(location)
         try:
-            os.makedirs(directory, exist_ok=True)
+            make_directories(directory)
         except OSError as error:
             raise WriteFailedError(f"cannot be created: {error.strerror}", path=directory, errno=error.errno) from error
         temporary_name = temporary_name_of(name)

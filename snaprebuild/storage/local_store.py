@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from formats.file_names import parse_file_name
 from snaprebuild.errors import ReadFailedError, WriteFailedError
 from snaprebuild.storage.atomic_file import Ownership, create_file
+from snaprebuild.storage.durable_directory import make_directories
 from snaprebuild.storage.regular_file import read_small_file
 from snaprebuild.storage.segment_file import SegmentFile
 from snaprebuild.storage.store import FileIdentity
@@ -106,7 +107,7 @@ class LocalStore:
         """See ``Store.create``; without an owner the directory is made where it is missing."""
         if owner is None:
             try:
-                os.makedirs(directory, exist_ok=True)
+                make_directories(directory)
             except OSError as error:
                 raise WriteFailedError(f"cannot be created: {error.strerror}", path=directory, errno=error.errno) from error
         create_file(

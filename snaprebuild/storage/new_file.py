@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from snaprebuild.errors import RefusedError, WriteFailedError
+from snaprebuild.storage.durable_directory import sync_entries
 from snaprebuild.storage.file_calls import OS
 from snaprebuild.storage.journal_file import check_journal_place
 from snaprebuild.storage.place import reason_of
@@ -56,7 +57,9 @@ def _is_named(directory: str, temporary: str, name: str) -> bool:
             raise
         except OSError:  # a file system without hard links
             OS.rename_noreplace(temporary, name, dir_fd=fd)
+            sync_entries(directory)
             return True
+        sync_entries(directory)
         return False
     finally:
         os.close(fd)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from formats.file_names import parse_file_name, parse_partition_dir_name
 from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
 from snaprebuild.storage.directory_kind import BROKER_FILES
+from snaprebuild.storage.durable_directory import sync_entries
 from snaprebuild.storage.regular_file import open_regular_file
 
 __all__ = ["check_place", "write_text_file"]
@@ -67,6 +68,7 @@ def write_text_file(path: str, pieces: Iterable[str]) -> None:
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
         temporary = None
+        sync_entries(directory)
     except OSError as error:
         raise WriteFailedError(f"cannot be written: {error.strerror}", path=path, errno=error.errno) from error
     finally:

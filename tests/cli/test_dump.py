@@ -15,7 +15,7 @@ from command import COMMAND, Run, snaprebuild
 from documents import check_lines
 from jsonschema import Draft202012Validator
 from log_dirs import EMPTY_SNAPSHOT, batch, batch_positions, cut, flip, marker, record, snapshot_name, tree, truth
-from manifests import FIXTURES, REPOSITORY, partition_fixtures
+from manifests import FIXTURES, REPOSITORY, is_of_a_disease, partition_fixtures
 
 from formats.dumped_kind import DumpedKind
 from formats.producer_snapshot import ProducerEntry
@@ -29,6 +29,7 @@ KAFKA_FILES = sorted(
     path
     for path in FIXTURES.rglob("*")
     if path.is_file()
+    and not is_of_a_disease(path)
     and "aiven-layout" not in path.parts  # chunks of segments, in no broker's files
     and (path.name.endswith(ENDINGS) or path.name in ("partition.metadata", "meta.properties", ".kafka_cleanshutdown"))
 )

@@ -22,7 +22,7 @@ from log_dirs import (
     truth,
     write_partition,
 )
-from manifests import FIXTURES, PartitionFixture, partition_fixtures
+from manifests import FIXTURES, PartitionFixture, bundled, partition_fixtures
 
 from formats.batch_headers import BytesSegment
 from formats.producer_snapshot import ProducerEntry
@@ -335,7 +335,7 @@ def test_damaged_logs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fixture", sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json")))
 def test_every_bundled_directory_is_read(fixture: str) -> None:
-    run = asked(f"fixtures/{fixture}", 0)
+    run = asked(bundled(fixture), 0)
     assert run.exit_code in ((4,) if fixture == "damaged" else (0, 1)), run.stderr
 
 

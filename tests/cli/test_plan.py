@@ -24,7 +24,7 @@ from log_dirs import (
     truth,
     write_partition,
 )
-from manifests import FIXTURES
+from manifests import FIXTURES, REPOSITORY, bundled
 
 BUNDLED = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
 MISSING = {"mixed-0": 12, "logappend-0": 2, "deleted-0": 0, "plain-0": 0}
@@ -32,11 +32,11 @@ MISSING = {"mixed-0": 12, "logappend-0": 2, "deleted-0": 0, "plain-0": 0}
 
 @pytest.mark.parametrize("fixture", BUNDLED)
 def test_a_plan_of_a_bundled_directory(fixture: str) -> None:
-    before = tree(FIXTURES / fixture)
-    run = in_json("plan", f"fixtures/{fixture}")
+    before = tree(bundled(fixture))
+    run = in_json("plan", bundled(fixture).relative_to(REPOSITORY))
     # A bare copy, where nothing tells whether the snapshot at the log end is due; and directories that no broker serves (-stray).
     assert run.exit_code == (1 if fixture in ("damaged", "kraft-cluster3") else 0), run.stderr
-    assert tree(FIXTURES / fixture) == before
+    assert tree(bundled(fixture)) == before
     for partition in run.document["partitions"]:
         planned = {each["offset"] for each in partition["boundaries"]} | {each["offset"] for each in partition["left_out"]}
         present = {int(path.stem) for path in Path(partition["path"]).glob("*.snapshot")}

@@ -22,7 +22,7 @@ from log_dirs import (
     tree,
     truth,
 )
-from manifests import FIXTURES, partition_fixtures
+from manifests import FIXTURES, REPOSITORY, bundled, partition_fixtures
 
 from formats.producer_snapshot import ProducerEntry
 
@@ -69,8 +69,8 @@ def out_of(fixture: str, out: Path) -> dict[str, dict[int, Entries]]:
 @pytest.mark.parametrize("jobs", [(), ("--jobs", 1)], ids=["parallel", "sequential"])
 @pytest.mark.parametrize("fixture", BUNDLED)
 def test_every_boundary_of_a_bundled_directory(fixture: str, jobs: tuple[object, ...], tmp_path: Path) -> None:
-    before = tree(FIXTURES / fixture)
-    run = in_json("rebuild", f"fixtures/{fixture}", "--out", tmp_path, *LINE, *jobs)
+    before = tree(bundled(fixture))
+    run = in_json("rebuild", bundled(fixture).relative_to(REPOSITORY), "--out", tmp_path, *LINE, *jobs)
     assert run.exit_code == EXIT_CODES.get(fixture, 0), run.stderr
     expected = out_of(fixture, tmp_path)
     assert expected
@@ -82,7 +82,7 @@ def test_every_boundary_of_a_bundled_directory(fixture: str, jobs: tuple[object,
     written = sum(len(snapshots) for snapshots in found.values())
     assert run.document["totals"] == {"written": written}
     assert len(files_below(tmp_path)) == written, "nothing but snapshots"
-    assert tree(FIXTURES / fixture) == before
+    assert tree(bundled(fixture)) == before
 
 
 def test_the_same_partition_on_two_nodes(tmp_path: Path) -> None:

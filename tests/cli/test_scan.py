@@ -10,7 +10,7 @@ import pytest
 from command import in_json, live_broker, snaprebuild
 from jsonschema import Draft202012Validator
 from log_dirs import copy_of, remove_snapshots, snapshot_name, tree
-from manifests import FIXTURES, REPOSITORY
+from manifests import FIXTURES, REPOSITORY, bundled
 
 SCHEMA = Draft202012Validator(json.loads((REPOSITORY / "docs/schema/scan.schema.json").read_text()))
 FIXTURE_NAMES = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
@@ -18,9 +18,9 @@ FIXTURE_NAMES = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.js
 
 @pytest.mark.parametrize("fixture", FIXTURE_NAMES)
 def test_document_follows_its_schema(fixture: str) -> None:
-    run = in_json("scan", FIXTURES / fixture)
+    run = in_json("scan", bundled(fixture))
     SCHEMA.validate(run.document)
-    assert run.document["inputs"]["paths"] == [str(FIXTURES / fixture)]
+    assert run.document["inputs"]["paths"] == [str(bundled(fixture))]
 
 
 def test_two_seven_in_json() -> None:

@@ -11,7 +11,7 @@ import pytest
 from command import in_json, snaprebuild
 from counted_by_hand import over_partitions, partition_in, totals_of
 from log_dirs import batch, batch_positions, copy_of, cut, flip, make_log_dir, tree, write_partition
-from manifests import FIXTURES
+from manifests import FIXTURES, REPOSITORY, bundled
 
 AS_OF, DAY = 1_795_262_400_000, 86_400_000
 BUNDLED = sorted({path.relative_to(FIXTURES).parts[0] for path in FIXTURES.glob("*/**/*.log")} - {"aiven-layout"})
@@ -28,11 +28,11 @@ def test_there_are_directories_of_every_kind() -> None:
 @pytest.mark.parametrize("fixture", BUNDLED)
 def test_bundled_directories(fixture: str) -> None:
     """Every partition, every topic and everything, with every segment and every producer."""
-    before = tree(FIXTURES / fixture)
-    run = in_json("stats", f"fixtures/{fixture}", "--as-of", AS_OF, "--top", 1000)
-    assert tree(FIXTURES / fixture) == before
+    before = tree(bundled(fixture))
+    run = in_json("stats", bundled(fixture).relative_to(REPOSITORY), "--as-of", AS_OF, "--top", 1000)
+    assert tree(bundled(fixture)) == before
     hand = {each["path"]: partition_in(Path(each["path"]), AS_OF, DAY) for each in run.document["partitions"]}
-    holding = {str(path.parent) for path in (FIXTURES / fixture).rglob("0*.log") if "remote" not in path.parts}
+    holding = {str(path.parent) for path in bundled(fixture).rglob("0*.log") if "remote" not in path.parts}
     assert {path for path in holding if not path.endswith("-stray")} <= set(hand), "but what brokers gave up"
     for each in run.document["partitions"]:
         expected = hand[each["path"]]
@@ -52,7 +52,7 @@ def test_bundled_directories(fixture: str) -> None:
 def test_what_the_fixtures_are_made_of() -> None:
     """Told by their manifests, not by any reader of headers."""
     for fixture, magic in (("magic0", "0"), ("magic1", "1")):
-        total = in_json("stats", f"fixtures/{fixture}").document["total"]
+        total = in_json("stats", bundled(fixture).relative_to(REPOSITORY)).document["total"]
         assert total["magic"][magic] == total["batches"] > 0
         assert (total["producers"]["seen"], total["snapshot_bytes"]) == (0, 10 * total["partitions"])
         assert total["batch_bytes"]["histogram"]

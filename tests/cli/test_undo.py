@@ -30,7 +30,7 @@ from log_dirs import (
     tree,
     write_partition,
 )
-from manifests import FIXTURES, REPOSITORY
+from manifests import FIXTURES, REPOSITORY, bundled
 
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.operations.findings import exit_code_of
@@ -165,7 +165,7 @@ def test_a_full_device_stops_the_writing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fixture", BUNDLED)
 def test_every_bundled_directory_is_as_it_was(fixture: str, tmp_path: Path) -> None:
-    source = Path(shutil.copytree(FIXTURES / fixture, tmp_path / fixture))
+    source = Path(shutil.copytree(bundled(fixture), tmp_path / fixture))
     for directory in source.rglob("*-*"):
         if directory.is_dir():
             remove_snapshots(directory)

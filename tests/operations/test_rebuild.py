@@ -25,7 +25,7 @@ from log_dirs import (
     truth,
     write_partition,
 )
-from manifests import FIXTURES, partition_fixtures
+from manifests import FIXTURES, bundled, partition_fixtures
 
 from formats.producer_snapshot import ProducerEntry
 from snaprebuild.errors import BusyError
@@ -60,7 +60,7 @@ def all_bytes(root: Path) -> dict[str, bytes]:
 def test_workers_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All bundled directories at once, which are fifty partitions, by one process and by really used workers."""
     # Those with the same partition names would go to other places, which makes no difference here.
-    paths = [FIXTURES / fixture for fixture in BUNDLED if fixture not in SAME_NAMES]
+    paths = [bundled(fixture) for fixture in BUNDLED if fixture not in SAME_NAMES]
     options = {"boundaries": "all", "replay_from": "log-start"}
     one = rebuilt(*paths, out=str(tmp_path / "one"), **options)
     pools = []

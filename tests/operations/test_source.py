@@ -13,16 +13,9 @@ from manifests import FIXTURES
 
 from formats.broker_files import read_properties
 from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.operations.broker_properties import expiration_of, log_dirs_of
 from snaprebuild.operations.findings import Finding, Severity, exit_code_of
-from snaprebuild.operations.source import (
-    Selection,
-    Source,
-    TopicKind,
-    check_segments_are_files,
-    expiration_of,
-    log_dirs_of,
-    open_source,
-)
+from snaprebuild.operations.source import Selection, Source, TopicKind, check_segments_are_files, open_source
 from snaprebuild.storage import log_dir
 
 DAY_MS = 86_400_000

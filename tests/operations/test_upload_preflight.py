@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command import in_json, snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, copy_of, remove_snapshots, snapshot_name, truth
-from manifests import FIXTURES
+from manifests import FIXTURES, bundled
 
 from snaprebuild.operations.scan import scan
 from snaprebuild.operations.scan_result import PartitionScan
@@ -195,10 +195,10 @@ def test_segments_below_the_log_start_are_no_candidates(whole: Path) -> None:
 @pytest.mark.parametrize("fixture", sorted(path.name for path in FIXTURES.iterdir() if path.is_dir()))
 def test_every_closed_segment_is_told_once(fixture: str) -> None:
     """In order and without holes, with all bytes; the table and the document say it."""
-    if not any((FIXTURES / fixture).rglob("*.log")):
+    if not any((bundled(fixture)).rglob("*.log")):
         assert fixture == "aiven-layout"
         return
-    for partition in scan(open_source([str(FIXTURES / fixture)])).partitions:
+    for partition in scan(open_source([str(bundled(fixture))])).partitions:
         segments = partition.source.directory.segments
         closed = [
             (segment.base_offset, following.base_offset, segment.size_bytes)

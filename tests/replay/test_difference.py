@@ -19,7 +19,7 @@ from entry_comparison import answer_of, known_of, specified
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_dirs import snapshot_bytes
-from manifests import FIXTURES
+from manifests import FIXTURES, bundled
 from simulated_broker import EXPIRATION_MS, Client, Entries, Segment, SimulatedBroker
 from strategies import CONTROL, LogBatch, batch_of, header_of, incoming_entries, logs
 
@@ -627,7 +627,7 @@ def statuses() -> dict[str, Counter[SnapshotStatus]]:
     """Every snapshot that a broker left in a bundled directory, by the answer of ``verify``; compacted ones apart."""
     found: dict[str, Counter[SnapshotStatus]] = {}
     for root in sorted(path for path in FIXTURES.iterdir() if (path / "logs").is_dir() or path.name == "follower-lost-state"):
-        result = verify(open_source([str(root)]), Clock(1_795_266_500_000, 7 * 86_400_000), jobs=1)
+        result = verify(open_source([str(bundled(root.name))]), Clock(1_795_266_500_000, 7 * 86_400_000), jobs=1)
         for partition in result.partitions:
             relative = str(Path(partition.source.directory.path).relative_to(FIXTURES))
             found[relative] = Counter(verdict.comparison.status for verdict in partition.snapshots)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,10 @@ from command import Run
 from faulty_store import FaultyStore, faulty_store
 from log_dirs import Entries, entries_in, files_below, snapshot_name, truth
 from manifests import FIXTURES
+
+from snaprebuild.errors import RefusedError, SnaprebuildError
+from snaprebuild.operations.planned import Request
+from snaprebuild.storage.store import S3Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -266,3 +272,29 @@ def test_a_bucket_with_odd_keys(store: FaultyStore, command: Callable[..., Run],
     }
     assert {name: frozenset(entries_in(data)) for name, data in files.items()} == wanted
     assert store.objects == before
+
+
+def test_a_notebook_asks_as_the_command_does(spark: SparkSession, store: FaultyStore, tmp_path: Path) -> None:
+    """Each option has the name that it has in a request; limits count for planning, too; what makes no sense is refused."""
+    from snaprebuild.spark import notebook
+
+    own = {"session", "source", "dry_run", "receipt", "effects"}
+    assert inspect.signature(notebook.rebuild).parameters.keys() - own == {each.name for each in fields(Request)} - {"paths"}
+    settings = S3Settings(endpoint_url=store.endpoint, path_style=True)
+    options = {"out": str(tmp_path), "boundaries": "all", "replay_from": "log-start", "as_of_ms": 1_795_270_000_000}
+    result = notebook.rebuild(spark, "s3://b/logs/", s3=settings, offset_from=500, offset_to=600, partitions=[0], **options)
+    found = {name: frozenset(entries_in((tmp_path / name).read_bytes())) for name in files_below(tmp_path)}
+    assert found == {name: each for name, each in expected().items() if 500 <= int(name[-29:-9]) <= 600}
+    assert not result.findings
+    with pytest.raises(RefusedError, match="--max-requests 9"):
+        notebook.rebuild(spark, "s3://b/logs", s3=replace(settings, max_requests=9), **options)
+    for wrong, told in (
+        ({"set_aside": True}, "--out leaves those alone"),
+        ({"out": None, "set_aside": True}, "objects are never renamed"),
+        ({"boundaries": "some"}, "expected missing, all, found 'some'"),
+        ({"replay_from": "start"}, "expected auto, window, log-start"),
+        ({"out": ""}, "a path is empty"),
+        ({"metadata": str(tmp_path / "nowhere")}, "nowhere"),
+    ):
+        with pytest.raises(SnaprebuildError, match=told):
+            notebook.rebuild(spark, "s3://b/logs", s3=settings, **{**options, **wrong})

@@ -17,7 +17,7 @@ from snaprebuild.cluster.log_start_policies import (
     StartSettings,
 )
 from snaprebuild.errors import UsageError
-from snaprebuild.operations.source import log_dirs_of
+from snaprebuild.operations.broker_properties import log_dirs_of
 
 __all__ = ["metadata_directory_of", "start_settings_of"]
 

@@ -9,8 +9,8 @@ from snaprebuild.cluster.source_evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source_verdict import SourceVerdict
 from snaprebuild.errors import RefusedError
 from snaprebuild.operations.bootstrap_build import FollowerPlan
+from snaprebuild.operations.broker_properties import log_dirs_of
 from snaprebuild.operations.findings import Finding
-from snaprebuild.operations.source import log_dirs_of
 from snaprebuild.operations.verdict.cluster_truth import ClusterTruth
 from snaprebuild.operations.verdict.judges import Judges, rejection
 from snaprebuild.storage.log_dir import read_log_dir

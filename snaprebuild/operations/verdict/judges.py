@@ -11,8 +11,8 @@ from formats.errors import FormatError
 from snaprebuild.cluster.source_evidence import ClusterEvidence, LogEvidence, PeerEvidence, Purpose, SourceEvidence
 from snaprebuild.cluster.source_verdict import Outcome, Rule, SourceVerdict, judge
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
+from snaprebuild.operations.broker_properties import log_dirs_of, metadata_dir_of
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
-from snaprebuild.operations.source import log_dirs_of, metadata_dir_of
 from snaprebuild.operations.verdict.cluster_truth import ClusterTruth, MetadataRead
 from snaprebuild.operations.verdict.evidence import brokers_of, log_dir_evidence, log_evidence
 from snaprebuild.storage.log_dir import LogDirState

@@ -11,11 +11,12 @@ from snaprebuild.cluster.source_evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source_ruling import State
 from snaprebuild.cluster.source_verdict import Outcome, SourceVerdict
 from snaprebuild.errors import SnaprebuildError, UsageError
+from snaprebuild.operations.broker_properties import log_dirs_online, read_server_properties
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.last_stable import last_stable_offsets
 from snaprebuild.operations.partition_view import view_partition
-from snaprebuild.operations.source import PartitionSource, Selection, log_dirs_online, read_server_properties
+from snaprebuild.operations.source import PartitionSource, Selection
 from snaprebuild.operations.verdict.cluster_truth import ClusterTruth, MetadataRead
 from snaprebuild.operations.verdict.evidence import log_evidence
 from snaprebuild.operations.verdict.judges import Judges, is_judged, rejection, word_needed

@@ -1,0 +1,631 @@
+"""Makes fixtures/damaged/<disease>/: small directories of a real broker, each with one thing wrong, and the healthy ones they come from.
+
+Everything follows from the bundled `follower-lost-state` (4.3.1, `payments-0` and its copies in remote storage) and
+`kraft-metadata-moved`, so the same bytes come out each time. `--check` fails where what is committed is not what would be made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import struct
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from formats.checksum import crc32c  # noqa: E402
+from formats.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot  # noqa: E402
+from formats.record_batch import BatchHeader, build_record_batch, parse_batch_header  # noqa: E402
+
+__all__ = ["DISEASES", "Disease", "Found", "differences", "made", "write"]
+
+DAMAGED = ROOT / "fixtures" / "damaged"
+NODE = ROOT / "fixtures" / "follower-lost-state" / "node1"
+COPIES = next((ROOT / "fixtures" / "follower-lost-state" / "remote" / "kafka-tiered-storage").iterdir())
+CONTROLLER = ROOT / "fixtures" / "kraft-metadata-moved" / "logs"
+OTHER_TOPIC = ROOT / "fixtures" / "kafka4-mixed" / "logs" / "deleted-0" / "00000000000000000648.snapshot"
+
+AS_OF_MS = 1_795_266_500_000
+"""Some minutes after the last batch: no producer has expired."""
+BASES = (0, 56, 116)
+END = 173
+LONGER, LONGER_END = (173, 235, 303), 368
+NEWER = 727, 790
+"""The segments of the node that are taken, the first of which aborts transactions."""
+BROKER_FILES = (
+    "meta.properties",
+    ".kafka_cleanshutdown",
+    "cleaner-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
+)
+P = "payments-0/"
+
+Files = dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run of a verb, and what it finds. ``{}`` in the arguments stands for the directory.
+
+    Attributes:
+        arguments: verb and all.
+        code: the finding.
+        severity: of it.
+        exit_code: of the run.
+        says: what its message says, as a regular expression.
+    """
+
+    arguments: str
+    code: str
+    severity: str
+    exit_code: int
+    says: str = ""
+
+
+@dataclass(frozen=True)
+class Disease:
+    """One thing that is wrong.
+
+    Attributes:
+        healthy: what it is made of, and its healthy twin.
+        what: has happened.
+        change: makes it, in a copy of the healthy files.
+        found: the runs that find it.
+    """
+
+    healthy: str
+    what: str
+    change: Callable[[Files], None]
+    found: list[Found] = field(default_factory=list)
+
+
+# ---------------------------------------------------------------------------------------------------------------- healthy
+
+
+def read_below(root: Path) -> Files:
+    """All files, by relative path."""
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def healthy_longer_log() -> Files:
+    """As ``healthy_log``, up to a segment with an aborted transaction."""
+    return healthy_log((*BASES, *LONGER), LONGER_END)
+
+
+def healthy_log(bases: tuple[int, ...] = BASES, end: int = END) -> Files:
+    """A log directory with one partition of three segments, from offset 0 on."""
+    files = {name: (NODE / name).read_bytes() for name in BROKER_FILES}
+    files["log-start-offset-checkpoint"] = b"0\n0\n"
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        files[name] = f"0\n1\npayments 0 {end}\n".encode()
+    for base, following in zip(bases, (*bases[1:], end), strict=True):
+        for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+            if found := sorted(COPIES.glob(f"{base:020d}-*{suffix}")):
+                files[f"{P}{base:020d}{suffix}"] = found[0].read_bytes()
+        files[f"{P}{following:020d}.snapshot"] = copied(base, ".snapshot")
+    for name in ("leader-epoch-checkpoint", "partition.metadata"):
+        files[P + name] = (NODE / P / name).read_bytes()
+    return files
+
+
+def copied(base: int, suffix: str) -> bytes:
+    """A file of a copy in remote storage."""
+    return next(COPIES.glob(f"{base:020d}-*{suffix}")).read_bytes()
+
+
+def healthy_node() -> Files:
+    """A node, broker and controller, whose log begins where remote storage goes on."""
+    files = {name: (NODE / name).read_bytes() for name in BROKER_FILES}
+    files |= {f"__cluster_metadata-0/{name}": data for name, data in read_below(NODE / "__cluster_metadata-0").items()}
+    for path in sorted((NODE / P).iterdir()):
+        if not path.name[:20].isdigit() or int(path.name[:20]) >= NEWER[0]:
+            files[P + path.name] = path.read_bytes()
+    return files
+
+
+def healthy_tier() -> Files:
+    """Remote storage when three copies were finished, and what the metadata log said then."""
+    files = {f"remote/{COPIES.parent.name}/{COPIES.name}/{path.name}": path.read_bytes() for path in copies_of(BASES)}
+    log = (NODE / "__remote_log_metadata-0" / f"{0:020d}.log").read_bytes()
+    files |= {f"metadata/{name}": (NODE / name).read_bytes() for name in ("meta.properties", ".kafka_cleanshutdown")}
+    files[METADATA_LOG] = log[: batches_end(log, 2 * len(BASES))]
+    for name in ("leader-epoch-checkpoint", "partition.metadata"):
+        files[f"metadata/__remote_log_metadata-0/{name}"] = (NODE / "__remote_log_metadata-0" / name).read_bytes()
+    return files
+
+
+METADATA_LOG = f"metadata/__remote_log_metadata-0/{0:020d}.log"
+
+
+def copies_of(bases: tuple[int, ...]) -> list[Path]:
+    """Files of copies in remote storage."""
+    return sorted(path for base in bases for path in COPIES.glob(f"{base:020d}-*"))
+
+
+def healthy_controller() -> Files:
+    """A controller whose log begins at a checkpoint."""
+    kept = re.compile(r"0{17}(720|740|812|817)")
+    files = {name: (CONTROLLER / name).read_bytes() for name in ("meta.properties",)}
+    for name, data in read_below(CONTROLLER / "__cluster_metadata-0").items():
+        if not name[:1].isdigit() or (kept.match(name) and not name.endswith(".deleted")):
+            files[f"__cluster_metadata-0/{name}"] = data
+    files["__cluster_metadata-0/leader-epoch-checkpoint"] = b"0\n1\n4 720\n"
+    return files
+
+
+HEALTHY = {
+    "log": healthy_log,
+    "longer-log": healthy_longer_log,
+    "node": healthy_node,
+    "tier": healthy_tier,
+    "controller": healthy_controller,
+}
+
+
+# ---------------------------------------------------------------------------------------------------------------- bytes
+
+
+def batches_end(log: bytes, count: int) -> int:
+    """Position behind so many batches."""
+    at = 0
+    for _ in range(count):
+        at += 12 + struct.unpack_from(">i", log, at + 8)[0]
+    return at
+
+
+def flipped(data: bytes, position: int) -> bytes:
+    """One bit is another."""
+    return data[:position] + bytes((data[position] ^ 0x10,)) + data[position + 1 :]
+
+
+def segment(base: int) -> str:
+    return f"{P}{base:020d}.log"
+
+
+def snapshot(offset: int) -> str:
+    return f"{P}{offset:020d}.snapshot"
+
+
+def entries(data: bytes) -> list[ProducerEntry]:
+    return list(parse_snapshot(data))
+
+
+def without_files(*names: str) -> Callable[[Files], None]:
+    def change(files: Files) -> None:
+        for name in names:
+            del files[name]
+
+    return change
+
+
+def copied_to(source: str, target: str) -> Callable[[Files], None]:
+    def change(files: Files) -> None:
+        files[target] = files[source]
+
+    return change
+
+
+def holding(name: str, data: bytes) -> Callable[[Files], None]:
+    def change(files: Files) -> None:
+        files[name] = data
+
+    return change
+
+
+# ---------------------------------------------------------------------------------------------------------------- diseases
+
+
+def torn_tail(files: Files) -> None:
+    files[segment(116)] = files[segment(116)][:-37]
+
+
+def flipped_bit(files: Files) -> None:
+    log = files[segment(56)]
+    files[segment(56)] = flipped(log, batches_end(log, 5) - 3)
+
+
+def lost_header(files: Files) -> None:
+    log = files[segment(56)]
+    at = batches_end(log, 5)
+    files[segment(56)] = log[:at] + b"\xff" * 61 + log[at + 61 :]
+
+
+def written_twice(files: Files) -> None:
+    log = files[segment(56)]
+    first, second = batches_end(log, 3), batches_end(log, 4)
+    files[segment(56)] = log[:second] + log[first:]
+
+
+def gap(files: Files) -> None:
+    for suffix in (".log", ".index", ".timeindex", ".snapshot"):
+        del files[f"{P}{56:020d}{suffix}"]
+
+
+def hanging_transaction(files: Files) -> None:
+    header = appended(files, producer_id=900, attributes=0x10, timestamp=AS_OF_MS - 100_000, base_sequence=0)
+    held = entries(files.pop(snapshot(END)))
+    entry = ProducerEntry(900, 0, 0, header.base_offset, 0, header.max_timestamp, -1, header.base_offset)
+    files[snapshot(END + 1)] = build_snapshot([*held, entry])
+
+
+def clock_in_the_future(files: Files) -> None:
+    appended(files, producer_id=-1, attributes=0, timestamp=253_370_764_800_000, base_sequence=-1)
+    files[snapshot(END + 1)] = files.pop(snapshot(END))
+
+
+def appended(files: Files, *, producer_id: int, attributes: int, timestamp: int, base_sequence: int) -> BatchHeader:
+    """One more batch of one record at the end of the log."""
+    template = parse_batch_header(files[segment(116)])
+    epoch = 0 if producer_id >= 0 else -1
+    fields = {name: getattr(template, name) for name in BatchHeader.__dataclass_fields__}
+    fields |= {"base_offset": END, "attributes": attributes, "last_offset_delta": 0, "producer_id": producer_id}
+    fields |= {"base_timestamp": timestamp, "max_timestamp": timestamp, "producer_epoch": epoch}
+    fields |= {"base_sequence": base_sequence, "record_count": 1}
+    header = BatchHeader(**fields)
+    files[segment(116)] += build_record_batch(header, RECORD)
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        files[name] = f"0\n1\npayments 0 {END + 1}\n".encode()
+    return header
+
+
+RECORD = bytes.fromhex("0e00000001027600")
+"""No key, the value ``v``, no headers."""
+
+
+def twice_in_a_snapshot(files: Files) -> None:
+    held = entries(files[snapshot(116)])
+    files[snapshot(116)] = snapshot_of([*held, held[0]])
+
+
+def snapshot_of(rows: list[ProducerEntry]) -> bytes:
+    """Also what no broker would write."""
+    values = [tuple(getattr(row, name) for name in ProducerEntry.__dataclass_fields__) for row in rows]
+    checked = struct.pack(">i", len(rows)) + b"".join(struct.pack(">qhiqiqiq", *row) for row in values)
+    return struct.pack(">hI", 1, crc32c(checked)) + checked
+
+
+def lost_abort(files: Files) -> None:
+    files[f"{P}{LONGER[-1]:020d}.txnindex"] = b""
+
+
+def index_elsewhere(files: Files) -> None:
+    offset, position = struct.unpack(">ii", files[f"{P}{56:020d}.index"])
+    files[f"{P}{56:020d}.index"] = struct.pack(">ii", offset, position + 9)
+
+
+def replaced_disk(files: Files) -> None:
+    files["meta.properties"] = re.sub(rb"directory\.id=.*", b"directory.id=AAAAAAAAAAAAAAAAAAAAQQ", files["meta.properties"])
+
+
+def foreign_topic(files: Files) -> None:
+    files[P + "partition.metadata"] = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAQQ"
+
+
+def deleted_directory(files: Files) -> None:
+    for name in [name for name in files if name.startswith(P)]:
+        files[f"payments-0.{'5' * 32}-delete/{name.removeprefix(P)}"] = files.pop(name)
+
+
+def one_record_more(files: Files) -> None:
+    log = (NODE / "__remote_log_metadata-0" / f"{0:020d}.log").read_bytes()
+    files[METADATA_LOG] = log[: batches_end(log, 2 * len(BASES) + 1)]
+
+
+def tier_file(base: int, suffix: str) -> str:
+    (path,) = COPIES.glob(f"{base:020d}-*{suffix}")
+    return f"remote/{COPIES.parent.name}/{COPIES.name}/{path.name}"
+
+
+def unknown_copy(files: Files) -> None:
+    for path in copies_of((173,)):
+        files[f"remote/{COPIES.parent.name}/{COPIES.name}/{path.name}"] = path.read_bytes()
+
+
+def half_a_copy(files: Files) -> None:
+    one_record_more(files)
+    files[tier_file(173, ".log")] = copied(173, ".log")
+
+
+EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
+C = "__cluster_metadata-0/"
+
+
+def torn_checkpoint(files: Files) -> None:
+    name = f"{C}{740:020d}-0000000004.checkpoint"
+    files[name] = files[name][: len(files[name]) // 2]
+
+
+def metadata_gap(files: Files) -> None:
+    name = f"{C}{720:020d}"
+    for each in [each for each in files if each.endswith((".checkpoint", "index")) and not each.startswith(f"{name}-")]:
+        del files[each]
+    log = files[f"{name}.log"]
+    first, behind = batches_end(log, 10), batches_end(log, 20)
+    files[f"{name}.log"] = log[:first]
+    files[f"{C}{struct.unpack_from('>q', log, behind)[0]:020d}.log"] = log[behind:]
+
+
+VERIFY = f"verify {{}} --as-of {AS_OF_MS}"
+SCAN = "scan {}"
+SOURCE = "source check {}"
+INVENTORY = "tier inventory {}/remote --metadata-log {}/metadata"
+AUDIT = f"tier audit {{}}/remote --metadata-log {{}}/metadata --as-of {AS_OF_MS}"
+KRAFT = "kraft check {}"
+
+
+def wrong(arguments: str, code: str, says: str = "") -> Found:
+    return Found(arguments, code, "finding", 1, says)
+
+
+def bad(arguments: str, code: str, says: str = "") -> Found:
+    return Found(arguments, code, "damaged", 4, says)
+
+
+def noted(arguments: str, code: str, says: str = "") -> Found:
+    return Found(arguments, code, "note", 0, says)
+
+
+def refused(arguments: str, code: str, says: str = "") -> Found:
+    return Found(arguments, code, "refused", 3, says)
+
+
+DISEASES: dict[str, Disease] = {
+    "torn-tail": Disease(
+        "log",
+        "the last 37 bytes of the log are lost, as of a copy that was stopped",
+        torn_tail,
+        [wrong(VERIFY, "snapshot-above-log-end"), bad(f"dump {{}}/{segment(116)}", "torn-tail"), noted("stats {}", "torn-tail")],
+    ),
+    "flipped-bit": Disease("log", "one bit of a record in the middle is another", flipped_bit, [bad(VERIFY, "bad-checksum")]),
+    "lost-header": Disease(
+        "log", "the header of a batch in a closed segment is overwritten", lost_header, [bad(VERIFY, "damaged-segment")]
+    ),
+    "written-twice": Disease("log", "a batch stands twice in a closed segment", written_twice, [bad(VERIFY, "disordered-offsets")]),
+    "gap": Disease(
+        "log", "the segment in the middle is gone, with its indexes and snapshot", gap, [wrong(VERIFY, "unsound-boundary")]
+    ),
+    "false-empty": Disease(
+        "log",
+        "a snapshot holds no producer, as a broker writes that found none and was stopped cleanly",
+        holding(snapshot(116), EMPTY_SNAPSHOT),
+        [wrong(VERIFY, "wrong-snapshot", "false empty"), wrong(SCAN, "suspect-snapshot")],
+    ),
+    "zero-bytes": Disease(
+        "log", "a snapshot has no bytes, as behind a power failure", holding(snapshot(116), b""), [wrong(SCAN, "corrupt-snapshot")]
+    ),
+    "stale": Disease(
+        "log",
+        "a snapshot is that of the boundary before",
+        copied_to(snapshot(56), snapshot(116)),
+        [wrong(VERIFY, "wrong-snapshot")],
+    ),
+    "stray": Disease(
+        "log",
+        "a snapshot at an offset where no segment begins",
+        copied_to(snapshot(56), snapshot(90)),
+        [noted(SCAN, "stray-snapshots")],
+    ),
+    "wrong-offset": Disease(
+        "log",
+        "a snapshot has the name of an earlier boundary, and holds what lies behind it",
+        copied_to(snapshot(173), snapshot(56)),
+        [wrong(SCAN, "suspect-snapshot"), wrong(VERIFY, "wrong-snapshot")],
+    ),
+    "foreign-snapshot": Disease(
+        "log",
+        "a snapshot is that of another topic",
+        holding(snapshot(116), OTHER_TOPIC.read_bytes()),
+        [wrong(VERIFY, "wrong-snapshot")],
+    ),
+    "twice-in-a-snapshot": Disease(
+        "log",
+        "a snapshot holds a producer twice",
+        twice_in_a_snapshot,
+        [wrong(SCAN, "suspect-snapshot"), bad(f"dump {{}}/{snapshot(116)}", "impossible-entries")],
+    ),
+    "missing-snapshot": Disease(
+        "log",
+        "a segment that was closed by a broker before 2.8 has no snapshot behind it",
+        without_files(snapshot(56)),
+        [wrong(SCAN, "missing-snapshots")],
+    ),
+    "missing-index": Disease(
+        "log", "a closed segment has no offset index", without_files(f"{P}{56:020d}.index"), [wrong(SCAN, "missing-offset-index")]
+    ),
+    "index-elsewhere": Disease(
+        "log",
+        "an offset index points into the middle of a batch",
+        index_elsewhere,
+        [wrong(f"dump {{}}/{P}{56:020d}.index", "index-mismatch")],
+    ),
+    "hanging-transaction": Disease(
+        "log",
+        "a transaction that nobody ended",
+        hanging_transaction,
+        [wrong(f"transactions {{}} --as-of {AS_OF_MS + 86_400_000}", "late-transaction")],
+    ),
+    "clock-in-the-future": Disease(
+        "log",
+        "a client's clock was in the year 9999",
+        clock_in_the_future,
+        [noted(f"stats {{}} --as-of {AS_OF_MS}", "timestamps-in-the-future")],
+    ),
+    "epoch-regression": Disease(
+        "log",
+        "the leader epochs do not ascend",
+        holding(P + "leader-epoch-checkpoint", b"0\n2\n3 0\n2 80\n"),
+        [refused(SOURCE, "source-rejected", "R12")],
+    ),
+    "misnamed": Disease(
+        "log",
+        "somebody kept a copy of a snapshot beside it",
+        copied_to(snapshot(56), P + "backup.snapshot"),
+        [wrong(SCAN, "misnamed-file")],
+    ),
+    "interrupted-compaction": Disease(
+        "log",
+        "the cleaner had swapped a segment and not finished",
+        copied_to(segment(56), segment(56) + ".swap"),
+        [wrong(SCAN, "interrupted-compaction")],
+    ),
+    "deleted": Disease("log", "the broker is about to delete the partition", deleted_directory, [wrong(SCAN, "delete-directory")]),
+    "lost-abort": Disease(
+        "longer-log", "the index of aborted transactions lacks one", lost_abort, [wrong(VERIFY, "transaction-index-differs")]
+    ),
+    "replaced-disk": Disease(
+        "node",
+        "the disk is not the one with which the broker registered",
+        replaced_disk,
+        [refused(SOURCE, "source-rejected", "R4")],
+    ),
+    "foreign-topic": Disease(
+        "node",
+        "the partition is of a topic of the same name that was deleted",
+        foreign_topic,
+        [refused(SOURCE, "source-rejected", "R5")],
+    ),
+    "phantom-upload": Disease(
+        "tier", "a copy was announced, and the upload ended in an exception", one_record_more, [wrong(INVENTORY, "tier-phantom")]
+    ),
+    "unfinished-upload": Disease(
+        "tier", "a copy was announced, and half of it is there", half_a_copy, [noted(INVENTORY, "tier-unfinished")]
+    ),
+    "lost-object": Disease(
+        "tier", "the segment of a finished copy is gone", without_files(tier_file(56, ".log")), [bad(INVENTORY, "tier-lost")]
+    ),
+    "unknown-copy": Disease(
+        "tier", "a copy of which the metadata log says nothing", unknown_copy, [wrong(INVENTORY, "tier-orphan")]
+    ),
+    "false-empty-copy": Disease(
+        "tier",
+        "the snapshot of a copy holds no producer",
+        holding(tier_file(56, ".snapshot"), EMPTY_SNAPSHOT),
+        [wrong(AUDIT, "tier-wrong-snapshot", "false-empty")],
+    ),
+    "zero-bytes-copy": Disease(
+        "tier",
+        "the snapshot of a copy has no bytes",
+        holding(tier_file(56, ".snapshot"), b""),
+        [wrong(AUDIT, "tier-wrong-snapshot", "zero-bytes")],
+    ),
+    "start-without-checkpoint": Disease(
+        "controller",
+        "the checkpoint at which the log begins is gone, with all above it",
+        without_files(*(f"{C}{at:020d}-0000000004.checkpoint" for at in (720, 740, 812))),
+        [bad(KRAFT, "start-without-checkpoint")],
+    ),
+    "torn-checkpoint": Disease(
+        "controller", "half of a checkpoint is there", torn_checkpoint, [wrong(KRAFT, "bad-checkpoint", "K8")]
+    ),
+    "metadata-gap": Disease(
+        "controller", "records are missing behind the latest checkpoint", metadata_gap, [bad(KRAFT, "metadata-gap")]
+    ),
+}
+
+
+# ---------------------------------------------------------------------------------------------------------------- making
+
+
+def made() -> dict[str, Files]:
+    """All directories by name, healthy ones below ``healthy/``."""
+    healthy = {name: make() for name, make in HEALTHY.items()}
+    directories = {f"healthy/{name}": files for name, files in healthy.items()}
+    for name, disease in DISEASES.items():
+        files = dict(healthy[disease.healthy])
+        disease.change(files)
+        assert files != healthy[disease.healthy], name
+        directories[name] = files
+    return directories
+
+
+def table() -> dict[str, Any]:
+    """What the test reads: of each disease its twin and what finds it."""
+    return {
+        name: {
+            "what": disease.what,
+            "healthy": f"healthy/{disease.healthy}",
+            "found": [vars(each) for each in disease.found],
+        }
+        for name, disease in DISEASES.items()
+    }
+
+
+PAGE = """# Named diseases
+
+Each directory has one thing wrong, and is otherwise its healthy twin: `healthy/log` and `healthy/longer-log` (a log from
+offset 0), `healthy/node` (a node whose
+log begins where remote storage goes on), `healthy/tier` (remote storage, and what the metadata log said of it), `healthy/controller` (a
+metadata log that begins at a checkpoint). Those are cut out of `follower-lost-state` and `kraft-metadata-moved`, so brokers of 4.3.1 wrote
+their bytes. `scripts/make_diseases.py` makes all of it, and this page; `diseases.json` says it to `tests/faults/test_diseases.py`, which
+runs the verbs on disease and twin. `logs` is no disease of these: two partitions of a broker of 2.7.2, as large as they were.
+
+| disease | twin | what happened | found by, as |
+|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """README.md."""
+    rows = []
+    for name, disease in DISEASES.items():
+        found = "; ".join(
+            f"`{verb_of(each.arguments)}`: `{each.code}`{', ' + each.says if each.says else ''}" for each in disease.found
+        )
+        rows.append(f"| `{name}` | {disease.healthy} | {disease.what} | {found} |\n")
+    return PAGE + "".join(rows)
+
+
+def verb_of(arguments: str) -> str:
+    """The verb, without its options."""
+    return " ".join(word for word in arguments.split()[:2] if "{}" not in word)
+
+
+def write(root: Path) -> None:
+    """Makes all of it anew; nothing else below ``root`` is touched."""
+    directories = made()
+    for name in (*DISEASES, "healthy"):
+        shutil.rmtree(root / name, ignore_errors=True)
+    for name, files in directories.items():
+        for path, data in files.items():
+            (root / name / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / name / path).write_bytes(data)
+    (root / "diseases.json").write_text(json.dumps(table(), indent=1) + "\n")
+    (root / "README.md").write_text(page())
+
+
+def differences(root: Path) -> list[str]:
+    """Paths at which what is committed is not what would be made."""
+    with tempfile.TemporaryDirectory() as directory:
+        write(Path(directory))
+        wanted = read_below(Path(directory))
+    found = {}
+    for name in (*DISEASES, "healthy"):
+        found |= {f"{name}/{path}": data for path, data in read_below(root / name).items()}
+    found |= {name: (root / name).read_bytes() for name in ("diseases.json", "README.md")}
+    return sorted(path for path in wanted.keys() | found.keys() if wanted.get(path) != found.get(path))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 where something differs")
+    if not parser.parse_args().check:
+        write(DAMAGED)
+        print(f"{len(DISEASES)} diseases, {len(HEALTHY)} healthy directories")
+        return 0
+    different = differences(DAMAGED)
+    print("\n".join(different) or "what is committed is what is made")
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

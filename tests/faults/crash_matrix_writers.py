@@ -1,0 +1,309 @@
+"""The writers of the command, each run for real once under strace, and what a power failure at any call of it may leave.
+
+For each state: nothing that was there is lost or another, no file has its real name with other bytes than its own, what was reported done
+survives; and a run that is started again finishes with the same files. `scripts/crash-matrix` prints the figures of all states.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from log_dirs import remove_snapshots
+from manifests import FIXTURES
+from traced_run import Change, traced
+from tree_model import File, Folder, Tree, TreeDisk, build_tree, key_of, read_tree
+from typer.testing import CliRunner
+
+from snaprebuild.cli.main import app
+
+AS_OF = ("--as-of", "1795266500000")
+LONG_AGO = ("--as-of", "2026-11-20")
+REMOTE = FIXTURES / "follower-lost-state" / "remote"
+IN_MEMORY = Path("/dev/shm")
+PROGRAM_FILES = re.compile(r"(^|/)\.lock$")
+TEMPORARY = re.compile(r"\.tmp$|\.snaprebuild-tmp$|\.[0-9a-f]{32}-delete(/|$)|(^|/)\.[^/]+-[a-z0-9_]{8}$")
+RANDOM_STATES = 8
+"""Random subsets at each call, beside the systematic ones."""
+AGAIN_NAME = re.compile(r"(^|/)again-\d+\.jsonl$")
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A verb that writes.
+
+    Attributes:
+        prepare: makes the tree that it works on.
+        arguments: of the command; ``{}`` stands for the root.
+        again: those of the run behind the failure; as ``arguments`` where not told. ``{again}`` is a name that is free.
+        journals: paths that grow line by line, and are read so.
+        is_replacing: a file may have its old or its new bytes.
+        is_elsewhere: another run writes to another place.
+        is_removing: a file that was there may be gone, if it is gone at the end.
+        codes: exit codes of the first run; ``codes_again`` of the second.
+    """
+
+    prepare: Callable[[Path], None]
+    arguments: tuple[str, ...]
+    again: tuple[str, ...] = ()
+    journals: str = "$^"
+    is_replacing: bool = False
+    is_removing: bool = False
+    is_elsewhere: bool = False
+    codes: tuple[int, ...] = (0,)
+    codes_again: tuple[int, ...] = (0,)
+
+
+def run_here(*arguments: str) -> int:
+    """The command without a process of its own."""
+    done = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    return done.exit_code
+
+
+def bare_log(root: Path) -> None:
+    shutil.copytree(FIXTURES / "damaged" / "healthy" / "log", root / "logs")
+    remove_snapshots(root / "logs" / "payments-0")
+
+
+def whole_log(root: Path) -> None:
+    shutil.copytree(FIXTURES / "damaged" / "healthy" / "log", root / "logs")
+    (root / "store").mkdir()
+
+
+def false_empty(root: Path) -> None:
+    shutil.copytree(FIXTURES / "damaged" / "false-empty", root / "logs")
+
+
+def rebuilt_log(root: Path) -> None:
+    bare_log(root)
+    assert run_here("rebuild", f"{root}/logs", *AS_OF, "--jobs", "1", "--receipt", f"{root}/receipt.jsonl") == 0
+
+
+def lost_follower(root: Path) -> None:
+    shutil.copytree(FIXTURES / "follower-lost-state" / "node2", root / "node")
+
+
+def diseased_store(root: Path) -> None:
+    for kind in ("store",):
+        shutil.copytree(FIXTURES / "aiven-layout" / "diseased" / kind, root / kind)
+
+
+def nothing(root: Path) -> None:
+    (root / "node").mkdir()
+
+
+REBUILD = ("rebuild", "{}/logs", *AS_OF, "--jobs", "1")
+RECEIPT, AGAIN = ("--receipt", "{}/receipts/first.jsonl"), ("--receipt", "{}/receipts/{again}.jsonl")
+UPLOAD = ("tier", "upload", "{}/logs", "{}/store", *LONG_AGO, "--uploader", "me", "--i-am-the-leader")
+SEGMENT_ID = re.compile(r"(?<=-)[A-Za-z0-9_-]{22}(?=\.)")
+"""Drawn by each run; what holds it differs by that."""
+REPAIR = ("tier", "repair", "{}/store", *LONG_AGO, "--allow-unverified", "--undo-file")
+FOLLOWER = ("follower", "repair", "{}/node", str(REMOTE), *AS_OF, "--set-aside", "--topic", "payments")
+BUILD = ("bootstrap", "build", str(REMOTE), "{}/node", "--topic-partition", "payments-0", *AS_OF)
+
+WRITERS = {
+    "rebuild in place": Writer(bare_log, (*REBUILD, *RECEIPT), (*REBUILD, *AGAIN), r"^receipts/"),
+    "rebuild --out": Writer(
+        bare_log,
+        (*REBUILD, "--out", "{}/out/of", "--boundaries", "all", *RECEIPT),
+        (*REBUILD, "--out", "{}/out/of", "--boundaries", "all", *AGAIN),
+        r"^receipts/",
+    ),
+    "rebuild --set-aside": Writer(
+        false_empty, (*REBUILD, "--set-aside", *RECEIPT), (*REBUILD, "--set-aside", *AGAIN), r"^receipts/"
+    ),
+    "undo": Writer(rebuilt_log, ("undo", "{}/receipt.jsonl"), is_removing=True),
+    "follower repair": Writer(lost_follower, (*FOLLOWER, *RECEIPT), (*FOLLOWER, *AGAIN), r"^receipts/"),
+    "bootstrap build": Writer(nothing, BUILD, codes_again=(0, 3)),
+    "tier upload": Writer(whole_log, UPLOAD),
+    "tier repair": Writer(
+        diseased_store,
+        (*REPAIR, "{}/undo.jsonl"),
+        (*REPAIR, "{}/{again}.jsonl"),
+        r"\.jsonl$",
+        is_replacing=True,
+        codes=(0, 1),
+        codes_again=(0, 1),
+    ),
+    "plan --save": Writer(
+        bare_log,
+        ("plan", "{}/logs", *AS_OF, "--save", "{}/plan.jsonl"),
+        ("plan", "{}/logs", *AS_OF, "--save", "{}/{again}.jsonl"),
+        is_elsewhere=True,
+    ),
+}
+
+
+@dataclass
+class Recorded:
+    """A run that was traced.
+
+    Attributes:
+        before, after: what stood there, and what stands there at the end.
+        changes: its calls.
+        start: the disk before.
+    """
+
+    before: Tree
+    after: Tree
+    changes: list[Change]
+    root: Path
+
+
+@contextlib.contextmanager
+def directory_in_memory() -> Iterator[Path]:
+    """Thousands of states are built; what they hold is decided by the model, not by the disk."""
+    base = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="crash-matrix-", dir=base) as directory:
+        yield Path(directory)
+
+
+def filled(arguments: tuple[str, ...], root: Path, again: str = "again") -> list[str]:
+    return [each.replace("{again}", again).replace("{}", str(root)) for each in arguments]
+
+
+@contextlib.contextmanager
+def recorded(writer: Writer) -> Iterator[tuple[TreeDisk, Recorded]]:
+    """Runs it for real. Gives the disk as it was before, and the run."""
+    with directory_in_memory() as above:
+        root = above / "root"
+        root.mkdir()
+        (root / "receipts").mkdir()
+        writer.prepare(root)
+        disk, before = TreeDisk(root), read_tree(root)
+        changes = traced(filled(writer.arguments, root), root, above / "state", writer.codes)
+        yield disk, Recorded(before, read_tree(root), changes, root)
+
+
+def contents(tree: Tree) -> dict[str, object]:
+    """What each name has, whether or not it is linked twice."""
+    return {path: what.content if isinstance(what, File) else what for path, what in tree.items()}
+
+
+def faults(writer: Writer, run: Recorded, tree: Tree) -> list[str]:
+    """What is wrong with a state, by the promises alone."""
+    before, after, found = contents(run.before), contents(run.after), []
+    journal = re.compile(writer.journals)
+    left = contents(tree)
+    for path, what in before.items():
+        if left.get(path) == what or isinstance(what, Folder):
+            continue
+        now, wanted = left.get(path), after.get(path)
+        if now is None:
+            asides = [name for name in left if name.startswith(f"{path}.set-aside.")]
+            is_aside = any(left[name] == what for name in asides)
+            if not (is_aside or (writer.is_removing and wanted is None)):
+                found.append(f"{path} is lost")
+        elif now == wanted and wanted != what:
+            is_aside = any(left.get(name) == what for name in left if name.startswith(f"{path}.set-aside."))
+            if not (writer.is_replacing or is_aside):
+                found.append(f"{path} was overwritten")
+        elif not TEMPORARY.search(path):
+            found.append(f"{path} has neither its old nor its new bytes")
+    for path, what in left.items():
+        if (
+            path in before
+            or isinstance(what, Folder)
+            or TEMPORARY.search(path)
+            or PROGRAM_FILES.search(path)
+            or journal.search(path)
+        ):
+            continue
+        if path not in after:
+            found.append(f"{path} is there, and belongs to nothing")
+        elif what != after[path]:
+            found.append(f"{path} is half a file, or may not be read by the broker")
+    return found
+
+
+def results(writer: Writer, tree: Tree) -> dict[str, object]:
+    """Names and bytes that are the result of a writer: without journals, the lock of a broker, and what is temporary."""
+    journal = re.compile(writer.journals)
+    return {
+        SEGMENT_ID.sub("ID", path): None if path.endswith((".json", ".rsm-manifest")) and not writer.is_replacing else what
+        for path, what in contents(tree).items()
+        if not isinstance(what, Folder)
+        if not (TEMPORARY.search(path) or PROGRAM_FILES.search(path) or journal.search(path) or AGAIN_NAME.search(path))
+    }
+
+
+def faults_after_another_run(writer: Writer, run: Recorded, tree: Tree, number: int) -> list[str]:
+    """The state is made for real, where the run was, and the command run again."""
+    shutil.rmtree(run.root)
+    run.root.mkdir()
+    build_tree(run.root, tree)
+    done = CliRunner().invoke(app, filled(writer.again or writer.arguments, run.root, f"again-{number}"))
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        return [f"another run throws {done.exception!r}"]
+    if done.exit_code not in writer.codes_again:
+        return [f"another run ends with {done.exit_code}: {done.output[-600:]}"]
+    found = results(writer, read_tree(run.root))
+    wanted = {path: what for path, what in results(writer, run.after).items() if not (writer.is_elsewhere and path not in found)}
+    return different(wanted, found, "another run")
+
+
+def different(wanted: dict[str, object], found: dict[str, object], who: str) -> list[str]:
+    missing, more = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
+    other = sorted(path for path in wanted.keys() & found.keys() if wanted[path] != found[path])
+    return [f"{who} leaves {what}: {names[:4]}" for what, names in (("away", missing), ("more", more), ("others", other)) if names]
+
+
+@dataclass
+class Figures:
+    """What came out for one writer."""
+
+    name: str
+    calls: int = 0
+    states: int = 0
+    runs: int = 0
+    faults: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def plus(self, other: Figures) -> Figures:
+        """The sums, under its own name."""
+        sums = (getattr(self, name) + getattr(other, name) for name in ("calls", "states", "runs", "faults", "seconds"))
+        return Figures(self.name, *sums)
+
+
+def explored(name: str, writer: Writer, *, seed: int, runs_max: int, cuts_max: int) -> Figures:
+    """Follows the run call by call; each state counts once. Of the states ``runs_max`` are made for real and finished by another run."""
+    started, figures, rng = time.monotonic(), Figures(name), random.Random(f"{seed} {name}")
+    with recorded(writer) as (disk, run):
+        figures.calls = len(run.changes)
+        seen: dict[int, Tree] = {}
+        for count in range(len(run.changes) + 1):
+            for tree in disk.states(rng, RANDOM_STATES, cuts_max):
+                key = key_of(tree)
+                if key in seen:
+                    continue
+                seen[key] = tree
+                found = faults(writer, run, tree)
+                figures.faults += [f"after {count} calls ({run.changes[max(count - 1, 0)]}): {each}" for each in found]
+            if count < len(run.changes):
+                disk.follow(run.changes[count])
+        figures.faults += different(contents_of_names(run.after), contents_of_names(disk.running()), "the model")
+        for tree in disk.states(rng, RANDOM_STATES):
+            lost = different(results(writer, run.after), results(writer, tree), "a power failure behind the end")
+            figures.faults += lost
+        figures.states = len(seen)
+        chosen = list(seen.values())
+        if len(chosen) > runs_max:
+            chosen = rng.sample(chosen, runs_max)
+        for number, tree in enumerate(chosen):
+            figures.faults += faults_after_another_run(writer, run, tree, number)
+            figures.runs += 1
+    figures.seconds = time.monotonic() - started
+    return figures
+
+
+def contents_of_names(tree: Tree) -> dict[str, object]:
+    """Bytes only: umask and owner of what a program makes are not the model's business."""
+    return {path: what.content.data for path, what in tree.items() if isinstance(what, File)}

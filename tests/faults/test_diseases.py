@@ -1,0 +1,156 @@
+"""Every disease below fixtures/damaged/ is found by the verb that should find it, under its own code; its healthy twin trips none.
+
+What is wrong, and what finds it, is said by the table that `scripts/make_diseases.py` writes beside the directories it makes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from command import Run, in_json, snaprebuild
+from documents import check_lines
+from log_dirs import tree
+from manifests import FIXTURES, REPOSITORY
+
+DAMAGED = FIXTURES / "damaged"
+DISEASES: dict[str, dict[str, Any]] = json.loads((DAMAGED / "diseases.json").read_text())
+OF_THE_ISSUE = {
+    "torn-tail",
+    "flipped-bit",
+    "false-empty",
+    "zero-bytes",
+    "stale",
+    "stray",
+    "wrong-offset",
+    "foreign-topic",
+    "missing-index",
+    "epoch-regression",
+    "hanging-transaction",
+    "phantom-upload",
+    "clock-in-the-future",
+    "gap",
+    "replaced-disk",
+}
+
+
+GROUPS = {"source", "isr", "tier", "follower", "kraft", "metadata"}
+
+AS_OF = "--as-of 1795266500000"
+HEALTHY_LOGS = (
+    *(f"{name}/logs" for name in ("kafka27-mixed", "kafka27-killed", "kafka27-compacted", "kafka4-compacted", "magic0", "magic1")),
+    *(f"{name}/logs" for name in ("magicup", "txn-state", "txn-state4", "kafka4-mixed", "tiered-local")),
+    "follower-lost-state/node1",
+    "kraft-cluster3/node1",
+)
+REMOTE = "follower-lost-state/remote --metadata-log {}/follower-lost-state/node1"
+HEALTHY_RUNS = (
+    *(f"{verb} {{}}/{logs}" for logs in HEALTHY_LOGS for verb in ("scan", f"verify {AS_OF}", f"stats {AS_OF}", "source check")),
+    *(f"kraft check {{}}/{name}" for name in ("kraft-metadata/logs", "kraft-metadata-moved/logs", "kraft-cluster3/node1")),
+    *(f"{verb} {{}}/kraft-metadata/logs" for verb in ("isr check", "metadata image")),
+    f"tier inventory {{}}/{REMOTE}",
+    f"tier audit {AS_OF} {{}}/{REMOTE}",
+    *(f"tier audit --as-of 2026-11-20 {{}}/aiven-layout/{name}/store" for name in ("plain", "zstd", "epochs")),
+    f"follower check {AS_OF} {{}}/follower-lost-state/node1 {{}}/{REMOTE}",
+)
+MISSING, NO_EPOCHS = "missing-snapshots", "no-leader-epochs"
+TRUE = {
+    "scan {}/kafka27-mixed/logs": {MISSING},
+    "scan {}/kafka27-killed/logs": {MISSING, NO_EPOCHS},
+    "scan {}/magic0/logs": {MISSING, NO_EPOCHS},
+    "scan {}/magic1/logs": {MISSING, NO_EPOCHS},
+    "scan {}/magicup/logs": {MISSING, NO_EPOCHS},
+}
+"""What is so: brokers of 2.7 wrote no snapshots at most boundaries, and no leader epochs for messages of before 0.11."""
+
+
+def program() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_diseases", REPOSITORY / "scripts" / "make_diseases.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_of(arguments: str, directory: Path) -> tuple[Run, list[dict[str, Any]]]:
+    """The run and its findings."""
+    words = [each.replace("{}", str(directory)) for each in arguments.split()]
+    if words[0] == "dump":
+        run = snaprebuild(*words, "--output", "json")
+        return run, [line for line in check_lines(run.stdout) if line["item"] == "finding"]
+    verb = 2 if words[0] in GROUPS else 1
+    run = in_json(" ".join(words[:verb]), *words[verb:])
+    return run, run.document["findings"]
+
+
+def each_run() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for name, disease in DISEASES.items():
+        for found in disease["found"]:
+            yield name, disease["healthy"], found
+
+
+def test_what_is_committed_is_what_the_program_makes() -> None:
+    assert program().differences(DAMAGED) == []
+
+
+def test_the_diseases_that_were_named_are_there() -> None:
+    assert set(DISEASES) >= OF_THE_ISSUE
+    directories = {path.name for path in DAMAGED.iterdir() if path.is_dir()} - {"logs", "healthy"}
+    assert directories == set(DISEASES)
+
+
+@pytest.mark.parametrize("kind", sorted({disease["healthy"] for disease in DISEASES.values()}))
+def test_each_disease_is_found_and_its_healthy_twin_trips_nothing(kind: str) -> None:
+    """All runs of the diseases that were made of one healthy directory; nothing is written anywhere."""
+    before, runs, healthy = tree(DAMAGED), 0, {}
+    for name, twin, found in each_run():
+        if twin != kind:
+            continue
+        run, findings = run_of(found["arguments"], DAMAGED / name)
+        context = f"{name}: {found['arguments']}: {run.stdout[-2000:]} {run.stderr}"
+        mine = [each for each in findings if each["code"] == found["code"]]
+        assert {each["severity"] for each in mine} == {found["severity"]}, context
+        assert all(re.search(found["says"], each["message"]) for each in mine), context
+        assert run.exit_code == found["exit_code"], context
+        if found["arguments"] not in healthy:
+            healthy[found["arguments"]] = run_of(found["arguments"], DAMAGED / twin)
+        run, findings = healthy[found["arguments"]]
+        context = f"healthy: {found['arguments']}: {run.stdout[-2000:]} {run.stderr}"
+        assert run.exit_code == 0, context
+        assert {each["severity"] for each in findings} <= {"note"}, context
+        assert found["code"] not in {each["code"] for each in findings}, context
+        runs += 1
+    assert runs >= 1
+    assert tree(DAMAGED) == before
+
+
+def test_most_codes_belong_to_one_disease() -> None:
+    """Those that are shared say more in their message, or are the same fault of several causes."""
+    first = Counter(disease["found"][0]["code"] for disease in DISEASES.values())
+    assert {code for code, count in first.items() if count > 1} <= {
+        "wrong-snapshot",
+        "suspect-snapshot",
+        "source-rejected",
+        "tier-wrong-snapshot",
+    }
+
+
+def test_no_false_alarm_over_brokers_in_health() -> None:
+    """2.7.2 to 4.3.1, stopped cleanly and killed: logs, metadata logs and remote storage."""
+    told = {}
+    for arguments in HEALTHY_RUNS:
+        run, findings = run_of(arguments, FIXTURES)
+        codes = {each["code"] for each in findings if each["severity"] != "note"}
+        if codes or run.exit_code:
+            told[arguments] = codes
+    assert told == TRUE
