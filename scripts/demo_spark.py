@@ -232,13 +232,22 @@ def store(place: Path) -> Iterator[None]:
         os.environ.update(each.split("=", 1) for each in exports.read_text().split()[1:])
         os.environ["AWS_ENDPOINT_URL"] = os.environ.pop("AWS_ENDPOINT_URL_S3")
         names = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION")
-        print("$ export", *(f"{name}={os.environ[name]}" for name in names), end="\n\n", flush=True)
+        print("$ export", *(f"{name}={os.environ[name]}" for name in names), flush=True)
         client = boto3.client("s3")
         client.create_bucket(Bucket=BUCKET)
-        for name in expected():
-            logs = ROOT / "fixtures" / name / "logs"
-            for path in sorted(path for path in logs.rglob("*") if path.is_file()):
-                client.put_object(Bucket=BUCKET, Key=f"{prefix_of(name)}/{path.relative_to(logs)}", Body=path.read_bytes())
+        keys = {
+            path: f"{prefix_of(name)}/{path.relative_to(logs)}"
+            for name in expected()
+            for logs in [ROOT / "fixtures" / name / "logs"]
+            for path in logs.rglob("*")
+            if path.is_file()
+        }
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda path: client.put_object(Bucket=BUCKET, Key=keys[path], Body=path.read_bytes()), keys))
+        print(
+            f"  bucket {BUCKET}: {len(keys)} objects of {len(expected())} bundled directories, each at a prefix of its own\n",
+            flush=True,
+        )
         yield
     finally:
         subprocess.run([ROOT / "scripts" / "s3-server", "stop"], env=around, check=True)
