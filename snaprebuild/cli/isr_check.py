@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from snaprebuild.cli.metadata_options import VoterIds, VoterLogs, voter_ids_of, voter_log_of
 from snaprebuild.cli.options import OutputFormat, OutputOption, Report, S3Options, Verbose, takes_s3
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ __all__ = ["isr_check"]
 def isr_check(
     s3: S3Options,
     path: Annotated[str, typer.Argument(metavar="DIR")],
+    voter: VoterLogs = None,
+    voters: VoterIds = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
     verbose: Verbose = 0,
@@ -27,15 +30,18 @@ def isr_check(
 
     DIR is a __cluster_metadata-0 directory, a log directory that holds it, or any directory above, also as s3://BUCKET/PREFIX.
     Replicas that joined though their broker was fenced, shutting down or not registered, that stayed when they should have
-    left, or that lead on a disk without their data are findings; what came before the log's oldest image is not known.
+    left, or that lead on a disk without their data are findings; what came before the log's oldest image is not known. Each
+    tells whether its record is proven to be committed: by a checkpoint, or by logs of a majority of the voters (--voter).
     """
     from snaprebuild.cli.options import check_paths
     from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.operations.metadata.isr_check import IsrQuestion
     from snaprebuild.operations.metadata.isr_check import isr_check as check
 
     begin(verbose, {"--report": report})
-    check_paths([path])
-    result = check(path, s3.settings())
+    others = tuple(voter_log_of(each) for each in voter or ())
+    check_paths([path, *(each for _, each in others)])
+    result = check(IsrQuestion(path, others, voter_ids_of(voters), s3.settings()))
     leave(
         lambda: verdict_document("isr-check", 1, _body(result), result.findings),
         result.findings,
@@ -53,19 +59,21 @@ def _body(result: IsrCheckResult) -> dict[str, object]:
         "known_from": result.known_from,
         "checkpoint": None if checkpoint is None else checkpoint.path,
         "end_offset": result.end_offset,
+        "proven_end_offset": result.proof.end_offset,
         "isr_changes": result.changes,
         "joins": result.joins,
         "counts": {fault.value: count for fault, count in result.counts.items()},
-        "events": (_event(each) for each in result.events),
+        "events": (_event(each, result.is_proven(each)) for each in result.events),
     }
 
 
-def _event(event: IsrEvent) -> dict[str, object]:
+def _event(event: IsrEvent, is_proven: bool) -> dict[str, object]:
     from formats.partition_metadata import uuid_to_text
 
     return {
         "fault": event.fault.value,
         "offset": event.offset,
+        "proven": is_proven,
         "timestamp_ms": event.timestamp_ms,
         "leader_epoch": event.leader_epoch,
         "topic": event.topic,
@@ -84,10 +92,11 @@ def _event(event: IsrEvent) -> dict[str, object]:
 def _print(result: IsrCheckResult) -> None:
     from snaprebuild.cli.result import print_table, print_text, time_text
     from snaprebuild.operations.findings import counted
+    from snaprebuild.operations.metadata.proof import unproven_reason
 
     rows = [
         (
-            each.offset,
+            f"{each.offset}{'' if result.is_proven(each) else '*'}",
             time_text(each.timestamp_ms),
             f"{each.topic}-{each.partition}",
             each.broker_id,
@@ -109,3 +118,8 @@ def _print(result: IsrCheckResult) -> None:
         f"offsets {result.known_from} to {result.end_offset - 1}, from {where}: "
         f"{counted(result.changes, 'change')} of in-sync replicas, {counted(result.joins, 'replica')} joined"
     )
+    end = result.proof.end_offset
+    if result.end_offset > end:
+        print_text(f"offsets from {end} on, marked with a star, are not proven to be committed: {unproven_reason(result.proof)}")
+    else:
+        print_text("all of it is proven to be committed")

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.isr_search import SearchResult
     from snaprebuild.cluster.isr_simulator import Cluster
     from snaprebuild.cluster.isr_steps import Loss
-    from snaprebuild.cluster.isr_stories import Scene, Story
+    from snaprebuild.cluster.isr_stories import Scene
+    from snaprebuild.operations.isr_simulate import Played
 
 __all__ = ["isr_simulate"]
 
@@ -41,6 +42,16 @@ def isr_simulate(
     search: Annotated[
         bool, typer.Option("--search", help="Look for losses in random histories, and show the shortest. Default: no.")
     ] = False,
+    min_insync: Annotated[
+        int,
+        typer.Option(
+            "--min-insync",
+            metavar="N",
+            click_type=WholeNumber(1, 3),
+            show_default=False,
+            help="min.insync.replicas of the topic, for producers with acks=all. Default: 1.",
+        ),
+    ] = 1,
     seed: Annotated[
         int,
         typer.Option(
@@ -78,12 +89,14 @@ def isr_simulate(
     """Reads only: plays who is in sync, and what is lost, with broker epochs and without (KIP-903).
 
     STORY is the name of a story: its steps are shown one by one. Without it, and without --scenario and --search, there is an
-    overview of all stories. Three brokers have one partition, broker 1 leads; nothing is read from a disk but FILE.
+    overview of all stories. Three brokers have one partition, broker 1 leads; nothing is read from a disk but FILE. Exits with
+    1 where what was committed is lost, but for losses that KIP-903 accepts.
     """
     from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.cluster.isr_search import search as search_for
     from snaprebuild.cluster.isr_stories import STORIES
     from snaprebuild.errors import UsageError
+    from snaprebuild.operations.isr_simulate import play_stories, played_findings, read_scenario, search_findings
 
     begin(verbose, {"--report": report}, scenario=scenario)
     if sum((story is not None, scenario is not None, search)) > 1:
@@ -93,12 +106,23 @@ def isr_simulate(
     first_two = (Mode.NO_EPOCHS, Mode.KIP_903)
     is_overview = story is None and scenario is None and not search
     modes = tuple(dict.fromkeys(mode or (Mode if is_overview else first_two)))
-    stories = [] if search else list(STORIES.values()) if is_overview else [STORIES[story] if story else _read(scenario or "")]
-    played = [(each, *_played(each, one)) for each in stories for one in modes]
-    found = [search_for(each, runs=runs, steps=steps, seed=seed) for each in modes] if search else []
+    stories = (
+        [] if search else list(STORIES.values()) if is_overview else [STORIES[story] if story else read_scenario(scenario or "")]
+    )
+    played = play_stories(stories, modes, min_insync)
+    found = (
+        [search_for(each, runs=runs, steps=steps, seed=seed, min_insync_replicas=min_insync) for each in modes] if search else []
+    )
+    findings = [*played_findings(played, of_steps=not is_overview), *search_findings(found)]
+    body = {
+        "min_insync_replicas": min_insync,
+        "stories": [_story_json(each, scenes=not is_overview) for each in played],
+        "seed": seed if search else None,
+        "searches": [_search_json(each) for each in found],
+    }
     leave(
-        lambda: verdict_document("isr-simulate", 1, _body(played, found, seed if search else None, scenes=not is_overview), ()),
-        (),
+        lambda: verdict_document("isr-simulate", 1, body, findings),
+        findings,
         as_json=output is OutputFormat.JSON,
         show=lambda: _print_overview(played) if is_overview else _print(played, found),
         report=report,
@@ -106,53 +130,17 @@ def isr_simulate(
     )
 
 
-def _read(path: str) -> Story:
-    from formats import limits
-    from snaprebuild.cluster.isr_steps import StepError
-    from snaprebuild.cluster.isr_stories import Story
-    from snaprebuild.errors import UsageError
-    from snaprebuild.storage.regular_file import read_small_file
-
-    data = read_small_file(path, limits.SCENARIO_BYTES_MAX)
-    if data is None:
-        raise UsageError("does not exist", path=path)
-    story = Story(path, "", data.decode(errors="replace"))
-    try:
-        _ = story.steps
-    except StepError as error:
-        raise UsageError(str(error), path=path) from None
-    return story
-
-
-def _played(story: Story, mode: Mode) -> tuple[Cluster, list[Scene]]:
-    from snaprebuild.cluster.isr_simulator import Cluster
-    from snaprebuild.cluster.isr_stories import play
-
-    cluster = Cluster(mode, tells=True)
-    return cluster, list(play(cluster, story.steps))
-
-
 # ---------------------------------------------------------------------------------------------------------------- JSON
 
 
-def _body(
-    played: Sequence[tuple[Story, Cluster, list[Scene]]], found: Sequence[SearchResult], seed: int | None, *, scenes: bool
-) -> dict[str, object]:
+def _story_json(played: Played, *, scenes: bool) -> dict[str, object]:
     return {
-        "stories": [_story_json(*each, scenes=scenes) for each in played],
-        "seed": seed,
-        "searches": [_search_json(each) for each in found],
-    }
-
-
-def _story_json(story: Story, cluster: Cluster, happened: list[Scene], *, scenes: bool) -> dict[str, object]:
-    return {
-        "story": story.name,
-        "title": story.title,
-        "mode": cluster.mode.value,
-        "losses": [_loss_json(each) for each in cluster.losses],
-        "stale_joins": cluster.stale_joins,
-        "steps": [_scene_json(each) for each in happened] if scenes else [],
+        "story": played.story.name,
+        "title": played.story.title,
+        "mode": played.cluster.mode.value,
+        "losses": [_loss_json(each) for each in played.cluster.losses],
+        "stale_joins": played.cluster.stale_joins,
+        "steps": [_scene_json(each) for each in played.scenes] if scenes else [],
     }
 
 
@@ -218,14 +206,14 @@ def _search_json(found: SearchResult) -> dict[str, object]:
 # ---------------------------------------------------------------------------------------------------------------- text
 
 
-def _print_overview(played: Sequence[tuple[Story, Cluster, list[Scene]]]) -> None:
+def _print_overview(played: Sequence[Played]) -> None:
     from snaprebuild.cli.result import print_table
 
     results: dict[str, list[str]] = {}
-    titles = {story.name: story.title for story, _, _ in played}
-    for story, cluster, _ in played:
-        results.setdefault(story.name, []).append(_outcome(cluster))
-    modes = list(dict.fromkeys(cluster.mode.value for _, cluster, _ in played))
+    titles = {each.story.name: each.story.title for each in played}
+    for each in played:
+        results.setdefault(each.story.name, []).append(_outcome(each.cluster))
+    modes = list(dict.fromkeys(each.cluster.mode.value for each in played))
     rows = [(name, *outcomes, titles[name]) for name, outcomes in results.items()]
     print_table("Stories of KIP-903: what is lost", ("story", *modes, ""), rows)
 
@@ -236,17 +224,18 @@ def _outcome(cluster: Cluster) -> str:
     return "LOST" if any(not loss.is_accepted for loss in cluster.losses) else "lost, accepted"
 
 
-def _print(played: Sequence[tuple[Story, Cluster, list[Scene]]], found: Sequence[SearchResult]) -> None:
+def _print(played: Sequence[Played], found: Sequence[SearchResult]) -> None:
     from snaprebuild.cli.result import print_line, print_table, print_text
 
-    for story, cluster, scenes in played:
+    for each in played:
         rows = [
-            (each.number, each.step, ", ".join(map(str, each.view.partition.isr)), _leader(each.view.partition.leader), text)
-            for each in scenes
-            for text in ("; ".join(each.told) or "-",)
+            (scene.number, scene.step, ", ".join(map(str, scene.view.partition.isr)), _leader(scene.view.partition.leader), text)
+            for scene in each.scenes
+            for text in ("; ".join(scene.told) or "-",)
         ]
-        print_table(f"{story.name}, {cluster.mode}", ("", "step", "in sync", "leader", "what follows"), rows, right=("",))
-        print_text(_conclusion(cluster.losses))
+        title = f"{each.story.name}, {each.cluster.mode}"
+        print_table(title, ("", "step", "in sync", "leader", "what follows"), rows, right=("",))
+        print_text(_conclusion(each.cluster.losses))
         print_line("")
     for result in found:
         for text in _search_texts(result):

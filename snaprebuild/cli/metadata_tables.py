@@ -19,7 +19,8 @@ from snaprebuild.cluster.metadata_image import (
 from snaprebuild.cluster.metadata_secrets import Mask, mask_of
 from snaprebuild.cluster.security_entries import mechanism_name
 from snaprebuild.operations.findings import counted
-from snaprebuild.operations.metadata.image_result import ImageResult, unproven_reason
+from snaprebuild.operations.metadata.image_result import ImageResult
+from snaprebuild.operations.metadata.proof import unproven_reason
 
 __all__ = ["ids_text", "print_image"]
 

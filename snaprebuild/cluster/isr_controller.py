@@ -1,7 +1,7 @@
 """The controller of the simulated cluster: registrations, fencing, and the one partition.
 
-Source: ``ClusterControlManager.registerBroker``, ``BrokerHeartbeatManager``, and of ``ReplicationControlManager`` what it does when a
-broker is fenced, unfenced, shut down or found to have a new incarnation; 4.3.1, without eligible leader replicas.
+Source: ``ClusterControlManager.registerBroker`` and ``activate``, ``BrokerHeartbeatManager``, and of ``ReplicationControlManager`` what it
+does when a broker is fenced, unfenced, shut down or found to have a new incarnation; 4.3.1, without eligible leader replicas.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class Image:
 
 
 class Controller:
-    """The active controller. It fails never: what a change of controllers adds is only that messages take longer.
+    """The active controller, and whoever takes over.
+
+    Brokers are told, and answered, what is committed in the metadata log: the next one knows all of it, but for when whom was heard of.
 
     Attributes:
         image: of now.
@@ -122,6 +124,15 @@ class Controller:
         self._set_broker(broker_id, replace(self.image.brokers[broker_id], fenced=False))
         partition = self.image.partition
         self._set_partition(change_partition(partition, partition.isr, self._active()))
+
+    def fail_over(self, registered: set[int]) -> None:
+        """Another controller becomes active. Who is not fenced has a session from then on, alive or not.
+
+        Args:
+            registered: ids of brokers whose processes run and are registered: their heartbeats come soon.
+        """
+        self._written()  # who leads the quorum
+        self.sessions = {each for each, broker in self.image.brokers.items() if not broker.fenced} | registered
 
     def shut_down(self, broker_id: int) -> None:
         """A broker says that it is about to go; it is fenced when it has gone."""

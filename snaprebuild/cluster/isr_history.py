@@ -10,7 +10,8 @@ Source: KIP-903, KIP-858, KIP-966; ``ReplicationControlManager``, ``ClusterContr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -24,10 +25,12 @@ from snaprebuild.cluster.metadata_image import (
     BrokerRegistration,
     LeaderRecoveryState,
     PartitionRegistration,
-    TopicImage,
 )
 
 __all__ = ["IsrEvent", "IsrFault", "IsrHistory", "JoinKind"]
+
+_PartitionKey = tuple[bytes, int]
+_ReplicaKey = tuple[bytes, int, int]
 
 _NO_DIRECTORY = {LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY}
 
@@ -87,6 +90,8 @@ class IsrEvent:
         broker_epoch: of the registration then; None without one.
         left_offset: of the record by which it had left; None where it had not, or that is not known.
         gone_directories: ids that it had then, and that are not registered any more.
+        effect_offset: last one of the batch by which the record took effect: its own, or that with the end of its transaction. The
+            controllers commit batches as a whole.
     """
 
     fault: IsrFault
@@ -103,6 +108,7 @@ class IsrEvent:
     broker_epoch: int | None
     left_offset: int | None
     gone_directories: tuple[bytes, ...]
+    effect_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,66 +135,55 @@ class IsrHistory:
         """
         self._fold = fold
         self._brokers = dict(fold.brokers)
-        self._left: dict[tuple[bytes, int, int], _Left] = {}
+        self._left: dict[_ReplicaKey, _Left] = {}
+        # Of each broker, the partitions in whose in-sync replicas it is: a registration asks for these alone.
+        self._in_sync: defaultdict[int, set[_PartitionKey]] = defaultdict(set)
         self.changes = self.joins = 0
         for topic in fold.topics.values():
             for number, partition in topic.partitions.items():
+                self._note_in_sync((topic.topic_id, number), (), partition.isr)
                 for broker_id in set(partition.replicas) - set(partition.isr):
                     directories = self._directories(partition, broker_id, of_broker=False)
                     self._left[topic.topic_id, number, broker_id] = _Left(None, directories)
 
     def take(self, batch: MetadataBatch) -> Iterator[IsrEvent]:
         """The events of the next batch of the log."""
+        new_processes = []
         for change in self._fold.apply_batch(batch):
             if isinstance(change, BrokerChanged):
-                yield from self._take_broker(change, batch)
+                if self._take_broker(change):
+                    new_processes.append(change)
             elif isinstance(change, PartitionChanged):
                 yield from self._take_partition(change, batch)
+        # The replicas of a broker leave by records before its registration, in its batch or in earlier ones.
+        for registered in new_processes:
+            if registered.broker_id in self._brokers:
+                yield from self._who_stayed(registered, batch)
 
-    def _take_broker(self, change: BrokerChanged, batch: MetadataBatch) -> Iterator[IsrEvent]:
+    def _take_broker(self, change: BrokerChanged) -> bool:
+        """Returns whether a new process of the broker has registered."""
         before, after = change.before, change.after
         if after is None:
             self._brokers.pop(change.broker_id, None)
-            return
+            return False
         self._brokers[change.broker_id] = after
-        if before is not None and before.incarnation_id != after.incarnation_id:
-            # A registration is the last record of its batch, behind those by which the replicas of the broker leave.
-            yield from self._who_stayed(change, before, after, batch)
+        return before is not None and before.incarnation_id != after.incarnation_id
 
-    def _who_stayed(
-        self, change: BrokerChanged, before: BrokerRegistration, after: BrokerRegistration, batch: MetadataBatch
-    ) -> Iterator[IsrEvent]:
-        for topic, number, partition in _partitions(self._fold.topics):
-            if after.id not in partition.isr:
-                continue
-            had = self._directories(partition, after.id, of_broker=False) or frozenset(before.directories)
-            gone = _gone(had, after)
-            if len(partition.isr) > 1:
-                fault = IsrFault.STALE_MEMBER
-            elif gone:
-                fault = IsrFault.LAST_MEMBER_NEW_DISK
-            else:
-                continue
-            yield IsrEvent(
-                fault=fault,
-                offset=change.offset,
-                timestamp_ms=batch.append_timestamp_ms,
-                leader_epoch=batch.leader_epoch,
-                topic=topic.name,
-                topic_id=topic.topic_id,
-                partition=number,
-                broker_id=after.id,
-                kind=JoinKind.STAYED,
-                isr_before=partition.isr,
-                isr=partition.isr,
-                broker_epoch=after.epoch,
-                left_offset=None,
-                gone_directories=gone,
-            )
+    def _who_stayed(self, change: BrokerChanged, batch: MetadataBatch) -> Iterator[IsrEvent]:
+        assert change.before is not None
+        for topic_id, number in sorted(self._in_sync[change.broker_id]):
+            topic = self._fold.topics.get(topic_id)
+            partition = None if topic is None else topic.partitions.get(number)
+            if topic is None or partition is None:
+                continue  # a log that creates the same topic twice
+            had = self._directories(partition, change.broker_id, of_broker=False) or frozenset(change.before.directories)
+            unchanged = PartitionChanged(change.offset, change.record, topic_id, topic.name, number, partition, partition)
+            yield from self._events(unchanged, change.broker_id, JoinKind.STAYED, _Left(None, had), batch)
 
     def _take_partition(self, change: PartitionChanged, batch: MetadataBatch) -> Iterator[IsrEvent]:
         before, after = change.before, change.after
         key = (change.topic_id, change.partition)
+        self._note_in_sync(key, () if before is None else before.isr, () if after is None else after.isr)
         if before is None or after is None:
             if before is not None:
                 for broker_id in before.replicas:
@@ -202,23 +197,25 @@ class IsrHistory:
             if broker_id not in before.isr:
                 self.joins += 1
                 left = self._left.pop((*key, broker_id), None)
-                yield from self._who_joined(change, before, after, broker_id, left, batch)
+                yield from self._events(change, broker_id, _kind(before, after, broker_id), left, batch)
         for broker_id in set(before.replicas) - set(after.replicas):
             self._left.pop((*key, broker_id), None)
 
-    def _who_joined(
-        self,
-        change: PartitionChanged,
-        before: PartitionRegistration,
-        after: PartitionRegistration,
-        broker_id: int,
-        left: _Left | None,
-        batch: MetadataBatch,
+    def _note_in_sync(self, key: _PartitionKey, before: tuple[int, ...], after: tuple[int, ...]) -> None:
+        for broker_id in before:
+            self._in_sync[broker_id].discard(key)
+        for broker_id in after:
+            self._in_sync[broker_id].add(key)
+
+    def _events(
+        self, change: PartitionChanged, broker_id: int, kind: JoinKind, left: _Left | None, batch: MetadataBatch
     ) -> Iterator[IsrEvent]:
+        """What is wrong, or worth knowing, about a replica that is in sync after a change."""
+        assert change.before is not None
+        assert change.after is not None
         broker = self._brokers.get(broker_id)
-        kind = _kind(before, after, broker_id)
         gone = () if left is None or broker is None else _gone(left.directories, broker)
-        for fault in _faults(change.offset, kind, broker, gone):
+        for fault in _faults(change, kind, broker, gone):
             yield IsrEvent(
                 fault=fault,
                 offset=change.offset,
@@ -229,11 +226,12 @@ class IsrHistory:
                 partition=change.partition,
                 broker_id=broker_id,
                 kind=kind,
-                isr_before=before.isr,
-                isr=after.isr,
+                isr_before=change.before.isr,
+                isr=change.after.isr,
                 broker_epoch=None if broker is None else broker.epoch,
                 left_offset=None if left is None else left.offset,
                 gone_directories=gone,
+                effect_offset=batch.last_offset,
             )
 
     def _directories(self, partition: PartitionRegistration, broker_id: int, *, of_broker: bool = True) -> frozenset[bytes]:
@@ -243,10 +241,6 @@ class IsrHistory:
             return frozenset((directory,))
         broker = self._brokers.get(broker_id)
         return frozenset(broker.directories) if of_broker and broker is not None else frozenset()
-
-
-def _partitions(topics: Mapping[bytes, TopicImage]) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
-    return ((topic, number, partition) for topic in topics.values() for number, partition in topic.partitions.items())
 
 
 def _gone(had: Iterable[bytes], broker: BrokerRegistration) -> tuple[bytes, ...]:
@@ -262,15 +256,24 @@ def _kind(before: PartitionRegistration, after: PartitionRegistration, broker_id
     return JoinKind.ELECTED
 
 
-def _faults(offset: int, kind: JoinKind, broker: BrokerRegistration | None, gone: tuple[bytes, ...]) -> Iterator[IsrFault]:
+def _faults(
+    change: PartitionChanged, kind: JoinKind, broker: BrokerRegistration | None, gone: tuple[bytes, ...]
+) -> Iterator[IsrFault]:
     if broker is None:
         yield IsrFault.UNREGISTERED
+        return
+    if kind is JoinKind.STAYED:
+        assert change.after is not None
+        if len(change.after.isr) > 1:
+            yield IsrFault.STALE_MEMBER
+        elif gone:
+            yield IsrFault.LAST_MEMBER_NEW_DISK
         return
     if broker.fenced:
         yield IsrFault.FENCED
     if broker.in_controlled_shutdown:
         yield IsrFault.SHUTTING_DOWN
-    if broker.epoch > offset:
+    if broker.epoch > change.offset:
         yield IsrFault.EPOCH_AHEAD
     if gone:
         yield IsrFault.NEW_DISK if kind is JoinKind.CAUGHT_UP else IsrFault.ELECTED_NEW_DISK

@@ -1,6 +1,7 @@
 """A broker of the simulated cluster: a process that comes and goes, a disk, and what it does as leader or follower of the partition.
 
-Source: ``Partition`` (``updateFollowerFetchState``, ``maybeExpandIsr``, ``maybeIncrementLeaderHW``, ``handleAlterPartitionError``),
+Source: ``Partition`` (``appendRecordsToLeader``, ``updateFollowerFetchState``, ``maybeExpandIsr``, ``maybeIncrementLeaderHW``,
+``handleAlterPartitionError``),
 ``Replica.updateFetchStateOrThrow``; 4.3.1.
 """
 
@@ -155,8 +156,8 @@ class Replica:
         tells_epoch: its Fetch has a broker epoch (version 15).
     """
 
-    def __init__(self, broker_id: int, mode: Mode, epoch: int, image: Image) -> None:
-        self.id, self._mode = broker_id, mode
+    def __init__(self, broker_id: int, mode: Mode, epoch: int, image: Image, min_insync_replicas: int) -> None:
+        self.id, self._mode, self._min_insync_replicas = broker_id, mode, min_insync_replicas
         self.is_running, self.incarnation = True, 1
         self.epoch: int | None = epoch
         self.log: list[Entry] = []
@@ -253,10 +254,15 @@ class Replica:
         # The follower looks for the end of that epoch in its own log; at the latest there the logs part.
         return min(end, fetch.offset - 1)
 
+    @property
+    def is_under_min_isr(self) -> bool:
+        """It leads, and too few are in sync to take a record with ``acks=all``; those that may be in sync already do not count."""
+        return self.leading is not None and len(self.leading.isr) < self._min_insync_replicas
+
     def advance_high_watermark(self) -> range:
-        """Raises it to what all in-sync replicas have, those that may be included. Returns the offsets that it passes."""
+        """Raises it to what all in-sync replicas have, those that may be included, if enough are. Returns the offsets that it passes."""
         leading, before = self.leading, self.high_watermark
-        if leading is None:
+        if leading is None or self.is_under_min_isr:
             return range(0)
         ends = [len(self.log)]
         for each in leading.maximal_isr - {self.id}:

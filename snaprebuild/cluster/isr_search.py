@@ -11,13 +11,14 @@ What is found is made shorter while it still loses for the same cause: steps are
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, combinations
 
 from snaprebuild.cluster.isr_mode import Mode
 from snaprebuild.cluster.isr_simulator import Cluster
-from snaprebuild.cluster.isr_steps import BROKERS, Cause, Loss, Step, Verb
+from snaprebuild.cluster.isr_steps import BROKERS, POSSIBLE_STEPS, Cause, Danger, Loss, Step, Verb
 
 __all__ = ["SEARCHED_VERBS", "Found", "SearchResult", "random_history", "search", "shortened"]
 
@@ -29,20 +30,27 @@ FAULTS = (
     Verb.LOSE_TAIL,
     Verb.REPLACE_DISK,
     Verb.EXPIRE,
+    Verb.FAIL_OVER,
 )
 """What does not happen by itself as long as all is well."""
 
 SEARCHED_VERBS = tuple(verb for verb in Verb if verb is not Verb.OLD_FETCH)
 """All but what makes a broker one of before the KIP."""
 
-FAULT_RATE = (0.02, 0.3)
-"""Share of the steps that are faults, least and greatest; each history has one between."""
+PACE = 2
+"""In a history each kind of step is at most so many times two as frequent as in the mean, or as rare."""
+
+FAULT_PACE = 0.3
+"""Faults are rarer than all else by that."""
+
+LATENESS = 5
+"""In a history AlterPartition requests take at most so many times two longer."""
 
 RELIABILITY = 3
 """A broker has at most so many times two as many faults as if all had the same, or as few."""
 
-CONTINUATIONS = 30
-"""A history in which an in-sync replica lacks what another one has is gone on with so many times, from the first such moment."""
+CONTINUATIONS = {Danger.OUTDATED: 5, Danger.THIN: 20}
+"""A history is gone on with so many times from the first moment of each danger."""
 
 SHORTENED_MAX = 5
 """Histories that are shortened for each cause; the shortest result counts."""
@@ -77,6 +85,7 @@ class SearchResult:
 
     Attributes:
         mode: of epochs.
+        min_insync_replicas: of the topic.
         histories: how many there were, continuations included.
         steps: of all of them.
         losses: how many histories lost, by cause.
@@ -85,6 +94,7 @@ class SearchResult:
     """
 
     mode: Mode
+    min_insync_replicas: int = 1
     histories: int = 0
     steps: int = 0
     losses: dict[Cause, int] = field(default_factory=lambda: dict.fromkeys(Cause, 0))
@@ -101,7 +111,8 @@ class SearchResult:
         cause = cluster.losses[0].cause
         self.losses[cause] += 1
         if self.losses[cause] <= SHORTENED_MAX:
-            new, old = Found(run, len(history), *shortened(self.mode, history, cause)), self.found.get(cause)
+            short = shortened(self.mode, history, cause, min_insync_replicas=self.min_insync_replicas)
+            new, old = Found(run, len(history), *short), self.found.get(cause)
             if old is None or len(new.steps) < len(old.steps):
                 self.found[cause] = new
 
@@ -126,17 +137,19 @@ def random_history(cluster: Cluster, length: int, random_: random.Random) -> Ite
 
 def _weather(random_: random.Random) -> tuple[list[Step], list[float]]:
     """The steps of a history, and how likely each is, added up."""
-    faults = [verb for verb in FAULTS if random_.random() < 0.5]
-    others = [verb for verb in SEARCHED_VERBS if verb not in FAULTS]
-    rate = random_.uniform(*FAULT_RATE)
+    absent = {verb for verb in FAULTS if random_.random() < 0.5}
+    pace: dict[Verb, float] = {
+        verb: 2 ** random_.uniform(-PACE, PACE) * (FAULT_PACE if verb in FAULTS else 1) for verb in SEARCHED_VERBS
+    }
+    pace[Verb.DELIVER_ALTER] /= 2 ** random_.uniform(0, LATENESS)
     unreliable = {broker: 2 ** random_.uniform(-RELIABILITY, RELIABILITY) for broker in BROKERS}
-    steps = [Step(verb, broker) for verb in (*faults, *others) for broker in BROKERS]
-    share = rate / max(1, len(faults)) / sum(unreliable.values()), (1 - rate) / len(others) / len(BROKERS)
-    weights = [share[0] * unreliable[step.broker] if step.verb in faults else share[1] for step in steps]
+    mean = sum(unreliable.values()) / len(BROKERS)
+    steps = [step for step in POSSIBLE_STEPS if step.verb in pace and step.verb not in absent]
+    weights = [pace[step.verb] * (unreliable.get(step.broker, 1) / mean if step.verb in FAULTS else 1) for step in steps]
     return steps, list(accumulate(weights))
 
 
-def search(mode: Mode, *, runs: int, steps: int, seed: int) -> SearchResult:
+def search(mode: Mode, *, runs: int, steps: int, seed: int, min_insync_replicas: int = 1) -> SearchResult:
     """Looks for losses in random histories.
 
     Args:
@@ -144,80 +157,78 @@ def search(mode: Mode, *, runs: int, steps: int, seed: int) -> SearchResult:
         runs: histories.
         steps: of each; it ends with the first loss.
         seed: of the randomness; the same gives the same.
+        min_insync_replicas: of the topic, 1 to 3.
     """
     random_ = random.Random(seed)  # noqa: S311  no secret
-    result = SearchResult(mode)
+    result = SearchResult(mode, min_insync_replicas)
+    fresh = partial(Cluster, mode, min_insync_replicas=min_insync_replicas)
     for run in range(runs):
-        history: list[Step] = []
-        cluster, thin = Cluster(mode), 0
-        for step in random_history(cluster, steps, random_):
-            history.append(step)
-            if cluster.losses:
-                break
-            if not thin and cluster.is_thin:
-                thin = len(history)
-        result.take(run, cluster, history)
-        for _ in range(CONTINUATIONS if thin else 0):
-            again = Cluster(mode)
-            continued = [*_again(again, history[:thin])]
-            for step in random_history(again, steps - thin, random_):
-                continued.append(step)
-                if again.losses:
+        # Histories to be gone on with: what happened so far, and the danger that it is in.
+        begun: list[tuple[list[Step], Danger]] = [([], Danger.NONE)]
+        while begun:
+            before, danger = begun.pop()
+            cluster, history = fresh(), list(before)
+            for step in before:
+                cluster.do(step)
+            for step in random_history(cluster, steps - len(before), random_):
+                history.append(step)
+                if cluster.losses:
                     break
-            result.take(run, again, continued, already=thin)
+                if cluster.danger > danger:
+                    danger = cluster.danger
+                    begun += [(list(history), danger)] * CONTINUATIONS[danger]
+            result.take(run, cluster, history, already=len(before))
     return result
 
 
-def _again(cluster: Cluster, history: Sequence[Step]) -> Iterator[Step]:
-    for step in history:
-        cluster.do(step)
-        yield step
-
-
-def shortened(mode: Mode, history: Sequence[Step], cause: Cause) -> tuple[tuple[Step, ...], Loss]:
+def shortened(mode: Mode, history: Sequence[Step], cause: Cause, *, min_insync_replicas: int = 1) -> tuple[tuple[Step, ...], Loss]:
     """A history that loses for the same cause, of which no step and no two steps can be left out, and what it loses.
 
     Args:
         mode: of epochs.
         history: that loses for the cause.
         cause: of the loss.
+        min_insync_replicas: of the topic.
     """
-    best = _replayed(mode, history, cause)
+    fresh = partial(Cluster, mode, min_insync_replicas=min_insync_replicas)
+    best = _replayed(fresh, history, cause)
     assert best is not None
     size = len(best[0]) // 2
     while size:
-        shorter = _first_shorter(mode, best[0], cause, size)
+        shorter = _first_shorter(fresh, best[0], cause, size)
         if shorter is None:
             size //= 2
         else:
             best = shorter
     while len(best[0]) <= PAIRS_MAX:
-        shorter = _without_two(mode, best[0], cause)
+        shorter = _without_two(fresh, best[0], cause)
         if shorter is None:
             break
         best = shorter
     return best
 
 
-def _first_shorter(mode: Mode, history: Sequence[Step], cause: Cause, size: int) -> tuple[tuple[Step, ...], Loss] | None:
+def _first_shorter(
+    fresh: Callable[[], Cluster], history: Sequence[Step], cause: Cause, size: int
+) -> tuple[tuple[Step, ...], Loss] | None:
     for start in range(len(history) - 1, -1, -size):
-        shorter = _replayed(mode, (*history[: max(0, start - size + 1)], *history[start + 1 :]), cause)
+        shorter = _replayed(fresh, (*history[: max(0, start - size + 1)], *history[start + 1 :]), cause)
         if shorter is not None:
             return shorter
     return None
 
 
-def _without_two(mode: Mode, history: Sequence[Step], cause: Cause) -> tuple[tuple[Step, ...], Loss] | None:
+def _without_two(fresh: Callable[[], Cluster], history: Sequence[Step], cause: Cause) -> tuple[tuple[Step, ...], Loss] | None:
     for left_out in combinations(range(len(history)), 2):
-        shorter = _replayed(mode, [step for place, step in enumerate(history) if place not in left_out], cause)
+        shorter = _replayed(fresh, [step for place, step in enumerate(history) if place not in left_out], cause)
         if shorter is not None:
             return shorter
     return None
 
 
-def _replayed(mode: Mode, history: Sequence[Step], cause: Cause) -> tuple[tuple[Step, ...], Loss] | None:
+def _replayed(fresh: Callable[[], Cluster], history: Sequence[Step], cause: Cause) -> tuple[tuple[Step, ...], Loss] | None:
     """The steps of a history that can happen, up to a loss for a cause; None where it has none, or another one before."""
-    cluster, happened = Cluster(mode), []
+    cluster, happened = fresh(), []
     for step in history:
         if cluster.why_not(step) is not None:
             continue

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 from snaprebuild.cluster.alter_partition import PartitionState
 
-__all__ = ["BROKERS", "Cause", "Loss", "ReplicaView", "Step", "StepError", "Verb", "View", "parse_steps"]
+__all__ = [
+    "BROKERS",
+    "NO_BROKER",
+    "POSSIBLE_STEPS",
+    "Cause",
+    "Danger",
+    "Loss",
+    "ReplicaView",
+    "Step",
+    "StepError",
+    "Verb",
+    "View",
+    "parse_steps",
+]
 
 BROKERS = (1, 2, 3)
 
+NO_BROKER = 0
+"""Of what happens to none of them."""
+
 
 class Verb(StrEnum):
-    """What can happen to a broker."""
+    """What can happen to a broker, or to the controller."""
 
     PRODUCE = "produce"
     """A producer writes a record to it, as it leads."""
@@ -53,16 +69,26 @@ class Verb(StrEnum):
     """It has caught up with the metadata, says so, and is unfenced."""
     OLD_FETCH = "old-fetch"
     """From now on it fetches as before version 15, without its broker epoch."""
+    FAIL_OVER = "fail-over"
+    """Another controller takes over: requests of brokers are sent again to it, and whoever is not fenced has a session anew. The only one
+    that names no broker."""
 
 
 class Step(NamedTuple):
-    """One thing that happens to one broker; its text is ``VERB BROKER``."""
+    """One thing that happens to one broker, or to none; its text is ``VERB BROKER``, or ``VERB``."""
 
     verb: Verb
     broker: int
 
     def __str__(self) -> str:
-        return f"{self.verb} {self.broker}"
+        return str(self.verb) if self.broker == NO_BROKER else f"{self.verb} {self.broker}"
+
+
+POSSIBLE_STEPS = (
+    *(Step(verb, broker) for verb in Verb if verb is not Verb.FAIL_OVER for broker in BROKERS),
+    Step(Verb.FAIL_OVER, NO_BROKER),
+)
+"""All of them."""
 
 
 class StepError(Exception):
@@ -86,15 +112,16 @@ def parse_steps(lines: Iterable[str]) -> tuple[Step, ...]:
         StepError: a line that is none.
     """
     steps: list[Step] = []
+    known = {str(step): step for step in POSSIBLE_STEPS}
     for line in lines:
-        words = line.partition("#")[0].split()
-        if not words:
+        text = " ".join(line.partition("#")[0].split())
+        if not text:
             continue
-        verbs, brokers = {str(verb) for verb in Verb}, {str(each) for each in BROKERS}
-        if len(words) != 2 or words[0] not in verbs or words[1] not in brokers:
-            why = f"expected VERB BROKER, with one of {', '.join(sorted(verbs))} and one of {', '.join(sorted(brokers))}"
-            raise StepError(len(steps) + 1, " ".join(words)[:80], why)
-        steps.append(Step(Verb(words[0]), int(words[1])))
+        if text not in known:
+            verbs, brokers = ", ".join(sorted(verb for verb in Verb if verb is not Verb.FAIL_OVER)), ", ".join(map(str, BROKERS))
+            why = f"expected VERB BROKER, with one of {verbs} and one of {brokers}, or {Verb.FAIL_OVER}"
+            raise StepError(len(steps) + 1, text[:80], why)
+        steps.append(known[text])
     return tuple(steps)
 
 
@@ -107,6 +134,17 @@ class Cause(StrEnum):
     """It was the last in-sync replica and came back without its log: nobody else is known to have it, and the KIP accepts that."""
     OTHER = "other"
     """Nothing of that: the replication itself would be wrong."""
+
+
+class Danger(IntEnum):
+    """How near a loss is."""
+
+    NONE = 0
+    """As long as nobody is told to be in sync who is not."""
+    OUTDATED = 1
+    """A message under way tells of a process that is gone, and its replica lacks committed records by now."""
+    THIN = 2
+    """An in-sync replica that runs and may lead lacks committed records that another one has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,13 @@ shrink 1            # 2 and 3 have not fetched it
 deliver-alter 1     # broker 1 is in sync alone
 """
 
+THIRD_IN_SYNC = """
+produce 1
+fetch 3
+shrink 1            # 2 has not fetched it
+deliver-alter 1
+"""
+
 CATCHES_UP = """
 fetch 2             # broker 2 has caught up: broker 1 asks for it to join, and the request is late
 """
@@ -144,6 +151,16 @@ STORIES = {
             "session-alive",
             "The broker is back before its session has ended, and registers when it has, without being fenced: the same race.",
             ALONE + CATCHES_UP + NEW_DISK + "start 2\nexpire 2\nunfence 2\ndeliver-alter 1\n" + LEADER_GONE,
+        ),
+        Story(
+            "third-in-sync",
+            "A third replica is in sync and has the record, as min.insync.replicas 2 asks for: it follows the one that lost its disk.",
+            THIRD_IN_SYNC + CATCHES_UP + NEW_DISK + NEW_PROCESS + "deliver-alter 1\n" + LEADER_GONE,
+        ),
+        Story(
+            "controller-fails",
+            "The controller fails while the request is late: it is sent again to the next one, as it was. The same race.",
+            ALONE + CATCHES_UP + NEW_DISK + NEW_PROCESS + "fail-over\ndeliver-alter 1\n" + LEADER_GONE,
         ),
         Story(
             "shutting-down",

@@ -15,7 +15,7 @@ CLUSTER = FIXTURES / "kraft-cluster3"
 
 def test_the_overview() -> None:
     run = in_json("isr simulate")
-    assert run.exit_code == 0
+    assert run.exit_code == 1
     lost = {(each["story"], each["mode"]): [loss["cause"] for loss in each["losses"]] for each in run.document["stories"]}
     assert len(lost) == 4 * len(STORIES)
     assert (lost["race", "no-epochs"], lost["race", "kip-903"]) == (["stale-epoch"], [])
@@ -26,13 +26,32 @@ def test_the_overview() -> None:
 
 def test_a_story_step_by_step() -> None:
     run = snaprebuild("isr", "simulate", "race")
-    assert run.exit_code == 0
+    assert run.exit_code == 1
+    assert "(isr-loss)" in run.stderr
     assert "the controller refuses it with INELIGIBLE_REPLICA: broker 2 has broker epoch 11, not 2" in run.stdout
     assert "LOST: record 1, committed, which broker 2 does not have" in run.stdout
     before, after = in_json("isr simulate", "race").document["stories"]
     assert (before["mode"], after["mode"]) == ("no-epochs", "kip-903")
     assert [step["step"] for step in before["steps"]] == [str(step) for step in STORIES["race"].steps]
     assert before["losses"][0]["records"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "codes"),
+    [
+        (("race", "--mode", "no-epochs"), 1, ["isr-loss"]),
+        (("race", "--mode", "kip-903"), 0, []),
+        (("last-member",), 0, ["isr-loss-accepted", "isr-loss-accepted"]),
+        (("no-epoch-in-fetch",), 1, ["isr-loss", "isr-step-left-out", "isr-loss"]),
+        (("race", "--min-insync", "2"), 1, ["isr-loss"]),
+        (("third-in-sync", "--min-insync", "3", "--mode", "no-epochs"), 1, ["isr-loss"]),
+        (("--search", "--runs", "40", "--seed", "3", "--mode", "kip-903"), 0, ["isr-loss-accepted"]),
+    ],
+)
+def test_a_loss_is_a_finding(arguments: tuple[str, ...], exit_code: int, codes: list[str]) -> None:
+    """One that the KIP accepts is a note, and the modes that were played decide."""
+    run = in_json("isr simulate", *arguments)
+    assert (run.exit_code, [each["code"] for each in run.document["findings"]]) == (exit_code, codes)
 
 
 def test_a_scenario_of_ones_own(tmp_path: Path) -> None:
@@ -84,6 +103,18 @@ def test_check() -> None:
     assert "(isr-elected-new-disk)" in text.stderr
     healthy = in_json("isr check", FIXTURES / "kraft-metadata-moved" / "logs")
     assert (healthy.exit_code, healthy.document["events"]) == (0, [])
+
+
+def test_check_with_the_logs_of_other_voters() -> None:
+    """Without them nothing behind the newest checkpoint is proven."""
+    voters = [each for node in ("node1", "node3") for each in ("--voter", CLUSTER / node)]
+    run = in_json("isr check", CLUSTER / "node2", *voters)
+    assert [each["proven"] for each in run.document["events"]] == [True] * 8
+    assert run.document["proven_end_offset"] == run.document["end_offset"] == 348
+    text = snaprebuild("isr", "check", CLUSTER / "node2")
+    assert "offsets from 315 on, marked with a star, are not proven to be committed: 1 of 3 voters" in text.stdout
+    text = snaprebuild("isr", "check", CLUSTER / "node2", *map(str, voters))
+    assert "all of it is proven to be committed" in text.stdout
 
 
 def test_check_of_no_metadata_log(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from snaprebuild.cluster.isr_mode import Mode
 from snaprebuild.cluster.isr_simulator import Cluster
-from snaprebuild.cluster.isr_steps import Cause, Step, StepError, Verb, parse_steps
+from snaprebuild.cluster.isr_steps import NO_BROKER, Cause, Step, StepError, Verb, parse_steps
 from snaprebuild.cluster.isr_stories import STORIES, Scene, play
 
 NO, KIP, METADATA, BUMP = Mode.NO_EPOCHS, Mode.KIP_903, Mode.EPOCHS_FROM_METADATA, Mode.BUMP_LEADER_EPOCHS
@@ -36,6 +36,8 @@ OUTCOMES: dict[str, dict[Mode, tuple[Cause | None, str | None]]] = {
     "lost-tail": {NO: (STALE, None), KIP: (None, "INELIGIBLE_REPLICA")},
     "clean-restart": {NO: (None, None), KIP: (None, "INELIGIBLE_REPLICA")},
     "session-alive": {NO: (STALE, None), KIP: (None, "INELIGIBLE_REPLICA")},
+    "third-in-sync": {NO: (STALE, None), KIP: (None, "INELIGIBLE_REPLICA")},
+    "controller-fails": {NO: (STALE, None), KIP: (None, "INELIGIBLE_REPLICA"), BUMP: (None, "FENCED_LEADER_EPOCH")},
     "shutting-down": dict.fromkeys(Mode, (None, "INELIGIBLE_REPLICA")),
 }
 
@@ -115,7 +117,56 @@ def test_bump_costs_an_epoch_each_time_a_broker_registers() -> None:
     assert (raised.leader, raised.leader_epoch) == (1, 1)
 
 
-@pytest.mark.parametrize("line", ["produce", "produce 4", "explode 1", "produce 1 2"])
+def test_with_min_insync_replicas_nothing_is_committed_by_too_few() -> None:
+    """``Partition``: no record is taken and the high watermark stands still while fewer are in sync than are wanted."""
+    cluster = Cluster(KIP, min_insync_replicas=2)
+    first = parse_steps(["produce 1", "shrink 1", "deliver-alter 1"])
+    for step in first:
+        cluster.do(step)
+    assert (cluster.view().partition.isr, cluster.view().committed) == ((1,), 0)
+    assert "NOT_ENOUGH_REPLICAS" in (cluster.why_not(Step(Verb.PRODUCE, 1)) or "")
+    cluster.do(Step(Verb.FETCH, 2))
+    assert cluster.view().committed == 0, "a replica that is only asked for does not count"
+    cluster.do(Step(Verb.DELIVER_ALTER, 1))
+    assert (cluster.view().partition.isr, cluster.view().committed) == ((1, 2), 1)
+    assert cluster.why_not(Step(Verb.PRODUCE, 1)) is None
+
+
+def test_a_new_controller_gives_sessions_to_whoever_is_not_fenced() -> None:
+    """``ClusterControlManager.activate``: a dead one has one, too, and its next process waits for the end of it; a fenced one has none."""
+    cluster = Cluster(KIP)
+    for step in parse_steps(["crash 2", "expire 2", "crash 3", "fence 3", "fail-over", "start 2", "start 3"]):
+        cluster.do(step)
+    registered = {each.broker: each.epoch for each in cluster.view().replicas}
+    assert registered[2] == 2, "the old one"
+    assert registered[3] > 3
+    cluster.do(Step(Verb.EXPIRE, 2))
+    assert cluster.view().replicas[1].epoch > 3
+
+
+def test_a_request_whose_answer_is_lost_with_its_controller_is_sent_again() -> None:
+    """``AlterPartitionManager`` keeps what it asked for until there is an answer. The next controller knows that it was done."""
+    cluster = Cluster(KIP, tells=True)
+    for step in parse_steps(["produce 1", "hold-metadata 1", "shrink 1", "deliver-alter 1"]):
+        cluster.do(step)
+    assert (cluster.view().partition.isr, cluster.view().held) == ((1,), ("metadata for broker 1",))
+    cluster.do(Step(Verb.FAIL_OVER, NO_BROKER))
+    assert cluster.view().held == ("AlterPartition of broker 1 (in sync: 1 with epoch 1)", "metadata for broker 1")
+    cluster.do(Step(Verb.DELIVER_ALTER, 1))
+    assert any("INVALID_UPDATE_VERSION" in text for text in cluster.told)
+    cluster.do(Step(Verb.RELEASE_METADATA, 1))
+    assert cluster.view().committed == 1
+
+
+def test_what_a_dead_broker_sent_is_lost_with_the_controller() -> None:
+    """Nobody is left who would send it again."""
+    cluster = Cluster(KIP)
+    for step in parse_steps(["produce 1", "shrink 1", "crash 1", "fail-over"]):
+        cluster.do(step)
+    assert cluster.view().held == ()
+
+
+@pytest.mark.parametrize("line", ["fail-over 1", "produce", "produce 4", "explode 1", "produce 1 2"])
 def test_a_line_that_is_no_step(line: str) -> None:
     with pytest.raises(StepError, match=r"step 2, .*expected VERB BROKER"):
         parse_steps(["fetch 2  # fine", "", line])

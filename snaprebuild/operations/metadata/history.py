@@ -10,11 +10,16 @@ from snaprebuild.cluster.metadata_fold import ImageFold
 from snaprebuild.cluster.metadata_timeline import Moment, Timelines
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
-from snaprebuild.operations.metadata.image import with_fresh_listing
-from snaprebuild.operations.metadata.image_result import unproven_reason
-from snaprebuild.operations.metadata.log import MetadataCheckpoint, MetadataLog
-from snaprebuild.operations.metadata.log_findings import fault_findings, gap_finding, listing_findings, torn_findings
-from snaprebuild.operations.metadata.proof import Proof, prove
+from snaprebuild.operations.metadata.image import fold_oldest, with_fresh_listing
+from snaprebuild.operations.metadata.log import MetadataLog
+from snaprebuild.operations.metadata.log_findings import (
+    checkpoint_findings,
+    fault_findings,
+    gap_finding,
+    listing_findings,
+    torn_findings,
+)
+from snaprebuild.operations.metadata.proof import Proof, proof_findings, prove
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = ["HistoryQuestion", "HistoryResult", "LogPoint", "metadata_history"]
@@ -106,8 +111,8 @@ def metadata_history(question: HistoryQuestion) -> HistoryResult:
 
 def _history(log: MetadataLog, question: HistoryQuestion) -> HistoryResult:
     proof = prove(log, question.others, question.voter_ids, question.settings)
-    findings = listing_findings(log)
-    fold, checkpoint = _oldest(log, findings)
+    fold, checkpoint, bad = fold_oldest(log)
+    findings = [*listing_findings(log), *checkpoint_findings(bad)]
     timelines = Timelines(question.topic, question.partition, question.broker_id)
     if checkpoint is not None and question.begin is None:
         _begin(timelines, fold, "as a checkpoint has it")
@@ -122,9 +127,7 @@ def _history(log: MetadataLog, question: HistoryQuestion) -> HistoryResult:
     is_empty = not timelines.partitions and (timelines.broker is None or not timelines.broker.entries)
     if is_empty and not any(each.severity is Severity.DAMAGED for each in findings):
         raise UsageError(f"nothing from offset {first_offset} to {fold.offset} tells of {_asked(question)}", path=log.path)
-    if fold.offset >= proof.end_offset:
-        message = f"offsets {proof.end_offset} to {fold.offset} are not proven to be committed: {unproven_reason(proof)}"
-        findings.append(Finding("unproven-tail", Severity.NOTE, log.path, message, proof.end_offset))
+    findings += proof_findings(log, proof, fold.offset, told=findings)
     dropped = sum(each.dropped for each in timelines.partitions.values())
     dropped += 0 if timelines.broker is None else timelines.broker.dropped
     if dropped:
@@ -149,23 +152,6 @@ def _asked(question: HistoryQuestion) -> str:
     if question.broker_id is not None:
         asked.append(f"broker {question.broker_id}")
     return " or ".join(asked)
-
-
-def _oldest(log: MetadataLog, findings: list[Finding]) -> tuple[ImageFold, MetadataCheckpoint | None]:
-    """The fold from which most of the log can be told: of nothing where it begins at 0, else of the oldest whole checkpoint in it."""
-    first = log.first_base_offset
-    if first == 0:
-        return ImageFold(), None
-    for checkpoint in log.checkpoints if first is not None else reversed(log.checkpoints):
-        if first is not None and checkpoint.end_offset < first:
-            continue
-        fault = log.checkpoint_fault(checkpoint)
-        if fault is None:
-            fold = ImageFold()
-            fold.apply_checkpoint(log.checkpoint_batches(checkpoint), checkpoint.end_offset, checkpoint.epoch)
-            return fold, checkpoint
-        findings.append(Finding("damaged-checkpoint", Severity.DAMAGED, checkpoint.path, f"{fault.message}; it is left out"))
-    return ImageFold(), None
 
 
 def _begin(timelines: Timelines, fold: ImageFold, what: str) -> None:

@@ -14,7 +14,7 @@ from snaprebuild.operations.metadata.listing import open_metadata_log
 from snaprebuild.operations.metadata.log import MetadataCheckpoint, MetadataLog, MetadataWalk
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
-__all__ = ["ImageAt", "fold_checkpoint", "image_at", "read_image", "with_fresh_listing"]
+__all__ = ["ImageAt", "fold_checkpoint", "fold_oldest", "image_at", "read_image", "with_fresh_listing"]
 
 Answer = TypeVar("Answer")
 
@@ -111,6 +111,33 @@ def fold_checkpoint(
     bad: list[tuple[MetadataCheckpoint, FormatError]] = []
     for checkpoint in reversed(log.checkpoints):
         if offset is not None and checkpoint.end_offset > offset + 1:
+            continue
+        fault = log.checkpoint_fault(checkpoint)
+        if fault is None:
+            fold = ImageFold()
+            fold.apply_checkpoint(log.checkpoint_batches(checkpoint), checkpoint.end_offset, checkpoint.epoch)
+            return fold, checkpoint, tuple(bad)
+        bad.append((checkpoint, fault))
+    return ImageFold(), None, tuple(bad)
+
+
+def fold_oldest(
+    log: MetadataLog,
+) -> tuple[ImageFold, MetadataCheckpoint | None, tuple[tuple[MetadataCheckpoint, FormatError], ...]]:
+    """The fold from which most of a log can be told: of nothing where it begins at 0, else of the oldest whole checkpoint in it.
+
+    Returns:
+        As ``fold_checkpoint``: here older ones are those that are not whole.
+
+    Raises:
+        ReadFailedError: one cannot be read.
+    """
+    first = log.first_base_offset
+    if first == 0:
+        return ImageFold(), None, ()
+    bad: list[tuple[MetadataCheckpoint, FormatError]] = []
+    for checkpoint in log.checkpoints if first is not None else reversed(log.checkpoints):
+        if first is not None and checkpoint.end_offset < first:
             continue
         fault = log.checkpoint_fault(checkpoint)
         if fault is None:

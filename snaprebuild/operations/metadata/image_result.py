@@ -21,10 +21,10 @@ from snaprebuild.operations.metadata.log_findings import (
     listing_findings,
     torn_findings,
 )
-from snaprebuild.operations.metadata.proof import Proof, prove
+from snaprebuild.operations.metadata.proof import Proof, proof_findings, prove, unproven_reason
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
-__all__ = ["PROVEN", "ImageQuestion", "ImageResult", "UnprovenTail", "metadata_image", "unproven_reason"]
+__all__ = ["PROVEN", "ImageQuestion", "ImageResult", "UnprovenTail", "metadata_image"]
 
 PROVEN = "proven"
 TOUCHED_MAX = 1000
@@ -131,15 +131,10 @@ def _image(log: MetadataLog, question: ImageQuestion) -> ImageResult:
     if at is not None and fold.offset < at and not is_damaged:
         raise UsageError(f"the log ends before offset {at}: its last one is {fold.offset}", path=log.path)
     findings += fault_findings(log, fold)
-    told = {each.message for each in findings}
-    findings += [each for each in (finding_of_error(error, log.path) for error in proof.damage) if each.message not in told]
-    has_tail = fold.offset >= proof.end_offset
-    if has_tail:
-        message = f"offsets {proof.end_offset} to {fold.offset} are not proven to be committed: {unproven_reason(proof)}"
-        findings.append(Finding("unproven-tail", Severity.NOTE, log.path, message, proof.end_offset))
-    findings += [Finding("voter-not-counted", Severity.NOTE, path, why) for path, why in proof.not_counted]
+    findings += proof_findings(log, proof, fold.offset, told=findings)
+    tail_or_none = tail if fold.offset >= proof.end_offset else None
     image = fold.image()
-    return ImageResult(log.path, image, checkpoint, proof, tail if has_tail else None, fold.open_transaction, tuple(findings))
+    return ImageResult(log.path, image, checkpoint, proof, tail_or_none, fold.open_transaction, tuple(findings))
 
 
 def _fold_log(log: MetadataLog, fold: ImageFold, at: int | None, tail: UnprovenTail) -> list[Finding]:
@@ -155,10 +150,3 @@ def _fold_log(log: MetadataLog, fold: ImageFold, at: int | None, tail: UnprovenT
     except FormatError as error:
         return [finding_of_error(error, log.path)]
     return torn_findings(log, walk)
-
-
-def unproven_reason(proof: Proof) -> str:
-    """Why nothing behind what is proven is proven."""
-    if proof.majority is None:
-        return "nothing says who the voters are" if not proof.voters else "no log of a voter is known"
-    return proof.majority.why

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from formats.errors import BadValueError, FormatError
+from formats.errors import FormatError
 from formats.partition_metadata import uuid_to_text
 from snaprebuild.cluster.isr_history import IsrEvent, IsrFault, IsrHistory, JoinKind
-from snaprebuild.cluster.metadata_fold import ImageFold
-from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
-from snaprebuild.operations.metadata.listing import open_metadata_log
+from snaprebuild.operations.metadata.image import fold_oldest, with_fresh_listing
 from snaprebuild.operations.metadata.log import MetadataCheckpoint, MetadataLog
+from snaprebuild.operations.metadata.log_findings import checkpoint_findings, gap_finding, torn_findings
+from snaprebuild.operations.metadata.proof import Proof, proof_findings, prove
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
-__all__ = ["EVENTS_MAX", "IsrCheckResult", "isr_check"]
-
-ATTEMPTS = 3
-"""What has gone since the listing, as old segments of a node that runs do, is listed again."""
+__all__ = ["EVENTS_MAX", "IsrCheckResult", "IsrQuestion", "isr_check"]
 
 EVENTS_MAX = 10_000
 """Events that are kept; the others are counted."""
@@ -42,11 +38,29 @@ FAULTS = {
 
 
 @dataclass(frozen=True, slots=True)
+class IsrQuestion:
+    """What is asked.
+
+    Attributes:
+        location: a metadata log directory, or one that holds it.
+        others: logs of other voters, by id (None for what ``meta.properties`` says) and location.
+        voter_ids: all voters, None for what the log says.
+        settings: of object stores.
+    """
+
+    location: str
+    others: tuple[tuple[int | None, str], ...] = ()
+    voter_ids: tuple[int, ...] | None = None
+    settings: S3Settings = USUAL_S3
+
+
+@dataclass(frozen=True, slots=True)
 class IsrCheckResult:
     """What a check found.
 
     Attributes:
         log: that was read.
+        proof: how much of it is proven to be committed.
         checkpoint: that the history begins with; None for the beginning of the log.
         known_from: first offset whose record was looked at; what came before is not known.
         end_offset: behind the last one.
@@ -58,6 +72,7 @@ class IsrCheckResult:
     """
 
     log: MetadataLog
+    proof: Proof
     checkpoint: MetadataCheckpoint | None
     known_from: int
     end_offset: int
@@ -67,85 +82,88 @@ class IsrCheckResult:
     events: tuple[IsrEvent, ...]
     findings: tuple[Finding, ...]
 
+    def is_proven(self, event: IsrEvent) -> bool:
+        """The record of an event is proven to be committed."""
+        return _is_proven(event, self.proof)
 
-def isr_check(location: str, settings: S3Settings = USUAL_S3) -> IsrCheckResult:
+
+def isr_check(question: IsrQuestion) -> IsrCheckResult:
     """Checks a metadata log.
 
-    Args:
-        location: a metadata log directory, or one that holds it.
-        settings: of an object store.
-
     Raises:
-        UsageError: there is no metadata log.
-        FormatError: nothing can be looked at: records between the checkpoints and the log are missing.
+        UsageError: a location holds no metadata log, or two logs are of one voter or of several clusters.
         ReadFailedError: a file cannot be read.
     """
-    for attempt in range(ATTEMPTS):
-        try:
-            return _check(open_metadata_log(location, settings))
-        except ReadFailedError as error:
-            if error.errno != errno.ENOENT or attempt == ATTEMPTS - 1:
-                raise
-    raise AssertionError
+    return with_fresh_listing(question.location, question.settings, lambda log: _check(log, question))
 
 
-def _check(log: MetadataLog) -> IsrCheckResult:
-    fold, checkpoint = _beginning(log)
+def _check(log: MetadataLog, question: IsrQuestion) -> IsrCheckResult:
+    proof = prove(log, question.others, question.voter_ids, question.settings)
+    fold, checkpoint, bad = fold_oldest(log)
     known_from = fold.offset + 1
-    history, events, counts = IsrHistory(fold), list[IsrEvent](), Counter[IsrFault]()
-    findings = []
-    walk = log.walk(known_from)
-    try:
-        for batch in walk:
-            for event in history.take(batch):
-                counts[event.fault] += 1
-                if len(events) < EVENTS_MAX:
-                    events.append(event)
-    except FormatError as error:
-        findings.append(finding_of_error(error, log.path))
-    if walk.torn_tail is not None:
-        path, offset = log.segments[-1].path, fold.offset + 1
-        findings.append(
-            Finding("isr-torn-tail", Severity.NOTE, path, "the log ends in the middle of a batch, which is left out", offset)
-        )
-    findings += _findings(log, events)
-    if sum(counts.values()) > len(events):
-        more = counted(sum(counts.values()) - len(events), "more event")
+    found = _Found(IsrHistory(fold))
+    findings = checkpoint_findings(bad)
+    gap = gap_finding(log, known_from, None)
+    findings += _read(log, known_from, found) if gap is None else [gap]
+    findings += _findings(log, proof, found.events)
+    if sum(found.counts.values()) > len(found.events):
+        more = counted(sum(found.counts.values()) - len(found.events), "more event")
         findings.append(Finding("isr-events-left-out", Severity.FINDING, log.path, f"{more}, of which none is shown"))
     if fold.fault_count:
         message = f"{counted(fold.fault_count, 'record')} left out, which contradict those before or cannot be read"
         findings.append(Finding("isr-record-left-out", Severity.FINDING, log.path, message, fold.faults[0].offset))
+    findings += proof_findings(log, proof, fold.offset, told=findings)
+    history = found.history
     return IsrCheckResult(
-        log, checkpoint, known_from, fold.offset + 1, history.changes, history.joins, dict(counts), tuple(events), tuple(findings)
+        log=log,
+        proof=proof,
+        checkpoint=checkpoint,
+        known_from=known_from,
+        end_offset=fold.offset + 1,
+        changes=history.changes,
+        joins=history.joins,
+        counts=dict(found.counts),
+        events=tuple(found.events),
+        findings=tuple(findings),
     )
 
 
-def _beginning(log: MetadataLog) -> tuple[ImageFold, MetadataCheckpoint | None]:
-    """The oldest image from which the log goes on, so that as much as possible is looked at."""
-    first = log.first_base_offset
-    if first == 0:
-        return ImageFold(), None
-    for checkpoint in sorted(log.checkpoints, key=lambda each: each.end_offset):
-        if (first is None or checkpoint.end_offset >= first) and log.checkpoint_fault(checkpoint) is None:
-            fold = ImageFold()
-            fold.apply_checkpoint(log.checkpoint_batches(checkpoint), checkpoint.end_offset, checkpoint.epoch)
-            return fold, checkpoint
-    raise BadValueError(
-        "metadata log",
-        file=log.path,
-        expected="a whole checkpoint, or a first segment that begins at 0",
-        found=f"begins at {first}",
-    )
+@dataclass(slots=True)
+class _Found:
+    """What a history has told so far; of the events the first ``EVENTS_MAX``."""
+
+    history: IsrHistory
+    events: list[IsrEvent] = field(default_factory=list)
+    counts: Counter[IsrFault] = field(default_factory=Counter)
 
 
-def _findings(log: MetadataLog, events: list[IsrEvent]) -> Iterator[Finding]:
+def _read(log: MetadataLog, known_from: int, found: _Found) -> list[Finding]:
+    """Takes the log behind the checkpoint, as far as it can be read."""
+    walk = log.walk(known_from)
+    try:
+        for batch in walk:
+            for event in found.history.take(batch):
+                found.counts[event.fault] += 1
+                if len(found.events) < EVENTS_MAX:
+                    found.events.append(event)
+    except FormatError as error:
+        return [finding_of_error(error, log.path)]
+    return torn_findings(log, walk)
+
+
+def _is_proven(event: IsrEvent, proof: Proof) -> bool:
+    return event.effect_offset < proof.end_offset
+
+
+def _findings(log: MetadataLog, proof: Proof, events: list[IsrEvent]) -> Iterator[Finding]:
     """One for each violation; what happened to many replicas of a broker at once, and is as it should be, is one note."""
     alike: dict[tuple[IsrFault, int, int | None], list[IsrEvent]] = {}
     for event in events:
         if event.fault in NOTES:
             alike.setdefault((event.fault, event.broker_id, event.broker_epoch), []).append(event)
         else:
-            yield Finding(f"isr-{event.fault}", Severity.FINDING, log.path, _text(event), event.offset)
+            whether = "committed" if _is_proven(event, proof) else "not proven to be committed"
+            yield Finding(f"isr-{event.fault}", Severity.FINDING, log.path, f"{_text(event)}; {whether}", event.offset)
     for several in alike.values():
         first = several[0]
         more = f"; and {counted(len(several) - 1, 'more partition')}" if len(several) > 1 else ""

@@ -15,11 +15,12 @@ from snaprebuild.cluster.metadata_commit import EpochLineage, MajorityProof, Vot
 from snaprebuild.cluster.metadata_fold import ImageFold
 from snaprebuild.cluster.metadata_image import QuorumView
 from snaprebuild.errors import UsageError
+from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.metadata.listing import METADATA_DIRECTORY, open_metadata_log
 from snaprebuild.operations.metadata.log import MetadataLog
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
-__all__ = ["LogHeaders", "Proof", "VotersOrigin", "prove", "read_headers", "read_owner"]
+__all__ = ["LogHeaders", "Proof", "VotersOrigin", "proof_findings", "prove", "read_headers", "read_owner", "unproven_reason"]
 
 
 class VotersOrigin(StrEnum):
@@ -199,3 +200,27 @@ def _why_not_counted(node_id: int | None, owner: MetaProperties | None, voters: 
     if known is not None and known != owner.directory_id:
         return f"the directory is not the one that voter {node_id} votes with: its disk was replaced"
     return None
+
+
+def proof_findings(log: MetadataLog, proof: Proof, last_offset: int, *, told: Iterable[Finding]) -> list[Finding]:
+    """What is to be said of a proof: damage of the logs that it looked at, what is not proven, and logs that do not count.
+
+    Args:
+        log: in question.
+        proof: of it.
+        last_offset: that was taken.
+        told: findings so far; the same damage is not told twice.
+    """
+    messages = {each.message for each in told}
+    findings = [each for each in (finding_of_error(error, log.path) for error in proof.damage) if each.message not in messages]
+    if last_offset >= proof.end_offset:
+        message = f"offsets {proof.end_offset} to {last_offset} are not proven to be committed: {unproven_reason(proof)}"
+        findings.append(Finding("unproven-tail", Severity.NOTE, log.path, message, proof.end_offset))
+    return findings + [Finding("voter-not-counted", Severity.NOTE, path, why) for path, why in proof.not_counted]
+
+
+def unproven_reason(proof: Proof) -> str:
+    """Why nothing behind what is proven is proven."""
+    if proof.majority is None:
+        return "nothing says who the voters are" if not proof.voters else "no log of a voter is known"
+    return proof.majority.why
