@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Mapping
@@ -222,22 +223,15 @@ class KafkaNode:
 
     def create_topic(self, name: str, settings: Mapping[str, object]) -> None:
         """A topic of one partition."""
-        from confluent_kafka import KafkaException
         from confluent_kafka.admin import NewTopic
 
-        admin = self._admin()
-        topic = NewTopic(name, num_partitions=1, replication_factor=1, config={key: str(value) for key, value in settings.items()})
+        # Before KRaft a broker serves earlier than it becomes the controller, and knows of itself; a client that asks then waits in vain.
         deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                admin.create_topics([topic], operation_timeout=TOOL_SECONDS)[name].result(TOOL_SECONDS)
-            except KafkaException as error:
-                # A controller of before KRaft may not know yet of the only broker that there is.
-                if error.args[0].name() != "INVALID_REPLICATION_FACTOR" or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.2)
-            else:
-                return
+        while (known := (admin := self._admin()).list_topics(timeout=TOOL_SECONDS)).controller_id not in known.brokers:
+            assert time.monotonic() < deadline, "no controller"
+            time.sleep(0.1)
+        topic = NewTopic(name, num_partitions=1, replication_factor=1, config={key: str(value) for key, value in settings.items()})
+        admin.create_topics([topic], operation_timeout=TOOL_SECONDS)[name].result(TOOL_SECONDS)
 
     def set_topic(self, name: str, settings: Mapping[str, object]) -> None:
         """Changes settings of a topic, and leaves its others."""
@@ -247,6 +241,24 @@ class KafkaNode:
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
         admin = self._admin()
         admin.incremental_alter_configs([resource])[resource].result(TOOL_SECONDS)
+
+    def reassign(self, topic: str, replicas: list[int], *, log_dir: Path | None = None) -> None:
+        """Orders that the one partition of a topic be moved, as an operator does."""
+        plan = self.root / "reassignment.json"
+        moved = {"topic": topic, "partition": 0, "replicas": replicas, "log_dirs": [str(log_dir or "any")] * len(replicas)}
+        plan.write_text(json.dumps({"version": 1, "partitions": [moved]}))
+        arguments = ("--bootstrap-server", self.address, "--execute", "--reassignment-json-file", str(plan))
+        self.tool("org.apache.kafka.tools.reassign.ReassignPartitionsCommand", *arguments)
+
+    def wait_for_replicas(self, topic: str, *, leader: int, in_sync: set[int]) -> None:
+        """Waits until the one partition of a topic is led and kept in sync by these nodes."""
+        admin, deadline = self._admin(), time.monotonic() + START_SECONDS
+        while True:
+            partition = admin.list_topics(topic, timeout=TOOL_SECONDS).topics[topic].partitions[0]
+            if (partition.leader, set(partition.isrs)) == (leader, in_sync):
+                return
+            assert time.monotonic() < deadline, f"led by {partition.leader}, in sync {partition.isrs}"
+            time.sleep(0.1)
 
     def end_offset(self, topic: str, *, stable: bool = False) -> int:
         """Where a consumer's reading ends: at the high watermark, or at the last stable offset."""
