@@ -10,6 +10,7 @@ import argparse
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -196,6 +197,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--segment-mib", type=int, default=32, help="of a segment (default: %(default)s)")
     parser.add_argument("--batch-bytes", type=int, default=16384, help="of a batch, on average (default: %(default)s)")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     work = Path(tempfile.mkdtemp(prefix="compare-alternatives-"))
     try:
         ways = Alternatives(work, options.mib, options.segment_mib, options.batch_bytes)

@@ -104,7 +104,8 @@ def _start(options: argparse.Namespace) -> int:
     if missing := missing_tools():
         raise KafkaUnavailableError(f"not on PATH: {', '.join(missing)}")
     kafka_classpath(options.version)
-    node = KafkaNode(directory, version=options.version, tiering=not options.no_tiering, settings=_pairs(options.set))
+    settings, tiering = _pairs(options.set), not options.no_tiering
+    node = KafkaNode(directory, version=options.version, tiering=tiering, settings=settings, outlives=True)
     if node.is_running:
         raise UsageError(f"{directory}: a broker runs already, as process {node.pid}")
     (directory / RELEASE_FILE).write_text(f"{options.version}\n")

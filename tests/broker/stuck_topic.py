@@ -10,6 +10,7 @@ import argparse
 import itertools
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -17,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_node import COPY_INTERVAL_MS, KafkaNode
+from broker_settings import COPY_INTERVAL_MS
+from kafka_node import KafkaNode
 from kafka_release import RELEASES
 from kinds_of_data import Kind, LastBatch, retry, write_kind, write_to_be_retried
 from log_dirs import EMPTY_SNAPSHOT, entries_in, snapshot_name
@@ -301,6 +303,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.follower and RELEASES[options.to].zookeeper is not None:
         parser.error("--follower goes with --to 4.3.1")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     work = options.keep or Path(tempfile.mkdtemp(prefix="demo-stuck-topic-"))
     if options.keep:
         work.mkdir(parents=True)
