@@ -27,7 +27,7 @@ def test_everything_around_remote_storage(tmp_path: Path) -> None:
     why = missing()
     if why is not None:
         pytest.skip(f"NOT RUN: a real object store (marker s3): {why}")
-    assert run("demo-tier", tmp_path).endswith("\n33 steps, each as expected\n")
+    assert run("demo-tier", tmp_path).endswith("\n34 steps, each as expected\n")
 
 
 def test_what_the_records_of_the_cluster_say(tmp_path: Path) -> None:
