@@ -45,6 +45,9 @@ DAMAGED = 4
 """Exit code where a bundled directory has a flipped bit."""
 AS_OF = "2026-11-21T12:00:00Z"
 
+STORY_MAX = 3
+"""Lines of a run on stderr that are shown: the document has all findings."""
+
 Snapshots = dict[str, dict[int, frozenset[tuple[int, ...]]]]
 
 
@@ -92,7 +95,10 @@ class Run:
         """Prints it as it looks in a terminal, but for the document; then what was compared."""
         totals = ", ".join(f"{count} {action}" for action, count in self.document["totals"].items())
         print(f"$ {self.line}")
-        for text in (*self.story.splitlines(), f"exit code {self.document['exit_code']}: {totals} ({self.seconds:.0f} s)", *told):
+        story = self.story.splitlines()
+        if len(story) > STORY_MAX:
+            story[STORY_MAX:] = [f"... and {len(story) - STORY_MAX} lines more of what is UNSOUND and why"]
+        for text in (*story, f"exit code {self.document['exit_code']}: {totals} ({self.seconds:.0f} s)", *told):
             print(f"  {text}")
         print(flush=True)
 
