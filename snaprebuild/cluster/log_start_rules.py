@@ -253,7 +253,9 @@ def _k11(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[R
     missing = [(usable, facts.base)] if usable < facts.base else []
     if facts.cut_offset is not None:
         then = f", and begins anew at its latest checkpoint, {facts.checkpoints[-1].id.offset}" if facts.is_emptied else ""
-        evidence = f"damaged behind offset {facts.cut_offset - 1}: a node that starts cuts the log there{then}; what is behind that is lost"
+        evidence = (
+            f"damaged from offset {facts.cut_offset} on: a node that starts cuts the log there{then}; what is behind that is lost"
+        )
         yield judge.violated(Grade.DAMAGE, evidence, offset=facts.cut_offset)
     for begin, end in (*missing, *(gap for gap in facts.gaps if gap[0] != facts.cut_offset)):
         image = f"the latest checkpoint that is whole ends at {usable}" if usable else "no checkpoint is whole"

@@ -165,7 +165,7 @@ NAMES = {
 def kafka_answers(asked: list[tuple[Path, str]]) -> list[dict[str, Any]]:
     """All in one process: directories, and the checkpoints of which a follower is tried."""
     done = subprocess.run(
-        java_program("Json", "MetadataLogStart"),
+        java_program("Json", "LoadedMetadataLog", "MetadataLogStart"),
         input="\n".join(f"{directory}\t{checkpoints}" for directory, checkpoints in asked),
         capture_output=True,
         text=True,

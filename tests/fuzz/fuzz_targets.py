@@ -339,7 +339,7 @@ VERBS = {
 @cache
 def _tree() -> Path:
     """The healthy directories, once for the process, where nothing but memory is written to."""
-    base = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None
+    base = IN_MEMORY if "TMPDIR" not in os.environ and os.access(IN_MEMORY, os.W_OK) else None
     root = Path(tempfile.mkdtemp(prefix="fuzz-", dir=base))
     for name in ("log", "node", "tier", "controller"):
         shutil.copytree(HEALTHY / name, root / name)
