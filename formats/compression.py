@@ -23,6 +23,10 @@ ROOM_BYTES_LEAST = 1 << 16
 ROOM_GROWTH = 4
 """The first room is that of 64 KiB or four times the data, and each further one four times as large: what comes out of it is not known."""
 
+MOST_OF_A_BYTE = {"gzip": 1040, "snappy": 22, "lz4": 256, "zstd": 44_000}
+"""What one byte can become at most: a copy of snappy makes 64 of 3, deflate 258 of 2 bits, a length of lz4 grows by 255 a byte, and a
+block of zstd makes 128 KiB of 3. Data that declares more is damaged, and gets no room for it."""
+
 
 def decompress(codec: int, data: bytes, *, bytes_max: int, position: int = 0, magic: int = 2) -> bytes:
     """The records of a batch.
@@ -47,7 +51,8 @@ def decompress(codec: int, data: bytes, *, bytes_max: int, position: int = 0, ma
 
     if magic == 0 and CODECS[codec] == "lz4":
         data = _with_right_header_checksum(data)
-    room_bytes = min(max(ROOM_BYTES_LEAST, ROOM_GROWTH * len(data)), bytes_max)
+    most_bytes = min(bytes_max, ROOM_BYTES_LEAST + MOST_OF_A_BYTE[CODECS[codec]] * len(data))
+    room_bytes = min(max(ROOM_BYTES_LEAST, ROOM_GROWTH * len(data)), most_bytes)
     while True:
         room = bytearray(room_bytes)
         try:
@@ -59,9 +64,11 @@ def decompress(codec: int, data: bytes, *, bytes_max: int, position: int = 0, ma
         except cramjam.DecompressionError as error:
             if not any(sign in str(error) for sign in _NO_ROOM):
                 raise BadValueError(f"{CODECS[codec]} data", position=position, found=str(error)) from None
+        if room_bytes == most_bytes < bytes_max:
+            raise BadValueError(f"{CODECS[codec]} data", position=position, expected=f"at most {most_bytes} bytes", found="more")
         if room_bytes == bytes_max:
             raise LimitExceededError("records", position=position, expected=f"at most {bytes_max} bytes", found="more")
-        room_bytes = min(room_bytes * ROOM_GROWTH, bytes_max)
+        room_bytes = min(room_bytes * ROOM_GROWTH, most_bytes)
 
 
 _NO_ROOM = ("write whole buffer", "smaller than required")

@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import json
 import os
+import shlex
 import signal
 import struct
 import subprocess
@@ -16,14 +17,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import boto3
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMAND = [str(ROOT / "scripts" / "snaprebuild"), "rebuild"]
+COMMAND = "scripts/snaprebuild"
 OPTIONS = ["--engine", "spark", "--boundaries", "all", "--replay-from", "log-start", "--keep-expired", "--output", "json"]
+AT_ONCE = min(max(os.cpu_count() or 1, 2), 4)
+"""Runs of one core each, side by side: most of such a run is the start of Java and of Python, one thing after the other."""
 FIELDS = (
     "producer_id",
     "epoch",
@@ -39,6 +44,9 @@ BUCKET = "demo"
 DAMAGED = 4
 """Exit code where a bundled directory has a flipped bit."""
 AS_OF = "2026-11-21T12:00:00Z"
+
+STORY_MAX = 3
+"""Lines of a run on stderr that are shown: the document has all findings."""
 
 Snapshots = dict[str, dict[int, frozenset[tuple[int, ...]]]]
 
@@ -74,36 +82,69 @@ def check(what: str, found: object, wanted: object) -> None:
         sys.exit(f"WRONG: {what}\n  expected {str(wanted)[:2000]}\n  found    {str(found)[:2000]}")
 
 
-def run(*arguments: str) -> dict[str, Any]:
-    """The command; what it printed, and its exit code."""
-    print("$ scripts/snaprebuild rebuild", *arguments[:1], "... --out", arguments[-1], flush=True)
-    done = subprocess.run([*COMMAND, *arguments[:-1], "--out", arguments[-1], *OPTIONS], stdout=subprocess.PIPE, check=False)
-    return {**json.loads(done.stdout), "exit_code": done.returncode}
+@dataclass(frozen=True)
+class Run:
+    """What a command came to."""
+
+    line: str
+    document: dict[str, Any]
+    story: str
+    seconds: float
+
+    def show(self, *told: str) -> None:
+        """Prints it as it looks in a terminal, but for the document; then what was compared."""
+        totals = ", ".join(f"{count} {action}" for action, count in self.document["totals"].items())
+        print(f"$ {self.line}")
+        story = self.story.splitlines()
+        if len(story) > STORY_MAX:
+            story[STORY_MAX:] = [f"... and {len(story) - STORY_MAX} lines more of what is UNSOUND and why"]
+        for text in (*story, f"exit code {self.document['exit_code']}: {totals} ({self.seconds:.0f} s)", *told):
+            print(f"  {text}")
+        print(flush=True)
+
+
+def line_of(arguments: list[str], **environment: str) -> str:
+    """A command as it is typed: the variables that lead to the store were exported before."""
+    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in environment.items()), shlex.join(arguments)])
+
+
+def run(source: str, out: Path, *options: str, **environment: str) -> Run:
+    """Runs the command, as it is printed, in the directory of the checkout."""
+    arguments, started = [COMMAND, "rebuild", source, "--out", str(out), *options, *OPTIONS], time.monotonic()
+    done = subprocess.run(arguments, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    if not done.stdout:
+        sys.exit(f"WRONG: {line_of(arguments, **environment)}: exit code {done.returncode}\n{done.stderr}")
+    document = {**json.loads(done.stdout), "exit_code": done.returncode}
+    return Run(line_of(arguments, **environment), document, done.stderr, time.monotonic() - started)
 
 
 def each(out: Path) -> None:
-    """One run for each bundled directory, at its prefix."""
-    boundaries = 0
-    for name, partitions in expected().items():
-        place = out / "each" / name
-        started = time.monotonic()
-        document = run(f"s3://{BUCKET}/{prefix_of(name)}", str(place))
-        unsound = any(each["class"] == "UNSOUND" for one in document["partitions"] for each in one["boundaries"])
-        check(f"exit code of {name}", document["exit_code"], DAMAGED if name == "damaged" else int(unsound))
-        check(name, {partition: written(place / partition) for partition in partitions}, partitions)
-        count = sum(map(len, partitions.values()))
-        boundaries += count
-        print(f"  {name}: {count} boundaries of {len(partitions)} partitions are Kafka's ({time.monotonic() - started:.0f} s)")
-    print(f"each: {boundaries} boundaries of {len(expected())} directories are Kafka's")
+    """One run for each bundled directory, at its prefix; some at once, each on one core."""
+    boundaries, directories = 0, expected()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        runs = {
+            name: pool.submit(run, f"s3://{BUCKET}/{prefix_of(name)}", out / "each" / name, SPARK_MASTER="local[1]")
+            for name in directories
+        }
+        for name, partitions in directories.items():
+            done, place = runs[name].result(), out / "each" / name
+            document = done.document
+            unsound = any(each["class"] == "UNSOUND" for one in document["partitions"] for each in one["boundaries"])
+            check(f"exit code of {name}", document["exit_code"], DAMAGED if name == "damaged" else int(unsound))
+            check(name, {partition: written(place / partition) for partition in partitions}, partitions)
+            count = sum(map(len, partitions.values()))
+            boundaries += count
+            done.show(f"{count} boundaries of {len(partitions)} partitions are as Kafka's own classes have them")
+    print(f"each: {boundaries} boundaries of {len(directories)} directories are Kafka's\n", flush=True)
 
 
 def together(out: Path) -> None:
     """One run for the whole bucket."""
-    document = run(f"s3://{BUCKET}", str(out / "together"))
-    compare(document, out / "together", "together")
+    done = run(f"s3://{BUCKET}", out / "together")
+    done.show(compared(done.document, out / "together"))
 
 
-def compare(document: dict[str, Any], place: Path, what: str) -> None:
+def compared(document: dict[str, Any], place: Path) -> str:
     """Everything in the bucket was written, and is Kafka's."""
     check("exit code", document["exit_code"], DAMAGED)
     boundaries = 0
@@ -113,7 +154,7 @@ def compare(document: dict[str, Any], place: Path, what: str) -> None:
             boundaries += len(states)
     # One partition more is there of which no manifest tells: __remote_log_metadata-0.
     check("totals", document["totals"], {"written": sum(1 for _ in place.rglob("*.snapshot"))})
-    print(f"{what}: {boundaries} boundaries of {len(expected())} directories are Kafka's")
+    return f"{boundaries} boundaries of {len(expected())} directories are Kafka's, all below the prefixes of the bucket"
 
 
 def again(out: Path) -> None:
@@ -121,33 +162,34 @@ def again(out: Path) -> None:
     if not (out / "together").exists():
         together(out)
     before = {path: path.stat().st_mtime_ns for path in (out / "together").rglob("*")}
-    document = run(f"s3://{BUCKET}", str(out / "together"))
-    check("totals of the second run", list(document["totals"]), ["equal"])
+    done = run(f"s3://{BUCKET}", out / "together")
+    check("totals of the second run", list(done.document["totals"]), ["equal"])
     check("files after the second run", {path: path.stat().st_mtime_ns for path in (out / "together").rglob("*")}, before)
-    print(f"again: {document['totals']['equal']} equal, nothing was touched")
+    done.show("the second run: all equal, no file was touched")
 
 
 def cluster(out: Path) -> None:
     """A cluster of two workers, one of which is killed with its executor as soon as that has a task of Python."""
     environment = {**os.environ, "SPARK_CLUSTER_STATE": str(out / "cluster"), "PYTHON": str(ROOT / ".venv" / "bin" / "python")}
     script = [str(ROOT / "scripts" / "spark-cluster")]
-    told = subprocess.run([*script, "start", "2"], env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    print("$ scripts/spark-cluster start 2")
+    told = subprocess.run([*script, "start", "2"], env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    print("".join(f"  {line}\n" for line in told.splitlines()), flush=True)
     try:
-        master, victim = told[0], int(told[2])
-        place = out / "on a cluster"
-        print(f"$ scripts/snaprebuild rebuild s3://{BUCKET} --master {master} ...", flush=True)
-        command = [*COMMAND, f"s3://{BUCKET}", "--master", master, "--out", str(place), *OPTIONS]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
+        master, victim = told.split()[0], int(told.split()[2])
+        place, source = out / "on a cluster", f"s3://{BUCKET}"
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(run, source, place, "--master", master)
             while not (tasks := [pid for pid in below(victim) if "pyspark.daemon" in command_of(pid)]):
-                check("the command, before a worker had a task", running.poll(), None)
+                check("the command ended before a worker had a task", running.done(), False)
                 time.sleep(0.05)
             for pid in [victim, *below(victim)]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            check("the command, when the worker was killed", running.poll(), None)
-            print(f"  killed worker {victim} with its executor, which had {len(tasks)} processes of Python at work")
-            answer = running.communicate()[0]
-        compare({**json.loads(answer), "exit_code": running.returncode}, place, "cluster")
+            check("the command ended before the worker was killed", running.done(), False)
+            done = running.result()
+        killed = f"worker {victim} was killed on the way, with its executor and {len(tasks)} processes of Python at work"
+        done.show(killed, compared(done.document, place))
     finally:
         subprocess.run([*script, "stop"], env=environment, check=True)
 
@@ -171,16 +213,18 @@ def command_of(pid: int) -> str:
 def sql(out: Path) -> None:
     """The two data sources answer the questions of docs/spark-sql.md on the bucket as on the directory itself."""
     assert out
-    answers = []
-    for place in (str(ROOT / "fixtures" / "kafka27-mixed"), f"s3://{BUCKET}/{prefix_of('kafka27-mixed')}"):
-        print(f"$ scripts/spark-questions {place} --as-of {AS_OF}", flush=True)
-        command = [str(ROOT / "scripts" / "spark-questions"), place, "--as-of", AS_OF]
-        answers.append(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
-    tables = [[line for line in answer.splitlines() if line.startswith(("|", "+"))] for answer in answers]
-    print("\n".join(tables[0]))
-    check("answers on the bucket", tables[1], tables[0])
-    check("three tables", len([line for line in tables[0] if line.startswith("+")]), 9)
-    print("sql: three questions have the same answers on the bucket")
+
+    def asked(place: str) -> tuple[str, list[str]]:
+        arguments = ["scripts/spark-questions", place, "--as-of", AS_OF]
+        answer = subprocess.run(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+        return line_of(arguments), [line for line in answer.splitlines() if line.startswith(("|", "+"))]
+
+    with ThreadPoolExecutor(2) as pool:
+        places = ("fixtures/kafka27-mixed", f"s3://{BUCKET}/{prefix_of('kafka27-mixed')}")
+        (here, table), (there, other) = pool.map(asked, places)
+    check("answers on the bucket", other, table)
+    check("three tables", len([line for line in table if line.startswith("+")]), 9)
+    print("\n".join([f"$ {here}", *(f"  {line}" for line in table), f"$ {there}", "  the same three tables\n"]), flush=True)
 
 
 @contextlib.contextmanager
@@ -193,12 +237,23 @@ def store(place: Path) -> Iterator[None]:
     try:
         os.environ.update(each.split("=", 1) for each in exports.read_text().split()[1:])
         os.environ["AWS_ENDPOINT_URL"] = os.environ.pop("AWS_ENDPOINT_URL_S3")
+        names = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION")
+        print("$ export", *(f"{name}={os.environ[name]}" for name in names), flush=True)
         client = boto3.client("s3")
         client.create_bucket(Bucket=BUCKET)
-        for name in expected():
-            logs = ROOT / "fixtures" / name / "logs"
-            for path in sorted(path for path in logs.rglob("*") if path.is_file()):
-                client.put_object(Bucket=BUCKET, Key=f"{prefix_of(name)}/{path.relative_to(logs)}", Body=path.read_bytes())
+        keys = {
+            path: f"{prefix_of(name)}/{path.relative_to(logs)}"
+            for name in expected()
+            for logs in [ROOT / "fixtures" / name / "logs"]
+            for path in logs.rglob("*")
+            if path.is_file()
+        }
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda path: client.put_object(Bucket=BUCKET, Key=keys[path], Body=path.read_bytes()), keys))
+        print(
+            f"  bucket {BUCKET}: {len(keys)} objects of {len(expected())} bundled directories, each at a prefix of its own\n",
+            flush=True,
+        )
         yield
     finally:
         subprocess.run([ROOT / "scripts" / "s3-server", "stop"], env=around, check=True)
@@ -214,10 +269,13 @@ def main() -> None:
     asked = parser.parse_args().steps or list(STEPS)
     if unknown := sorted(set(asked) - set(STEPS)):
         parser.error(f"no such step: {', '.join(unknown)}")
+    started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="demo-spark-") as directory, store(Path(directory) / "store"):
         for name in asked:
+            text = STEPS[name].__doc__ or ""
+            print(f"# {name}: {text.splitlines()[0]}", flush=True)
             STEPS[name](Path(directory))
-    print("all as Kafka has it")
+    print(f"all as Kafka has it: {', '.join(asked)} ({time.monotonic() - started:.0f} s)")
 
 
 if __name__ == "__main__":

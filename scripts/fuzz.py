@@ -7,10 +7,12 @@ written below --findings and ends the run of this target; the exit code is 1 the
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +21,15 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parent.parent
 PATHS = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "fuzz")]
 REGRESSION = ROOT / "tests" / "fuzz" / "corpus"
+IN_MEMORY = Path("/dev/shm")
 INPUT_BYTES_MAX = 16_384
 HANG_SECONDS = 30
 """Of the clock, on a machine that others use, too; an input takes some ms."""
 RSS_MIB_MAX = 2048
 IN_PROCESS = "in-process"
 """The first argument of the process of a target."""
-KEPT_FILES_MAX = 24
-KEPT_BYTES_MAX = 2048
+KEPT_FILES_MAX = 16
+KEPT_BYTES_MAX = 1024
 
 
 @dataclass
@@ -52,7 +55,7 @@ def main() -> int:
     parser.add_argument("--corpus", type=Path, default=ROOT / ".fuzz" / "corpus", help="default: .fuzz/corpus")
     parser.add_argument("--findings", type=Path, default=ROOT / ".fuzz" / "findings", help="default: .fuzz/findings")
     parser.add_argument(
-        "--keep", action="store_true", help="put the smallest inputs that reach the most into tests/fuzz/corpus, too"
+        "--keep", action="store_true", help="put some small inputs that reached something new into tests/fuzz/corpus, too"
     )
     parser.add_argument("--list", action="store_true", help="print the targets")
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="default: all")
@@ -97,7 +100,11 @@ def run(name: str, asked: argparse.Namespace) -> Figures:
     options = [f"-max_total_time={asked.seconds}", f"-timeout={HANG_SECONDS}", f"-rss_limit_mb={RSS_MIB_MAX}"]
     options += [f"-max_len={INPUT_BYTES_MAX}", f"-artifact_prefix={findings}/", "-print_final_stats=1", "-len_control=0"]
     command = [sys.executable, __file__, IN_PROCESS, name, *directories, *options]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
+    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as place:
+        # libFuzzer ends a process without a word, so whoever started it cleans up.
+        environment = {**os.environ, "TMPDIR": place, "XDG_STATE_HOME": place}
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+        done = subprocess.run(command, env=environment, check=False, **streams)
     found = set(findings.iterdir()) - before
     (findings.parent / f"{name}.log").write_text(done.stdout[-200_000:])
     if done.returncode and not found:
@@ -140,21 +147,15 @@ def fuzz(name: str, options: list[str]) -> NoReturn:
 
 
 def keep(name: str, corpus: Path) -> None:
-    """What libFuzzer says is enough for the same features, the smallest first, as far as there is room."""
-    enough = corpus.with_name(f"{name}.merged")
-    shutil.rmtree(enough, ignore_errors=True)
-    enough.mkdir()
-    command = [sys.executable, __file__, IN_PROCESS, name, str(enough), str(corpus), "-merge=1", f"-timeout={HANG_SECONDS}"]
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    """Some of what reached something new, small ones only, from the smallest to the largest."""
     small = sorted(
-        (path for path in enough.iterdir() if path.stat().st_size <= KEPT_BYTES_MAX), key=lambda path: path.stat().st_size
+        (path for path in corpus.iterdir() if path.stat().st_size <= KEPT_BYTES_MAX), key=lambda path: path.stat().st_size
     )
     stride = max(len(small) / KEPT_FILES_MAX, 1)
-    chosen = {small[int(index * stride)] for index in range(min(len(small), KEPT_FILES_MAX))}
     (REGRESSION / name).mkdir(parents=True, exist_ok=True)
-    for path in chosen:
-        shutil.copy(path, REGRESSION / name / path.name[:16])
-    shutil.rmtree(enough)
+    for path in (small[int(index * stride)] for index in range(min(len(small), KEPT_FILES_MAX))):
+        if not path.name.startswith("seed-"):
+            shutil.copy(path, REGRESSION / name / path.name[:16])
 
 
 if __name__ == "__main__":

@@ -63,9 +63,9 @@ def metadata_image(
     """Reads only: what a metadata log says of the cluster, and how much of that is proven to be committed.
 
     DIR is __cluster_metadata-0, a copy of it under any name, or a directory above that holds one, also as s3://BUCKET/PREFIX. The
-    image is the newest whole checkpoint and the log behind it: brokers, controllers, topics with their partitions, features and
-    configurations. Values of configurations that are secrets are masked. The end of one log need not be committed: a checkpoint
-    proves what it holds, and logs of a majority of the voters (--voter) what they share.
+    image is the newest whole checkpoint and the log behind it: brokers, controllers, topics with their partitions, features,
+    configurations, ACLs, credentials, quotas. Secrets are masked as a broker masks them. The end of one log need not be committed: a
+    checkpoint proves what it holds, and logs of a majority of the voters (--voter) what they share.
     """
     from snaprebuild.cli.metadata_json import image_json
     from snaprebuild.cli.metadata_tables import print_image

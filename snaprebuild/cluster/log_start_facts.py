@@ -57,6 +57,8 @@ class LogFacts:
         end_offset: behind the last batch.
         last_epoch: of the last batch; 0 where there is none.
         below_start: last batch that begins below the start; None where the log does not hold it.
+        cut_offset: behind the last whole batch before the first damage, where a node that starts cuts the log and drops the rest; None
+            without damage. A batch that is not whole at the end of the last segment is none.
         gaps: (from, to) of offsets that are missing inside the log, ``to`` exclusive, ascending.
         checkpoints: by id.
         left_overs: names of files that were being written, or are deleted.
@@ -74,6 +76,7 @@ class LogFacts:
     gaps: tuple[tuple[int, int], ...]
     checkpoints: tuple[CheckpointFacts, ...]
     left_overs: tuple[str, ...] = ()
+    cut_offset: int | None = None
     strange_names: tuple[str, ...] = ()
     bad_snapshots: tuple[tuple[str, str], ...] = ()
 
@@ -86,6 +89,8 @@ class LogFacts:
     def is_emptied(self) -> bool:
         """Whether a node that starts empties the log and begins at its latest checkpoint (``truncateToLatestSnapshot``)."""
         kept = [each.id for each in self.checkpoints if each.id.offset >= self.base]
+        if self.cut_offset is not None:
+            return any(each.offset > self.cut_offset for each in kept)
         return bool(kept) and kept[-1] > OffsetAndEpoch(self.end_offset, self.last_epoch)
 
     @property

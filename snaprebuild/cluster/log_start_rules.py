@@ -177,6 +177,9 @@ def _k4(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[Ru
 def _k5(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
     if facts.end_offset == facts.base:
         return
+    if facts.cut_offset is not None:
+        yield judge.not_judged("see K11")
+        return
     empties = facts.is_emptied
     for each in facts.checkpoints:
         if each.id.offset > facts.end_offset:
@@ -248,7 +251,13 @@ def _k11(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[R
         return
     usable = max((each.id.offset for each in facts.checkpoints if each.fault is None), default=0)
     missing = [(usable, facts.base)] if usable < facts.base else []
-    for begin, end in (*missing, *facts.gaps):
+    if facts.cut_offset is not None:
+        then = f", and begins anew at its latest checkpoint, {facts.checkpoints[-1].id.offset}" if facts.is_emptied else ""
+        evidence = (
+            f"damaged from offset {facts.cut_offset} on: a node that starts cuts the log there{then}; what is behind that is lost"
+        )
+        yield judge.violated(Grade.DAMAGE, evidence, offset=facts.cut_offset)
+    for begin, end in (*missing, *(gap for gap in facts.gaps if gap[0] != facts.cut_offset)):
         image = f"the latest checkpoint that is whole ends at {usable}" if usable else "no checkpoint is whole"
         if end > usable:
             yield judge.violated(Grade.DAMAGE, f"offsets {begin} to {end - 1} are missing, and {image}", offset=begin)

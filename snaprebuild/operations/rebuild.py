@@ -339,15 +339,12 @@ class _RebuildWork(BoundaryWork):
         return RebuildJob(self._result.plan, context.request, context.clock, context.dry_run, told, time.time_ns(), has_receipt)
 
     def adopt(self, done: RemoteRebuild) -> None:
-        result, receipt = self._result, self._context.receipt
+        result = self._result
         for name in _RESULTS:
             setattr(result, name, getattr(done, name))
         for boundary in result.boundaries:
             if boundary.comparison is not None:
                 self._listed.add(self._place, boundary.offset, boundary.comparison)
-        if receipt is not None:
-            for said in done.receipt.steps:
-                take_step(receipt, result.plan, said)
 
     def hear(self, said: Said) -> None:
         """A file that is about to get its name elsewhere, or what became of it."""
@@ -464,11 +461,7 @@ _RESULTS = ("boundaries", "findings", "bytes_read", "from_effects", "replay_inde
 
 @dataclass(frozen=True, slots=True)
 class RemoteRebuild:
-    """What became of a partition that was carried out in another process: as ``PartitionResult``, without its plan.
-
-    Attributes:
-        receipt: what was written; the others are those of ``PartitionResult``.
-    """
+    """What became of a partition that was carried out in another process: as ``PartitionResult``, without its plan."""
 
     boundaries: list[BoundaryResult]
     findings: list[Finding]
@@ -477,7 +470,6 @@ class RemoteRebuild:
     replay_index: int
     replay_reason: str
     seconds: float
-    receipt: RemoteReceipt
 
 
 class _RebuildChunk(_RebuildWork):
@@ -504,8 +496,8 @@ class RebuildJob(DivisibleJob):
         dry_run: write nothing.
         told_corrupt: path and offset of snapshots that the plan has already told to be corrupt.
         begun_ns: no attempt began before this moment, ns since 1970.
-        has_receipt: what is written is to be told.
-        tell: says so before a file gets its name; None where it is told when the job is done.
+        has_receipt: what is written is to be told, before it has its name.
+        tell: says so to the process that keeps the receipt; None without one.
     """
 
     plan: PartitionPlan
@@ -531,23 +523,23 @@ class RebuildJob(DivisibleJob):
 
     def carry_out(self, arrivals: Arrivals) -> tuple[RemoteRebuild | None, list[ReadTask]]:
         """As ``schedule.Job``. Whoever sent it holds the lock of the log directory that it writes to."""
-        result, receipt = PartitionResult(self.plan), RemoteReceipt(self.tell)
-        with self._context(receipt) as context:
+        result = PartitionResult(self.plan)
+        with self._context() as context:
             missing = feed(_RebuildWork(result, 0, context, None, self.replay()), arrivals)
-        return (None, missing) if missing else (_remote(result, receipt), [])
+        return (None, missing) if missing else (_remote(result), [])
 
     def carry_out_chunk(self, chunk: Chunk, arrivals: Arrivals) -> _DoneChunk:
         """As ``DivisibleJob``."""
-        result, receipt = PartitionResult(self.plan), RemoteReceipt(self.tell)
-        with self._context(receipt) as context:
+        result = PartitionResult(self.plan)
+        with self._context() as context:
             work = _RebuildChunk(result, 0, context, None, self.replay().part(chunk.stop, chunk.after))
             missing = feed(work, arrivals)
         assert not missing, "a chunk asks for its own segments alone"
-        return _remote(result, receipt), work.ended
+        return _remote(result), work.ended
 
     def merged(self, chunks: Iterable[_DoneChunk | Unreached | Failure]) -> RemoteRebuild:
         """As ``DivisibleJob``."""
-        result, receipt, reason = PartitionResult(self.plan), RemoteReceipt(), None
+        result, reason = PartitionResult(self.plan), None
         for chunk in chunks:
             if isinstance(chunk, tuple):
                 done, ended = chunk
@@ -556,21 +548,21 @@ class RebuildJob(DivisibleJob):
                 result.bytes_read += done.bytes_read
                 result.from_effects += done.from_effects
                 result.seconds += done.seconds
-                receipt.steps += done.receipt.steps
                 reason = reason or ended
             elif (error := failure_of(chunk, reason)) is not None:
                 result.findings.append(finding_of_error(error, self.plan.source.directory.path))
                 reason = reason or str(error)
         result.replay_index, result.replay_reason = self.replay().start()
         _leave_out(result, reason)
-        return _remote(result, receipt)
+        return _remote(result)
 
     @contextlib.contextmanager
-    def _context(self, receipt: RemoteReceipt) -> Iterator[_Context]:
+    def _context(self) -> Iterator[_Context]:
+        receipt = None if self.tell is None else RemoteReceipt(self.tell)
         with ThreadPoolExecutor(WRITERS, thread_name_prefix="writer") as writers:
             told, listed = self.told_corrupt, ListedDifferences()
             yield _Context(self.request, self.clock, writers, self.dry_run, receipt, None, told, listed, self.begun_ns)
 
 
-def _remote(result: PartitionResult, receipt: RemoteReceipt) -> RemoteRebuild:
-    return RemoteRebuild(**{name: getattr(result, name) for name in _RESULTS}, receipt=RemoteReceipt(steps=receipt.steps))
+def _remote(result: PartitionResult) -> RemoteRebuild:
+    return RemoteRebuild(**{name: getattr(result, name) for name in _RESULTS})

@@ -114,40 +114,31 @@ Said = tuple[str, int, tuple[Any, ...]]
 
 @dataclass(slots=True)
 class RemoteReceipt:
-    """What is written in another process, for the receipt of the run.
+    """The receipt of a run in another process than the one that keeps it.
 
     Attributes:
-        tell: says each step to the process that keeps the receipt, before the writer goes on; None where that hears of them when the
-            work is done: files have their names before the receipt lists them then.
-        steps: that are to be told.
+        tell: says each step to that process, and returns when it has taken it (``take_step``).
         announced: offsets of which it is not told yet what became of them. Of others nothing is told: what another attempt at the work
             announced is not to be settled by this one.
     """
 
-    tell: Callable[[Said], None] | None = None
-    steps: list[Said] = field(default_factory=list)
+    tell: Callable[[Said], None]
     announced: set[int] = field(default_factory=set)
 
     def announce_set_aside(self, partition: PartitionPlan, offset: int, aside: str, found: Fingerprint) -> None:
         """As ``Receipt``."""
-        self._step("announce_set_aside", offset, aside, found)
+        self.tell(("announce_set_aside", offset, (aside, found)))
 
     def announce(self, partition: PartitionPlan, offset: int, snapshot_class: str, entries: int, made: Fingerprint) -> None:
         """As ``Receipt``."""
-        self._step("announce", offset, snapshot_class, entries, made)
+        self.tell(("announce", offset, (snapshot_class, entries, made)))
         self.announced.add(offset)
 
     def settle(self, partition: PartitionPlan, offset: int, error: SnaprebuildError | None = None) -> None:
         """As ``Receipt``."""
         if offset in self.announced:
             self.announced.discard(offset)
-            self._step("settle", offset, error)
-
-    def _step(self, step: str, offset: int, *facts: object) -> None:
-        if self.tell is None:
-            self.steps.append((step, offset, facts))
-        else:
-            self.tell((step, offset, facts))
+            self.tell(("settle", offset, (error,)))
 
 
 def take_step(receipt: ReceiptSink, partition: PartitionPlan, said: Said) -> None:

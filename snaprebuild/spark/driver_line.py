@@ -35,6 +35,9 @@ PORT_SETTING = "spark.snaprebuild.port"
 
 CONNECT_SECONDS = 60
 
+CLOSE_SECONDS = 1.0
+"""Waited for the thread that listens, where a system does not wake it when its socket is closed."""
+
 PORT_MAX = 65535
 
 BACKLOG = 1024
@@ -79,7 +82,7 @@ class DriverLine:
         """
         lines = _lines_to(self)
         try:
-            connection = lines.pop() if lines else self._connected()
+            connection = self._connected(lines)
             connection.send((number, said))
             answer = connection.recv()
         except (OSError, EOFError, AuthenticationError) as error:
@@ -89,7 +92,9 @@ class DriverLine:
         if answer is not None:
             raise answer
 
-    def _connected(self) -> Connection:
+    def _connected(self, lines: deque[Connection]) -> Connection:
+        with contextlib.suppress(IndexError):  # of several threads each takes one
+            return lines.pop()
         caller = socket.create_connection((self.host, self.port), CONNECT_SECONDS)
         caller.settimeout(None)  # an answer takes as long as it takes
         connection = Connection(caller.detach())
@@ -232,4 +237,4 @@ def listening(context: SparkContext, hear: Hear | None = None) -> Iterator[Drive
         yield DriverLine(host.strip("[]"), server.getsockname()[1], secret)
     finally:
         listener.close()
-        thread.join()
+        thread.join(CLOSE_SECONDS)

@@ -7,8 +7,11 @@ is made to do so in three ways, and what comes out is compared with what we writ
 from __future__ import annotations
 
 import argparse
-import json
+import re
+import resource
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -34,12 +37,12 @@ class Result:
 
     Attributes:
         way: what was done.
-        seconds: from the order to the last snapshot, without the start of a broker where that is not part of it.
+        seconds: from the order until it is done; of a recovery what the broker says that the load of this log took.
         read_bytes: by all processes that took part, from files and sockets.
         written_bytes: to disk, likewise.
         snapshots: of how many boundaries there is one then.
         boundaries: of the log as it lies then.
-        equal: of how many the state is the one that we write.
+        shared: of how many we wrote one, too: the states are equal. A replica begins its segments elsewhere.
         needs: what it takes beside that.
     """
 
@@ -49,7 +52,7 @@ class Result:
     written_bytes: int
     snapshots: int
     boundaries: int
-    equal: int
+    shared: int
     needs: str
 
 
@@ -77,9 +80,6 @@ class Alternatives:
         shutil.copytree(self._source, log_dir / PARTITION)
         (log_dir / "recovery-point-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 {self._end}\n")
         (log_dir / ".kafka_cleanshutdown").touch()
-        import resource
-        import subprocess
-
         before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
         command = [sys.executable, "-m", "snaprebuild", "rebuild", log_dir, "--receipt", self._work / "receipt", "--output", "json"]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
@@ -93,16 +93,17 @@ class Alternatives:
 
     def recovery(self) -> Result:
         """A broker starts on the log as after a crash, with no recovery point."""
-        clean = self._start_seconds(self._planted("start"))
         node = self._planted("recovery")
         for name in ("recovery-point-offset-checkpoint", ".kafka_cleanshutdown"):
             (node.log_dir / name).unlink()
         with node:
-            began = time.monotonic()
-            node.start()
-            seconds, (read, written) = time.monotonic() - began - clean, _io(node.pid)
+            mark = node.start()
+            read, written = _io(node.pid)
             node.stop_all()
+        loaded = re.search(rf"Completed load of Log\(dir=\S*/{PARTITION},.* in (\d+)\s?ms", node.log_since(mark))
+        assert loaded is not None, "the broker does not say how long the load took"
         needs = "the broker down meanwhile; every log of the directory that has no recovery point is read"
+        seconds = int(loaded[1]) / 1000
         return self._result("Kafka recovers it, recovery point cleared", seconds, read, written, node.log_dir / PARTITION, needs)
 
     def other_log_dir(self) -> Result:
@@ -112,7 +113,8 @@ class Alternatives:
         with node:
             node.start()
             before = _io(node.pid)
-            began = self._reassign(node, [1], [str(second)])
+            began = time.monotonic()
+            node.reassign(TOPIC, [1], log_dir=second)
             _wait(lambda: (second / PARTITION).is_dir() and not (first / PARTITION).exists())
             seconds, after = time.monotonic() - began, _io(node.pid)
             node.stop_all()
@@ -128,7 +130,8 @@ class Alternatives:
             with KafkaNode(self._work / "second", controller=node, tiering=False) as second:
                 second.start()
                 before = _io(node.pid), _io(second.pid)
-                began = self._reassign(node, [2], ["any"])
+                began = time.monotonic()
+                node.reassign(TOPIC, [2])
                 _wait(lambda: (second.log_dir / PARTITION).is_dir() and not (node.log_dir / PARTITION).exists())
                 seconds, after = time.monotonic() - began, (_io(node.pid), _io(second.pid))
                 second.stop_all()
@@ -149,25 +152,6 @@ class Alternatives:
             (node.root / "second" / PARTITION).rename(node.log_dir / PARTITION)
         node.plant(PARTITION, self._source, self._end)
         return node
-
-    @staticmethod
-    def _start_seconds(node: KafkaNode) -> float:
-        with node:
-            began = time.monotonic()
-            node.start()
-            seconds = time.monotonic() - began
-            node.stop_all()
-        return seconds
-
-    def _reassign(self, node: KafkaNode, replicas: list[int], log_dirs: list[str]) -> float:
-        """As a user does. Returns when the tool gave the order."""
-        plan = self._work / "plan.json"
-        moved = {"topic": TOPIC, "partition": 0, "replicas": replicas, "log_dirs": log_dirs}
-        plan.write_text(json.dumps({"version": 1, "partitions": [moved]}))
-        began = time.monotonic()
-        tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
-        node.tool(tool, "--bootstrap-server", node.address, "--execute", "--reassignment-json-file", str(plan))
-        return began
 
     def _result(self, way: str, seconds: float, read: int, written: int, partition: Path, needs: str) -> Result:
         there = snapshots_in(partition)
@@ -213,15 +197,18 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--segment-mib", type=int, default=32, help="of a segment (default: %(default)s)")
     parser.add_argument("--batch-bytes", type=int, default=16384, help="of a batch, on average (default: %(default)s)")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     work = Path(tempfile.mkdtemp(prefix="compare-alternatives-"))
     try:
         ways = Alternatives(work, options.mib, options.segment_mib, options.batch_bytes)
         sys.stdout.write(f"Kafka {KAFKA_VERSION}; {_mib(ways.size_bytes)}, {ways.segments} segments, {ways.batches} batches\n\n")
-        sys.stdout.write("| way | seconds | read | written | snapshots | as ours | needs |\n|---|---|---|---|---|---|---|\n")
+        sys.stdout.write(
+            "| way | seconds | read | written | snapshots | shared with ours, equal | needs |\n|---|---|---|---|---|---|---|\n"
+        )
         for way in (ways.ours, ways.recovery, ways.other_log_dir, ways.other_broker):
             each = way()
             figures = f"{each.seconds:.1f} | {_mib(each.read_bytes)} | {_mib(each.written_bytes)}"
-            snapshots = f"{each.snapshots} of {each.boundaries} | {each.equal}"
+            snapshots = f"{each.snapshots} of {each.boundaries} | {each.shared}"
             sys.stdout.write(f"| {each.way} | {figures} | {snapshots} | {each.needs} |\n")
             sys.stdout.flush()
     finally:

@@ -17,12 +17,14 @@ POLL_SECONDS = 0.05
 
 
 class JavaProcess:
-    """Runs at most one process at a time. ``pid_file`` remembers it, so that another run of Python may end what this one began."""
+    """Runs at most one process at a time. ``pid_file`` remembers it, so that another run of Python may end what this one began; only one
+    that ``outlives`` this run is kept from the signals that end it (Ctrl-C)."""
 
-    def __init__(self, directory: Path, log_file: Path, pid_file: Path) -> None:
+    def __init__(self, directory: Path, log_file: Path, pid_file: Path, *, outlives: bool = False) -> None:
         self.log_file = log_file
         self._directory = directory
         self._pid_file = pid_file
+        self._outlives = outlives
         self._child: subprocess.Popen[bytes] | None = None
         log_file.touch()
 
@@ -39,14 +41,19 @@ class JavaProcess:
         return pid if _began(pid) == began else None
 
     def start(self, classpath: str, main: str, *arguments: str, heap_mib: int, options: Sequence[str] = ()) -> int:
-        """Starts the program, in a session of its own. Returns the mark of this start in the log: see `log_since`."""
+        """Starts the program. Returns the mark of this start in the log: see `log_since`."""
         assert self.pid is None, f"{main} runs already"
         mark = self.log_file.stat().st_size
         command = [*JAVA, f"-Xmx{heap_mib}m", *(f"-Dorg.slf4j.simpleLogger.{each}" for each in LOG_LINES), *options]
         command += ["-cp", classpath, main, *arguments]
         with self.log_file.open("ab") as output:
             self._child = subprocess.Popen(
-                command, cwd=self._directory, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                command,
+                cwd=self._directory,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=self._outlives,
             )
         self._pid_file.write_text(f"{self._child.pid} {_began(self._child.pid)}\n")
         return mark

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kafka_classpath import KafkaUnavailableError, kafka_classpath
+from kafka_classpath import KafkaUnavailableError, kafka_classpath, missing_tools
 from kafka_node import KafkaNode
 from kafka_release import RELEASES
 from kinds_of_data import Kind, write_kind
@@ -101,8 +101,11 @@ def _start(options: argparse.Namespace) -> int:
         raise UsageError(f"{directory}: its cluster is kept in ZooKeeper, which {options.version} does not know")
     if not is_kraft and (directory / RELEASE_FILE).exists() and not (directory / "zookeeper").exists():
         raise UsageError(f"{directory}: its cluster is kept in KRaft, and not in ZooKeeper")
+    if missing := missing_tools():
+        raise KafkaUnavailableError(f"not on PATH: {', '.join(missing)}")
     kafka_classpath(options.version)
-    node = KafkaNode(directory, version=options.version, tiering=not options.no_tiering, settings=_pairs(options.set))
+    settings, tiering = _pairs(options.set), not options.no_tiering
+    node = KafkaNode(directory, version=options.version, tiering=tiering, settings=settings, outlives=True)
     if node.is_running:
         raise UsageError(f"{directory}: a broker runs already, as process {node.pid}")
     (directory / RELEASE_FILE).write_text(f"{options.version}\n")

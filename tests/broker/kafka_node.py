@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Mapping
@@ -9,6 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from broker_settings import (
+    Settings,
+    common_settings,
+    first_kraft_settings,
+    second_kraft_settings,
+    tiering_settings,
+    zookeeper_settings,
+)
 from free_ports import kept_ports
 from java_process import JAVA, JavaProcess
 from kafka_classpath import KAFKA_VERSION, kafka_classpath
@@ -20,10 +29,8 @@ if TYPE_CHECKING:
 
 START_SECONDS = 120.0
 TOOL_SECONDS = 120.0
-COPY_INTERVAL_MS = 500
 HEAP_MIB = 512
 CLUSTER_ID = "c25hcHJlYnVpbGR0ZXN0cw"
-LOCAL_TIERED_STORAGE = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 
 
 class KafkaNode:
@@ -41,14 +48,15 @@ class KafkaNode:
         settings: Mapping[str, object] | None = None,
         secure: Mapping[str, object] | None = None,
         controller: KafkaNode | None = None,
+        outlives: bool = False,
     ) -> None:
         """``secure``: settings of one more listener, of SASL over TLS, on ``secure_port``; their names begin behind its name.
 
         ``controller``: the first node of a cluster in KRaft, of which this is then the second. They share the remote storage of the first.
+        ``outlives``: it goes on when this run of Python ends, however that ends.
         """
         self.root = root
         self.release = RELEASES[version]
-        self.node_id = 1 if controller is None else 2
         self.log_dir = root / "kafka-logs"
         self.remote_dir = root / "remote" if controller is None else controller.remote_dir
         self.log_file = root / "broker.log"
@@ -59,9 +67,11 @@ class KafkaNode:
         self._classpath = kafka_classpath(version)
         root.mkdir(parents=True, exist_ok=True)
         self.remote_dir.mkdir(exist_ok=True)
-        self._process = JavaProcess(root, self.log_file, root / "broker.pid")
+        self._process = JavaProcess(root, self.log_file, root / "broker.pid", outlives=outlives)
         self.port, self._controller_port, self.secure_port = kept_ports(root / "ports", 3, in_use=self.is_running)
-        self.zookeeper = None if self.release.zookeeper is None else ZooKeeperNode(root / "zookeeper", self._classpath)
+        self.zookeeper = None
+        if self.release.zookeeper is not None:
+            self.zookeeper = ZooKeeperNode(root / "zookeeper", self._classpath, outlives=outlives)
         if self.zookeeper is None and not (self.log_dir / "meta.properties").exists():
             alone = ["--standalone"] if controller is None else []
             self.tool("kafka.tools.StorageTool", "format", *alone, "-t", CLUSTER_ID, "-c", str(self._write_properties()))
@@ -71,76 +81,28 @@ class KafkaNode:
         """Where clients reach it."""
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def controller_address(self) -> str:
+        """Where brokers reach the controller of a cluster in KRaft."""
+        return f"127.0.0.1:{self._controller_port}"
+
     def _write_properties(self) -> Path:
         file = self.root / "server.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in self._all_settings().items()))
         return file
 
-    def _all_settings(self) -> dict[str, object]:
-        return {
-            **(self._kraft_settings() if self.zookeeper is None else self._zookeeper_settings(self.zookeeper)),
-            "log.dirs": self.log_dir,
-            "offsets.topic.replication.factor": 1,
-            "offsets.topic.num.partitions": 1,
-            "transaction.state.log.replication.factor": 1,
-            "transaction.state.log.min.isr": 1,
-            "transaction.state.log.num.partitions": 1,
-            "group.initial.rebalance.delay.ms": 0,
-            # Fixtures grow old: nothing may expire or be deleted because of the day on which a test runs.
-            "producer.id.expiration.ms": 2**31 - 1,
-            "log.retention.ms": -1,
-            **(self._tiering_settings() if self._tiering else {}),
-            **self._settings,
-        }
+    def _all_settings(self) -> Settings:
+        tiering = tiering_settings(self.remote_dir) if self._tiering else {}
+        return {**self._cluster_settings(), **common_settings(self.log_dir), **tiering, **self._settings}
 
-    def _kraft_settings(self) -> dict[str, object]:
+    def _cluster_settings(self) -> Settings:
+        if self.zookeeper is not None:
+            assert self._secure is None, "only a node of KRaft has the further listener"
+            return zookeeper_settings(self.address, f"127.0.0.1:{self.zookeeper.port}")
         if self._controller is not None:
-            return self._second_node_settings(self._controller._controller_port)
-        listeners = f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{self._controller_port}"
-        secure: dict[str, object] = {}
-        if self._secure is not None:
-            listeners += f",SECURE://127.0.0.1:{self.secure_port}"
-            secure = {f"listener.name.secure.{name}": value for name, value in self._secure.items()}
-            secure["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL"
-        return {
-            "process.roles": "broker,controller",
-            "node.id": self.node_id,
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller_port}",
-            "listeners": listeners,
-            "advertised.listeners": listeners,
-            "controller.listener.names": "CONTROLLER",
-            "inter.broker.listener.name": "PLAINTEXT",
-            **secure,
-        }
-
-    def _second_node_settings(self, controller_port: int) -> dict[str, object]:
-        return {
-            "process.roles": "broker",
-            "node.id": self.node_id,
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
-            "listeners": f"PLAINTEXT://{self.address}",
-            "controller.listener.names": "CONTROLLER",
-            "inter.broker.listener.name": "PLAINTEXT",
-        }
-
-    def _zookeeper_settings(self, zookeeper: ZooKeeperNode) -> dict[str, object]:
-        assert self._secure is None, "only a node of KRaft has the further listener"
-        return {
-            "broker.id": self.node_id,
-            "zookeeper.connect": f"127.0.0.1:{zookeeper.port}",
-            "listeners": f"PLAINTEXT://{self.address}",
-        }
-
-    def _tiering_settings(self) -> dict[str, object]:
-        return {
-            "remote.log.storage.system.enable": "true",
-            "remote.log.storage.manager.class.name": LOCAL_TIERED_STORAGE,
-            "rsm.config.dir": self.remote_dir,
-            "remote.log.metadata.manager.listener.name": "PLAINTEXT",
-            "rlmm.config.remote.log.metadata.topic.replication.factor": 1,
-            "rlmm.config.remote.log.metadata.topic.num.partitions": 1,
-            "remote.log.manager.task.interval.ms": COPY_INTERVAL_MS,
-        }
+            return second_kraft_settings(self.address, self._controller.controller_address)
+        secure = None if self._secure is None else (f"127.0.0.1:{self.secure_port}", self._secure)
+        return first_kraft_settings(self.address, self.controller_address, secure)
 
     # ---- life ----
 
@@ -222,22 +184,15 @@ class KafkaNode:
 
     def create_topic(self, name: str, settings: Mapping[str, object]) -> None:
         """A topic of one partition."""
-        from confluent_kafka import KafkaException
         from confluent_kafka.admin import NewTopic
 
-        admin = self._admin()
-        topic = NewTopic(name, num_partitions=1, replication_factor=1, config={key: str(value) for key, value in settings.items()})
+        # Before KRaft a broker serves earlier than it becomes the controller, and knows of itself; a client that asks then waits in vain.
         deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                admin.create_topics([topic], operation_timeout=TOOL_SECONDS)[name].result(TOOL_SECONDS)
-            except KafkaException as error:
-                # A controller of before KRaft may not know yet of the only broker that there is.
-                if error.args[0].name() != "INVALID_REPLICATION_FACTOR" or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.2)
-            else:
-                return
+        while (known := (admin := self._admin()).list_topics(timeout=TOOL_SECONDS)).controller_id not in known.brokers:
+            assert time.monotonic() < deadline, "no controller"
+            time.sleep(0.1)
+        topic = NewTopic(name, num_partitions=1, replication_factor=1, config={key: str(value) for key, value in settings.items()})
+        admin.create_topics([topic], operation_timeout=TOOL_SECONDS)[name].result(TOOL_SECONDS)
 
     def set_topic(self, name: str, settings: Mapping[str, object]) -> None:
         """Changes settings of a topic, and leaves its others."""
@@ -247,6 +202,24 @@ class KafkaNode:
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
         admin = self._admin()
         admin.incremental_alter_configs([resource])[resource].result(TOOL_SECONDS)
+
+    def reassign(self, topic: str, replicas: list[int], *, log_dir: Path | None = None) -> None:
+        """Orders that the one partition of a topic be moved, as an operator does."""
+        plan = self.root / "reassignment.json"
+        moved = {"topic": topic, "partition": 0, "replicas": replicas, "log_dirs": [str(log_dir or "any")] * len(replicas)}
+        plan.write_text(json.dumps({"version": 1, "partitions": [moved]}))
+        arguments = ("--bootstrap-server", self.address, "--execute", "--reassignment-json-file", str(plan))
+        self.tool("org.apache.kafka.tools.reassign.ReassignPartitionsCommand", *arguments)
+
+    def wait_for_replicas(self, topic: str, *, leader: int, in_sync: set[int]) -> None:
+        """Waits until the one partition of a topic is led and kept in sync by these nodes."""
+        admin, deadline = self._admin(), time.monotonic() + START_SECONDS
+        while True:
+            partition = admin.list_topics(topic, timeout=TOOL_SECONDS).topics[topic].partitions[0]
+            if (partition.leader, set(partition.isrs)) == (leader, in_sync):
+                return
+            assert time.monotonic() < deadline, f"led by {partition.leader}, in sync {partition.isrs}"
+            time.sleep(0.1)
 
     def end_offset(self, topic: str, *, stable: bool = False) -> int:
         """Where a consumer's reading ends: at the high watermark, or at the last stable offset."""

@@ -10,18 +10,20 @@ import argparse
 import itertools
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_node import COPY_INTERVAL_MS, KafkaNode
+from broker_settings import COPY_INTERVAL_MS
+from kafka_node import KafkaNode
 from kafka_release import RELEASES
 from kinds_of_data import Kind, LastBatch, retry, write_kind, write_to_be_retried
 from log_dirs import EMPTY_SNAPSHOT, entries_in, snapshot_name
-from transcript import NotAsExpectedError, Transcript
+from transcript import Transcript
 from wire import Wire
 
 OLD = "2.7.2"
@@ -67,9 +69,10 @@ def write_story(node: KafkaNode) -> Told:
 class Story:
     """The steps, over one directory."""
 
-    def __init__(self, work: Path, version: str, transcript: Transcript) -> None:
+    def __init__(self, work: Path, version: str, transcript: Transcript, *, with_follower: bool) -> None:
         self._work = work
         self._version = version
+        self._with_follower = with_follower
         self._say = transcript
         self._root = work / "kafka"
         self._told: Told
@@ -87,6 +90,8 @@ class Story:
         before = shutil.copytree(self._root, self._work / "counter")
         self._rebuild()
         self._moves()
+        if self._with_follower:
+            self._follower_story()
         self._counter_story(before)
         closed = len(self._bases()) - 1
         sizes = sum(path.stat().st_size for path in self._partition.glob("*.log"))
@@ -142,8 +147,8 @@ class Story:
             node.plant(PARTITION, old, self._told.end)
         self._say.check("the files of the log are there", len(self._bases()), len(list(old.glob("*.log"))))
 
-    def _node(self, root: Path | None = None) -> KafkaNode:
-        return KafkaNode(root or self._root, version=self._version)
+    def _node(self, settings: Mapping[str, object] | None = None) -> KafkaNode:
+        return KafkaNode(self._root, version=self._version, settings=settings)
 
     def _stuck(self) -> None:
         self._say.step(f"Kafka {self._version} ({self._cluster()}) starts on it, and tiered storage is switched on")
@@ -207,6 +212,39 @@ class Story:
         inventory = ("tier", "inventory", *tier)
         self._say.snaprebuild(*inventory, exit_code=1 if phantoms else 0, facts=(rf"{len(due)} live", *phantoms))
 
+    def _follower_story(self) -> None:
+        """A replica that starts from remote storage forgets its producers, in today's Kafka: whoever wrote the snapshots there."""
+        self._say.step("a second broker: its replica starts from remote storage, where the first has deleted what is there")
+        second_root, on_disk = self._work / "kafka-second", self._bases()[len(self._due())]
+        with self._node(settings={"log.retention.check.interval.ms": 500}) as first:
+            mark = first.start()
+            first.set_topic(TOPIC, {"local.retention.ms": 1})
+            first.wait_for_log(rf"Incremented local log start offset to {on_disk}\b", mark, UPLOAD_SECONDS)
+            with KafkaNode(second_root, version=self._version, controller=first) as second:
+                second.start()
+                first.reassign(TOPIC, [1, 2])
+                first.wait_for_replicas(TOPIC, leader=1, in_sync={1, 2})
+                second.stop_all()
+            first.stop_all()
+        replica = second_root / "kafka-logs"
+        bases = sorted(int(path.stem) for path in (replica / PARTITION).glob("*.log"))
+        self._say.check("its log begins behind what is in remote storage", bases[0], on_disk)
+        tier = (replica, self._root / "remote", "--metadata-log", self._root / "kafka-logs")
+        self._say.snaprebuild("follower", "check", *tier, exit_code=1, facts=("lost-producer-state",))
+        self._say.snaprebuild("follower", "repair", *tier, "--set-aside", exit_code=0, facts=("written",))
+        self._say.snaprebuild("follower", "check", *tier, exit_code=0, facts=("intact",))
+        with self._node() as first:
+            first.start()
+            with KafkaNode(second_root, version=self._version, controller=first) as second:
+                second.start()
+                first.wait_for_replicas(TOPIC, leader=1, in_sync={1, 2})
+                first.reassign(TOPIC, [2])
+                first.wait_for_replicas(TOPIC, leader=2, in_sync={2})
+                known = retry(second.port, TOPIC, self._told.second)
+                self._say.check("it leads, and a retry is a duplicate", known, self._told.second.offset)
+                second.stop_all()
+            first.stop_all()
+
     def _counter_story(self, root: Path) -> None:
         """The same directory as before the rebuild, with empty snapshots instead."""
         told, self._root = self._told, root
@@ -225,7 +263,7 @@ class Story:
             self._say.check("the same retry is ACCEPTED A SECOND TIME, at the end of the log", accepted, told.end)
             node.stop_all()
         tier = (self._root / "remote", "--metadata-log", self._root / "kafka-logs")
-        self._say.snaprebuild("verify", self._root / "kafka-logs", "--topic", TOPIC, exit_code=1, facts=("false-empty",))
+        self._say.snaprebuild("verify", self._root / "kafka-logs", "--topic", TOPIC, exit_code=1, facts=(r"\d+ false empty",))
         self._say.snaprebuild("tier", "audit", *tier, exit_code=1, facts=("false-empty",))
 
         self._say.step("the same disk once more, with ours in place of the empty ones (remote storage keeps what went up)")
@@ -258,17 +296,22 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--to", choices=tiered, default="3.9.2", help="the release that the broker is upgraded to (default: %(default)s)"
     )
+    follower = "also a second broker, whose replica starts from remote storage and forgets its producers; with --to 4.3.1 only"
+    parser.add_argument("--follower", action="store_true", help=follower)
     parser.add_argument("-q", "--quiet", action="store_true", help="the steps and checks alone, without what the commands print")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="work in this directory, which must not exist, and leave it")
     options = parser.parse_args(arguments)
+    if options.follower and RELEASES[options.to].zookeeper is not None:
+        parser.error("--follower goes with --to 4.3.1")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     work = options.keep or Path(tempfile.mkdtemp(prefix="demo-stuck-topic-"))
     if options.keep:
         work.mkdir(parents=True)
     transcript = Transcript(work.resolve(), quiet=options.quiet)
     try:
-        Story(work.resolve(), options.to, transcript).tell()
-    except (NotAsExpectedError, AssertionError) as error:
-        sys.stderr.write(f"demo-stuck-topic: {error}\nleft for a look: {work}\n")
+        Story(work.resolve(), options.to, transcript, with_follower=options.follower).tell()
+    except Exception as error:  # whatever it is: the exit code tells
+        sys.stderr.write(f"demo-stuck-topic: {type(error).__name__}: {error}\nleft for a look: {work}\n")
         return 1
     if not options.keep:
         shutil.rmtree(work)

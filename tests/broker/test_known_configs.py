@@ -8,9 +8,13 @@ import subprocess
 import pytest
 from kafka_classpath import java_program
 
+from formats.broker_files import Properties, Property
 from formats.known_configs import known_configs
 from snaprebuild.cluster.metadata_image import ConfigResource, ResourceType
 from snaprebuild.cluster.metadata_secrets import Mask, mask_of
+from snaprebuild.cluster.security_entries import AccessControlEntry, mechanism_name
+from snaprebuild.errors import UsageError
+from snaprebuild.operations.kraft.node_settings import start_settings_of
 
 pytestmark = pytest.mark.kafka
 
@@ -30,20 +34,51 @@ def asked_names() -> list[tuple[int, str]]:
     return [*known, *others, *prefixed, *mechanisms, *((number, name) for name in unknown for number in (2, 4, 16, 32))]
 
 
-def test_what_is_masked_is_what_a_broker_masks() -> None:
-    asked = asked_names()
-    lines = "".join(f"{number} {name}\n" for number, name in asked)
-    done = subprocess.run(java_program("KnownConfigs"), input=lines, capture_output=True, text=True, check=False, timeout=300)
+SETTINGS = {
+    "metadata.max.retention.bytes": (
+        "0",
+        "-1",
+        "-9",
+        " 7 ",
+        "+7",
+        "9223372036854775807",
+        "9223372036854775808",
+        "1e3",
+        "",
+        "100MB",
+        "0x7",
+    ),
+    "metadata.max.retention.ms": ("0", "-1", "604800000", "7d", "1_000", "- 1"),
+    "metadata.log.max.snapshot.interval.ms": ("0", "-1", "3600000", "1.0"),
+    "metadata.log.max.record.bytes.between.snapshots": ("1", "0", "-1", "007"),
+}
+
+
+@pytest.fixture(scope="module")
+def kafka() -> list[str]:
+    """What the process says: of every name and every value that is asked for."""
+    lines = [f"{number} {name}" for number, name in asked_names()]
+    lines += [f"{name} {value}" for name, values in SETTINGS.items() for value in values]
+    command = [*java_program("KnownConfigs"), "names"]
+    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    words = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("= ")]
-    listed = {(int(each[0]), each[1]): each[2] for each in words if len(each) == 3}
+    return done.stdout.splitlines()
+
+
+def words_of(kafka: list[str]) -> tuple[list[list[str]], list[str]]:
+    """Names that it lists, and its answers."""
+    words = [line.split()[1:] for line in kafka if line.startswith("= ")]
+    return [each for each in words if len(each) == 3], [each[0] for each in words if len(each) == 1]
+
+
+def test_what_is_masked_is_what_a_broker_masks(kafka: list[str]) -> None:
+    known, answers = words_of(kafka)
+    listed = {(int(number), name): kind for number, name, kind in known}
     ours = {(number, name): kind for number, names in known_configs().items() for name, kind in names.items()}
     assert {each: "secret" if ours.get(each) else "plain" for each in listed} == listed
     assert listed.keys() <= ours.keys()
-    answers = [each[0] for each in words if len(each) == 1]
-    assert len(answers) == len(asked)
-    masked = 0
-    for (number, name), answer in zip(asked, answers, strict=True):
+    asked, masked = asked_names(), 0
+    for (number, name), answer in zip(asked, answers, strict=False):
         mask = mask_of(ConfigResource(number, "1"), name)
         if mask is None and answer == "masked":
             # Of a release before: this one no longer knows the name.
@@ -53,3 +88,35 @@ def test_what_is_masked_is_what_a_broker_masks() -> None:
         assert (mask is not None) == (answer == "masked"), (number, name, mask)
         masked += mask is Mask.SECRET
     assert masked > 40
+
+
+def test_settings_of_a_metadata_log_are_read_as_kafka_reads_them(kafka: list[str]) -> None:
+    answers = words_of(kafka)[1][len(asked_names()) :]
+    asked = [(name, value) for name, values in SETTINGS.items() for value in values]
+    assert len(answers) == len(asked)
+    for (name, value), answer in zip(asked, answers, strict=True):
+        try:
+            read = start_settings_of(Properties((Property(name, value, 1),)), "server.properties")
+        except UsageError:
+            found = "refused"
+        else:
+            found = str(
+                {
+                    "metadata.max.retention.bytes": read.retention_bytes,
+                    "metadata.max.retention.ms": read.retention_ms,
+                    "metadata.log.max.snapshot.interval.ms": read.checkpoints.interval_ms,
+                    "metadata.log.max.record.bytes.between.snapshots": read.checkpoints.record_bytes,
+                }[name]
+            )
+        # Whatever is negative is none.
+        assert found == ("-1" if answer.startswith("-") else answer), (name, value)
+
+
+def test_numbers_in_acls_and_credentials_have_kafkas_names(kafka: list[str]) -> None:
+    lines = [line.split()[1:] for line in kafka if line.startswith("# ")]
+    assert len(lines) == 20
+    for number, (resource, pattern, operation, permission, mechanism) in enumerate(lines):
+        acl = AccessControlEntry(number, "", number, "", "", number, number)
+        ours = (acl.resource_type_name, acl.pattern_type_name, acl.operation_name, acl.permission_name, mechanism_name(number))
+        for name, kafkas in zip(ours, (resource, pattern, operation, permission, mechanism), strict=True):
+            assert name == kafkas or (kafkas == "UNKNOWN" and name == str(number)), number

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from kafka_classpath import java_program
-from log_dirs import batch_positions, flip
+from log_dirs import batch_positions, cut, flip
 from manifests import REPOSITORY
 from metadata_dirs import BROKEN, checkpoint_name, metadata_copy, remove
 
@@ -35,6 +35,7 @@ class Case:
         does: see ``what_kafka_does``.
         part: what in Kafka's answer shows it.
         answer: what that is.
+        end_offset: of the log before it was broken, where that cannot be read from it.
     """
 
     make: Callable[[Path], list[Path]]
@@ -43,6 +44,7 @@ class Case:
     does: str
     part: str
     answer: str
+    end_offset: int | None = None
 
 
 def made(name: str, change: Callable[[Path], object]) -> Callable[[Path], list[Path]]:
@@ -115,6 +117,19 @@ CASES = {
         made("kraft-metadata", lambda directory: remove(directory, f"{171:020d}.*")),
         *("K11", Grade.ERROR, "fails later", "157-1", "takes up to 531, skips 186"),
     ),
+    "K11 of a damaged batch": Case(
+        made("kraft-metadata", lambda directory: flip(directory / f"{0:020d}.log", 3000)),
+        *("K11", Grade.DAMAGE, "loses", "end", "484"),
+    ),
+    "K11 of a damaged batch near the end": Case(
+        made("kraft-metadata", lambda directory: flip(path := directory / f"{357:020d}.log", path.stat().st_size - 300)),
+        *("K11", Grade.DAMAGE, "loses", "end", "491"),
+        end_offset=531,
+    ),
+    "K11 of a segment that was cut": Case(
+        made("kraft-metadata", lambda directory: cut(directory / f"{171:020d}.log", 3000)),
+        *("K11", Grade.DAMAGE, "loses", "end", "484"),
+    ),
     "K12": Case(BROKEN["K12"], "K12", Grade.WARNING, "goes on", "raft", "reads to 531 epoch 3"),
     "K12 that is none": Case(
         made("kraft-metadata", lambda directory: (directory / f"{171:020d}.snapshot").write_bytes(b"junk")),
@@ -150,7 +165,7 @@ NAMES = {
 def kafka_answers(asked: list[tuple[Path, str]]) -> list[dict[str, Any]]:
     """All in one process: directories, and the checkpoints of which a follower is tried."""
     done = subprocess.run(
-        java_program("Json", "MetadataLogStart"),
+        java_program("Json", "LoadedMetadataLog", "MetadataLogStart"),
         input="\n".join(f"{directory}\t{checkpoints}" for directory, checkpoints in asked),
         capture_output=True,
         text=True,
@@ -223,6 +238,9 @@ def test_what_kafka_does_with_what_the_rules_find(tmp_path: Path) -> None:
     for each in everything:
         epochs = (each / "leader-epoch-checkpoint").read_text()
         before.append((read_node(str(each)).facts.end_offset, {path.name for path in each.iterdir()}, epochs))
+    for number, case in enumerate(CASES.values()):
+        end_offset, *rest = before[number]
+        before[number] = (case.end_offset or end_offset, *rest)
     answers = kafka_answers(list(zip(everything, followers, strict=True)))
     does = [what_kafka_does(answer, *known) for answer, known in zip(answers, before, strict=True)]
     wrong = []

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 
 import pytest
-from kafka_classpath import java_program, kafka_jar
+from kafka_classpath import NEWEST_BROKER, java_program
 from random_messages import as_kafka_prints, message_of
 
 from formats.cluster_metadata import (
@@ -24,9 +23,6 @@ pytestmark = pytest.mark.kafka
 EACH = 25
 """Records of each kind and version."""
 
-NEWEST = "4.4.0"
-ITS_JARS = ("kafka-metadata", "kafka-raft", "kafka-server-common", "kafka-clients")
-
 
 def test_kafka_reads_what_is_written_and_writes_the_same_bytes() -> None:
     """Bytes both ways, and each value; the keys and versions are all that Kafka knows, and no others."""
@@ -39,9 +35,7 @@ def test_kafka_reads_what_is_written_and_writes_the_same_bytes() -> None:
             messages = [schema.body.defaults(), *(message_of(schema.body, version, random_) for _ in range(EACH))]
             cases += [ClusterMetadataRecord(kind, schema.name, version, message) for message in messages]
     written = [write_cluster_metadata_record(each) for each in cases]
-    command = java_program("MetadataRecords")
-    classpath = command.index("-cp") + 1
-    command[classpath] = os.pathsep.join([*(str(kafka_jar(name, NEWEST)) for name in ITS_JARS), command[classpath]])
+    command = java_program("MetadataRecords", version=NEWEST_BROKER)
     lines = "".join(f"{value.hex()}\n" for value in written)
     done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -41,7 +41,7 @@ def kafka_answers(asked: list[Asked]) -> list[list[str]]:
     """All in one process."""
     lines = ["\t".join(map(str, (each.directory, *each.words))) for each in asked]
     done = subprocess.run(
-        java_program("MetadataRetention"),
+        java_program("LoadedMetadataLog", "MetadataRetention"),
         input="\n".join(lines),
         capture_output=True,
         text=True,

@@ -14,7 +14,8 @@ from typing import Any
 import crc32c
 import our_command
 import pytest
-from kafka_node import COPY_INTERVAL_MS, KafkaNode
+from broker_settings import COPY_INTERVAL_MS
+from kafka_node import KafkaNode
 
 pytestmark = pytest.mark.broker
 

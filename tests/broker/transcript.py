@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+LINES_SHOWN = 36
+
 
 class NotAsExpectedError(Exception):
     """A step came out differently."""
@@ -31,9 +33,13 @@ class Transcript:
         sys.stdout.flush()
 
     def show(self, text: str) -> None:
-        """Prints what somebody else said."""
-        if not self._quiet:
-            sys.stdout.write("".join(f"{line.rstrip()}\n" for line in text.replace(f"{self._work}/", "").splitlines()))
+        """Prints what somebody else said: the first lines of it."""
+        if self._quiet:
+            return
+        lines = [line.rstrip() for line in text.replace(f"{self._work}/", "").splitlines()]
+        if len(lines) > LINES_SHOWN:
+            lines = [*lines[:LINES_SHOWN], f"... and {len(lines) - LINES_SHOWN} lines more"]
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
 
     def check(self, what: str, found: object, expected: object = True) -> None:
         """Says what was checked.
@@ -51,15 +57,15 @@ class Transcript:
         """Runs the command of this project. Returns what it printed.
 
         Args:
-            arguments: of it.
+            arguments: of it; paths are told from ``work`` on.
             exit_code: that it must end with.
             facts: regular expressions that must be found in what it prints.
         """
-        words = [str(argument) for argument in arguments]
+        words = [str(each.relative_to(self._work) if isinstance(each, Path) else each) for each in arguments]
         self.show(f"$ snaprebuild {' '.join(words)}")
         command = [sys.executable, "-m", "snaprebuild", *words]
         environment = {**os.environ, "XDG_STATE_HOME": str(self._work / "state"), "COLUMNS": "200"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=self._work, env=environment, capture_output=True, text=True, check=False)
         self.show(done.stdout)
         if done.returncode != exit_code:
             raise NotAsExpectedError(f"exit code {exit_code} expected, {done.returncode} found: {done.stdout}{done.stderr}")

@@ -16,9 +16,9 @@ HEAP_MIB = 128
 class ZooKeeperNode:
     """A server that can be started and stopped again and again over one directory."""
 
-    def __init__(self, root: Path, classpath: str) -> None:
+    def __init__(self, root: Path, classpath: str, *, outlives: bool) -> None:
         root.mkdir(parents=True, exist_ok=True)
-        self.process = JavaProcess(root, root / "zookeeper.log", root / "zookeeper.pid")
+        self.process = JavaProcess(root, root / "zookeeper.log", root / "zookeeper.pid", outlives=outlives)
         (self.port,) = kept_ports(root / "ports", 1, in_use=self.process.pid is not None)
         self._classpath = classpath
         self._settings = {

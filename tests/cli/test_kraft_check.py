@@ -86,7 +86,7 @@ def test_usage(arguments: tuple[str, ...], said: str) -> None:
 
 
 def test_damage_of_the_log_is_told_and_the_rest_is_judged(tmp_path: Path) -> None:
-    """A flipped bit in the middle segment: what lies behind it in that segment is missing, below the latest checkpoint."""
+    """A flipped bit in the middle segment, below the latest checkpoint: Kafka cuts the log there (tests/broker)."""
     directory = metadata_copy("kraft-metadata", tmp_path)
     path = directory / f"{171:020d}.log"
     data = bytearray(path.read_bytes())
@@ -94,7 +94,9 @@ def test_damage_of_the_log_is_told_and_the_rest_is_judged(tmp_path: Path) -> Non
     path.write_bytes(data)
     run = in_json("kraft check", directory)
     assert (run.exit_code, run.codes) == (4, {"damaged-file": 1, "metadata-gap": 1})
-    assert "so that images are whole" in run.messages("metadata-gap")
+    assert "cuts the log there, and begins anew at its latest checkpoint, 484; what is behind that is lost" in run.messages(
+        "metadata-gap"
+    )
     assert run.document["nodes"][0]["end_offset"] == 531
 
 

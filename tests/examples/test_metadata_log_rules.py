@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from log_dirs import flip
 from manifests import FIXTURES
 from metadata_dirs import BROKEN, BUNDLED, DIRECTORY, checkpoint_name, metadata_copy, with_bytes_replaced
 
@@ -49,6 +50,40 @@ def test_broken(tmp_path: Path, rule: str, grade: Grade, exit_code: int, evidenc
     assert exit_code_of(check.findings) == exit_code
     others = [each.rule.name for node in check.nodes for each in node.results if each.outcome is Outcome.NOT_JUDGED]
     assert set(others) <= ({"K2", "K3", "K11", "K13"} if rule == "K1" else {"K13"}), "what one rule tells, others do not tell again"
+
+
+@pytest.mark.parametrize(
+    ("name", "grade"),
+    [
+        ("464-3.checkpoint", Grade.DAMAGE),
+        ("x.snapshot", Grade.DAMAGE),
+        ("12.log", Grade.DAMAGE),
+        ("00000000000000000464_0000000003.checkpoint", Grade.ERROR),
+        ("12.timeindex", Grade.INFO),
+        ("00000000000000000464_0000000003.checkpoint.deleted", Grade.INFO),
+        ("notes.txt", None),
+    ],
+)
+def test_names_by_what_kafka_does_with_them(tmp_path: Path, name: str, grade: Grade | None) -> None:
+    """tests/broker asks Kafka about these and more."""
+    directory = metadata_copy("node3", tmp_path)
+    (directory / name).write_bytes(b"")
+    assert violations(kraft_check([str(directory)])) == (set() if grade is None else {("K10", grade)})
+
+
+def test_the_latest_checkpoint_matters_most(tmp_path: Path) -> None:
+    """Damage to it keeps a node from starting, an epoch later than the log's empties the log; older ones nobody loads."""
+    old = metadata_copy("kraft-metadata", tmp_path / "old")
+    flip(old / checkpoint_name(332, 2), 1000)
+    header = metadata_copy("kraft-metadata", tmp_path / "header")
+    flip(header / checkpoint_name(332, 2), 70)
+    later = metadata_copy("kraft-metadata", tmp_path / "later")
+    (later / checkpoint_name(484, 3)).rename(later / checkpoint_name(484, 4))
+    graded = [(old, "K8", Grade.ERROR), (header, "K8", Grade.DAMAGE), (later, "K7", Grade.DAMAGE)]
+    for directory, rule, grade in graded:
+        check = kraft_check([str(directory)])
+        assert violations(check) == {(rule, grade)}
+    assert "takes it for later than the log, and drops offsets 484 to 530" in check.findings[0].message
 
 
 def test_there_is_a_broken_copy_for_each_rule() -> None:

@@ -24,6 +24,7 @@ from tree_model import File, Folder, Tree, TreeDisk, build_tree, key_of, read_tr
 from typer.testing import CliRunner
 
 from snaprebuild.cli.main import app
+from snaprebuild.errors import SnaprebuildError
 
 AS_OF = ("--as-of", "1795266500000")
 LONG_AGO = ("--as-of", "2026-11-20")
@@ -241,10 +242,11 @@ def faults_after_another_run(writer: Writer, run: Recorded, tree: Tree, number: 
     run.root.mkdir()
     build_tree(run.root, tree)
     done = CliRunner().invoke(app, filled(writer.again or writer.arguments, run.root, f"again-{number}"))
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
+    code = done.exception.exit_code if isinstance(done.exception, SnaprebuildError) else done.exit_code  # the entry point prints it
+    if done.exception is not None and not isinstance(done.exception, SystemExit | SnaprebuildError):
         return [f"another run throws {done.exception!r}"]
-    if done.exit_code not in writer.codes_again:
-        return [f"another run ends with {done.exit_code}: {done.output[-600:]}"]
+    if code not in writer.codes_again:
+        return [f"another run ends with {code}: {done.output[-600:]} {done.exception or ''}"]
     found = results(writer, read_tree(run.root))
     wanted = {path: what for path, what in results(writer, run.after).items() if not (writer.is_elsewhere and path not in found)}
     return different(wanted, found, "another run")

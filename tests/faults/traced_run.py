@@ -117,9 +117,14 @@ def changes_of(text: str, root: str) -> Iterator[Change]:
     for written in text.splitlines():
         line = written
         if match := UNFINISHED.match(line):
-            waiting[match[1]] = match[2]
-            continue
+            if not match[2].startswith("close("):
+                waiting[match[1]] = match[2]
+                continue
+            # Its number is free from here on, and another thread may be given it before this call is told to have ended.
+            line = f"{match[1]} {match[2]}) = 0"
         if match := RESUMED.match(line):
+            if match[1] not in waiting:
+                continue
             line = f"{match[1]} {waiting.pop(match[1])}{match[2]}"
         match = LINE.match(line)
         if match is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -191,6 +192,24 @@ def packed(codec: str, data: bytes) -> bytes:
 def test_room_grows_to_what_comes_out(codec: str, size: int) -> None:
     data = b"ab" * (size // 2) + b"c" * (size % 2)
     assert decompress(CODECS.index(codec), packed(codec, data), bytes_max=1_000_000) == data
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_what_compresses_best_is_not_taken_for_damaged(codec: str) -> None:
+    """Zeros, which are what each codec makes the most of; large enough that headers do not count."""
+    data = bytes(40 << 20)
+    assert len(decompress(CODECS.index(codec), packed(codec, data), bytes_max=len(data))) == len(data)
+
+
+def test_a_size_that_is_declared_gets_no_room() -> None:
+    """Raw snappy begins with it: 200 MB, of twelve bytes that follow."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadValueError, match="snappy data"):
+            decompress(2, bytes.fromhex("97a79a61") + bytes(12), bytes_max=256 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])

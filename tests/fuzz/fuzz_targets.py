@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ from formats import (
     transaction_index,
     upload_claim,
 )
+from formats.checksum import crc32c
 from formats.errors import FormatError
 from snaprebuild.errors import SnaprebuildError
 
@@ -128,6 +130,19 @@ def _snapshot(data: bytes) -> None:
     assert len(quick) == len(producer_snapshot.parse_snapshot(data))
 
 
+def _sealed_snapshot(data: bytes) -> None:
+    """With the right version and checksum, behind which else no random bytes come."""
+    _snapshot(struct.pack(">hI", 1, crc32c(data)) + data)
+
+
+def _sealed_batch(data: bytes) -> None:
+    """Of magic 2 with the right length and checksum: its fields from the attributes on, and records, are those given."""
+    body = data.ljust(40, b"\0")
+    batch = struct.pack(">qiibI", 0, 9 + len(body), 0, 2, crc32c(body)) + body
+    _headers(batch)
+    _batches(batch)
+
+
 def _offset_index(data: bytes) -> None:
     offset_index.positions_hint(data, 1 << 20)
     assert offset_index.read_offset_index(data) == offset_index.read_offset_index_reference(data)
@@ -213,6 +228,8 @@ READERS = {
     "record": Target(reading(_record), _none),
     "control-record": Target(reading(_control), lambda: [b"\0\0\0\1" + bytes(6), b"\0\0\0\2" + bytes(20), b"\0\0\0\6" + bytes(30)]),
     "producer-snapshot": Target(reading(_snapshot), bundled("damaged/*/log*/*.snapshot", "damaged/*/payments-0/*.snapshot")),
+    "sealed-snapshot": Target(reading(_sealed_snapshot), lambda: [b"\0\0\0\1" + bytes(46), b"\0\0\0\2" + bytes(range(92))]),
+    "sealed-batch": Target(reading(_sealed_batch), lambda: [each[21:] for each in bundled(*LOGS, head=600)()]),
     "offset-index": Target(reading(_offset_index), bundled("kafka27-mixed/logs/*/*.index")),
     "time-index": Target(reading(_time_index), bundled("kafka27-mixed/logs/*/*.timeindex")),
     "transaction-index": Target(reading(_transaction_index), bundled("kafka27-mixed/logs/*/*.txnindex")),
@@ -322,7 +339,7 @@ VERBS = {
 @cache
 def _tree() -> Path:
     """The healthy directories, once for the process, where nothing but memory is written to."""
-    base = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None
+    base = IN_MEMORY if "TMPDIR" not in os.environ and os.access(IN_MEMORY, os.W_OK) else None
     root = Path(tempfile.mkdtemp(prefix="fuzz-", dir=base))
     for name in ("log", "node", "tier", "controller"):
         shutil.copytree(HEALTHY / name, root / name)

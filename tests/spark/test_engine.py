@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import os
@@ -140,6 +141,16 @@ def test_what_looks_at_partitions_fails_as_here(spark: SparkSession) -> None:
 
 def _raise(_: int) -> None:
     raise ReadFailedError("no", path="/p")
+
+
+def test_modules_are_exempt_from_the_collection_after_each_task(spark: SparkSession) -> None:
+    engine = SparkEngine(spark)
+    engine.each(_exempt, range(8))
+    assert max(engine.each(_exempt, range(8))) > 50_000
+
+
+def _exempt(_: int) -> int:
+    return gc.get_freeze_count()
 
 
 def test_a_verification(spark: SparkSession, command: Command, tmp_path: Path) -> None:

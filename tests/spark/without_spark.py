@@ -62,9 +62,8 @@ def dealt(items: Sequence[int], random: random.Random) -> list[list[int]]:
 class WithoutSpark:
     """A ``schedule.Engine``. Everything that Spark leaves open follows from a seed."""
 
-    def __init__(self, seed: int, attempts: int = 1, chunk_bytes: int | None = None, *, listens: bool = False) -> None:
-        """Takes the seed, how often each task is run before its rows count, the size of chunks None for any, whether jobs are heard."""
-        self.listens = listens
+    def __init__(self, seed: int, attempts: int = 1, chunk_bytes: int | None = None) -> None:
+        """Takes the seed, how often each task is run before its rows count, and the size of chunks, None for any."""
         self.random = random.Random(seed)
         self.attempts = attempts
         self.chunk_bytes = chunk_bytes
@@ -82,12 +81,9 @@ class WithoutSpark:
         while wanted:
             self.rounds += 1
             rows += self._read([(number, task) for number, tasks in wanted.items() for task in tasks])
-            jobs = {number: works[number].job() for number in wanted}
-            if self.listens:
-                _Tell.works = works
-                jobs = {
-                    number: each.telling(_Tell(number)) if isinstance(each, TellingJob) else each for number, each in jobs.items()
-                }
+            _Tell.works = works
+            made = {number: works[number].job() for number in wanted}
+            jobs = {number: each.telling(_Tell(number)) if isinstance(each, TellingJob) else each for number, each in made.items()}
             found = self._put_together(jobs, wanted, pa.Table.from_batches(rows))
             assert sorted(row["partition"] for row in found) == sorted(wanted), "each once"
             wanted = {row["partition"]: pickle.loads(row["wanted"]) for row in found if row["wanted"] is not None}

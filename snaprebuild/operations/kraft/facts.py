@@ -103,6 +103,7 @@ class _Reader:
         self._latest_end = log.checkpoints[-1].end_offset if log.checkpoints else 0
         self._bytes_behind_latest = 0
         self._segments: list[SegmentFacts] = []
+        self._cut_offset: int | None = None
 
     def read(self, location: str) -> NodeFacts:
         log = self._log
@@ -129,6 +130,7 @@ class _Reader:
             below_start=self._below.get(start_offset),
             gaps=tuple(self._gaps),
             checkpoints=checkpoints,
+            cut_offset=self._cut_offset,
             left_overs=tuple(sorted((*log.part_files, *log.deleted_files))),
             strange_names=(*log.misnamed_files, *log.other_files),
             bad_snapshots=tuple(self._bad_snapshots()),
@@ -176,11 +178,18 @@ class _Reader:
                     yield batch
             except FormatError as error:
                 self._findings.append(finding_of_error(error, segment.path))
+                self._cut_at(walk.end_offset)
             self._segments.append(SegmentFacts(segment.base_offset, size))
             self._end_offset = walk.end_offset
+            if walk.torn_tail is not None and segment is not self._log.segments[-1]:
+                self._cut_at(walk.end_offset)
             if walk.torn_tail is not None and segment is self._log.segments[-1]:
                 message = "ends with a batch that is not whole, which a node cuts off when it starts"
                 self._findings.append(Finding("torn-tail", Severity.NOTE, segment.path, message, walk.end_offset))
+
+    def _cut_at(self, offset: int) -> None:
+        if self._cut_offset is None:
+            self._cut_offset = offset
 
     def _checkpoints(self) -> Iterator[CheckpointFacts]:
         for each in self._log.checkpoints:

@@ -1,18 +1,13 @@
-import org.apache.kafka.common.TopicPartition;
-import org.apache.kafka.common.Uuid;
-import org.apache.kafka.common.config.AbstractConfig;
 import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.common.record.internal.FileRecords;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.utils.BufferSupplier;
 import org.apache.kafka.common.utils.LogContext;
-import org.apache.kafka.common.utils.MockTime;
 import org.apache.kafka.image.MetadataDelta;
 import org.apache.kafka.metadata.MetadataRecordSerde;
 import org.apache.kafka.raft.Batch;
 import org.apache.kafka.raft.Isolation;
 import org.apache.kafka.raft.LogFetchInfo;
-import org.apache.kafka.raft.MetadataLogConfig;
 import org.apache.kafka.raft.ValidOffsetAndEpoch;
 import org.apache.kafka.raft.VoterSet;
 import org.apache.kafka.raft.internals.KRaftControlRecordStateMachine;
@@ -21,7 +16,6 @@ import org.apache.kafka.raft.internals.KafkaRaftMetrics;
 import org.apache.kafka.raft.internals.RecordsIterator;
 import org.apache.kafka.server.common.ApiMessageAndVersion;
 import org.apache.kafka.server.common.OffsetAndEpoch;
-import org.apache.kafka.server.util.Scheduler;
 import org.apache.kafka.snapshot.RecordsSnapshotReader;
 import org.apache.kafka.snapshot.SnapshotReader;
 import org.apache.kafka.snapshot.Snapshots;
@@ -37,7 +31,6 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.Callable;
-import java.util.concurrent.ScheduledFuture;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
@@ -50,31 +43,11 @@ import java.util.stream.Stream;
 public final class MetadataLogStart {
     private static final int BATCH_BYTES = 8 * 1024 * 1024;
     private static final LogContext CONTEXT = new LogContext();
-    private static final TopicPartition PARTITION = new TopicPartition("__cluster_metadata", 0);
 
     private MetadataLogStart() { }
 
-    /** What would run later does not: renamed files stay. */
-    private static final class Never implements Scheduler {
-        @Override
-        public void startup() { }
-
-        @Override
-        public void shutdown() { }
-
-        @Override
-        public ScheduledFuture<?> schedule(String name, Runnable task, long delayMs, long periodMs) {
-            return null;
-        }
-
-        @Override
-        public void resizeThreadPool(int newSize) { }
-    }
-
     private static KafkaRaftLog loaded(Path directory, Map<String, String> settings) throws Exception {
-        MetadataLogConfig config = new MetadataLogConfig(new AbstractConfig(MetadataLogConfig.CONFIG_DEF, settings, false));
-        MockTime time = new MockTime(0, 4_000_000_000_000L, 0);
-        return KafkaRaftLog.createLog(PARTITION, Uuid.METADATA_TOPIC_ID, directory.toFile(), time, new Never(), config, 1);
+        return LoadedMetadataLog.of(directory.toFile(), settings, 4_000_000_000_000L);
     }
 
     private static String asked(Callable<String> question) {

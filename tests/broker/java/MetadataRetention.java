@@ -1,17 +1,10 @@
-import org.apache.kafka.common.TopicPartition;
-import org.apache.kafka.common.Uuid;
-import org.apache.kafka.common.config.AbstractConfig;
-import org.apache.kafka.common.utils.MockTime;
-import org.apache.kafka.raft.MetadataLogConfig;
 import org.apache.kafka.raft.internals.KafkaRaftLog;
 import org.apache.kafka.server.common.OffsetAndEpoch;
-import org.apache.kafka.server.util.Scheduler;
 
 import java.io.BufferedReader;
 import java.io.File;
 import java.io.InputStreamReader;
 import java.util.Map;
-import java.util.concurrent.ScheduledFuture;
 
 /**
  * Loads metadata logs as a node does when it starts, and lets each move its start once. A line of input is a directory and either
@@ -21,34 +14,14 @@ import java.util.concurrent.ScheduledFuture;
 public final class MetadataRetention {
     private MetadataRetention() { }
 
-    /** What would run later does not: renamed files stay. */
-    private static final class Never implements Scheduler {
-        @Override
-        public void startup() { }
-
-        @Override
-        public void shutdown() { }
-
-        @Override
-        public ScheduledFuture<?> schedule(String name, Runnable task, long delayMs, long periodMs) {
-            return null;
-        }
-
-        @Override
-        public void resizeThreadPool(int newSize) { }
-    }
-
     private static String answer(String[] words) throws Exception {
         boolean cleans = words[1].equals("clean");
         Map<String, String> settings = cleans
             ? Map.of("metadata.max.retention.bytes", words[2], "metadata.max.retention.ms", words[3])
             : Map.of();
-        MetadataLogConfig config = new MetadataLogConfig(new AbstractConfig(MetadataLogConfig.CONFIG_DEF, settings, false));
-        MockTime time = new MockTime(0, cleans ? Long.parseLong(words[4]) : 0, 0);
-        TopicPartition partition = new TopicPartition("__cluster_metadata", 0);
         KafkaRaftLog log;
         try {
-            log = KafkaRaftLog.createLog(partition, Uuid.METADATA_TOPIC_ID, new File(words[0]), time, new Never(), config, 1);
+            log = LoadedMetadataLog.of(new File(words[0]), settings, cleans ? Long.parseLong(words[4]) : 0);
         } catch (IllegalStateException | NumberFormatException | StringIndexOutOfBoundsException error) {
             return "refused " + error.getClass().getSimpleName();
         }

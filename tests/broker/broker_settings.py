@@ -1,0 +1,74 @@
+"""The settings of brokers that are started here: on loopback alone, nothing replicated, nothing that goes by the age of data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+Settings = dict[str, object]
+COPY_INTERVAL_MS = 500
+LOCAL_TIERED_STORAGE = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
+
+
+def common_settings(log_dir: Path) -> Settings:
+    """Of any broker."""
+    return {
+        "log.dirs": log_dir,
+        "offsets.topic.replication.factor": 1,
+        "offsets.topic.num.partitions": 1,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "transaction.state.log.num.partitions": 1,
+        "group.initial.rebalance.delay.ms": 0,
+        # Fixtures grow old: nothing may expire or be deleted because of the day on which a test runs.
+        "producer.id.expiration.ms": 2**31 - 1,
+        "log.retention.ms": -1,
+    }
+
+
+def first_kraft_settings(address: str, controller: str, secure: tuple[str, Mapping[str, object]] | None) -> Settings:
+    """Of a node that is broker and controller; with the address and settings of one more listener, of SASL over TLS."""
+    listeners, further = f"PLAINTEXT://{address},CONTROLLER://{controller}", {}
+    if secure is not None:
+        listeners += f",SECURE://{secure[0]}"
+        further = {f"listener.name.secure.{name}": value for name, value in secure[1].items()}
+        further["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL"
+    return {
+        **_kraft_settings(controller),
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "listeners": listeners,
+        "advertised.listeners": listeners,
+        **further,
+    }
+
+
+def second_kraft_settings(address: str, controller: str) -> Settings:
+    """Of a node that is broker alone."""
+    return {**_kraft_settings(controller), "process.roles": "broker", "node.id": 2, "listeners": f"PLAINTEXT://{address}"}
+
+
+def _kraft_settings(controller: str) -> Settings:
+    return {
+        "controller.quorum.bootstrap.servers": controller,
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+    }
+
+
+def zookeeper_settings(address: str, zookeeper: str) -> Settings:
+    """Of the one broker beside a ZooKeeper."""
+    return {"broker.id": 1, "zookeeper.connect": zookeeper, "listeners": f"PLAINTEXT://{address}"}
+
+
+def tiering_settings(remote_dir: Path) -> Settings:
+    """Remote storage in a directory, its metadata in one partition."""
+    return {
+        "remote.log.storage.system.enable": "true",
+        "remote.log.storage.manager.class.name": LOCAL_TIERED_STORAGE,
+        "rsm.config.dir": remote_dir,
+        "remote.log.metadata.manager.listener.name": "PLAINTEXT",
+        "rlmm.config.remote.log.metadata.topic.replication.factor": 1,
+        "rlmm.config.remote.log.metadata.topic.num.partitions": 1,
+        "remote.log.manager.task.interval.ms": COPY_INTERVAL_MS,
+    }
