@@ -75,7 +75,7 @@ def test_the_unit_prepares_and_becomes_the_broker(unit: Path, bin_dir: Path) -> 
     (bin_dir / "kafka-server-start.sh").write_text('#!/bin/sh\necho "$$ $1"; exit 7\n')
     command = shlex.split(named["ExecStart"])
     with subprocess.Popen(command, env=environment(bin_dir), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        printed, told = process.communicate(timeout=60)
+        printed, told = process.communicate(timeout=180)
     assert (process.returncode, printed) == (7, f"{process.pid} {unit.parent / 'server.properties'}\n")
     assert "14 snapshots written" in told
     assert_prepared(unit.parent / "kafka27-mixed")
@@ -109,7 +109,7 @@ def enter(bin_dir: Path, **variables: str) -> str:
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        printed, told = process.communicate(timeout=60)
+        printed, told = process.communicate(timeout=180)
     assert (process.returncode, printed) == (7, f"{process.pid} two words, and a comma\n"), told
     return told
 

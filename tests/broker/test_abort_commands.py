@@ -29,7 +29,7 @@ def run_tool(version: str, command: str, config: Path) -> subprocess.CompletedPr
     assert (script, option, address) == ("kafka-transactions.sh", "--bootstrap-server", "HOST:PORT")
     java = ["java", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", kafka_classpath(version)]
     tool = ["org.apache.kafka.tools.TransactionsCommand", option, CLOSED_PORT, "--command-config", str(config)]
-    return subprocess.run([*java, *tool, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([*java, *tool, *arguments], capture_output=True, text=True, check=False, timeout=180)
 
 
 @pytest.mark.parametrize("version", [KAFKA_VERSION, *OTHER_VERSIONS])

@@ -176,7 +176,7 @@ def test_a_started_broker_holds_one_batch(tmp_path: Path, recovery_point: int, i
     if is_clean:
         (directory / snapshot_name(16)).write_bytes(snapshot_bytes([trace.entry]))
     command = [*java_program("StartedLog"), str(directory), str(recovery_point), str(is_clean).lower()]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
     held = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
     assert held == [(7, *each) for each in ProducerMemory.loaded(trace.entry).batches] == [(7, 14, 15, 14)]
     assert len(trace.in_memory) == 5

@@ -153,7 +153,7 @@ def as_nobody(tmp_path: Path, *arguments: object) -> Run:
     state_home.mkdir(exist_ok=True)
     state_home.chmod(0o777)
     environment = {**os.environ, "XDG_STATE_HOME": str(state_home)}
-    done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False, timeout=60, env=environment)
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False, timeout=180, env=environment)
     assert "Traceback" not in done.stderr, done.stderr
     return Run(done.returncode, done.stdout, done.stderr)
 
@@ -358,7 +358,7 @@ def test_runs_into_one_out_at_once(tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [*COMMAND, "rebuild", "fixtures/kafka27-mixed", "fixtures/magic0", "--out", str(out), *LINE, "--output", "json"]
     runs = [subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    told = [json.loads(run.communicate(timeout=60)[0]) for run in runs]
+    told = [json.loads(run.communicate(timeout=180)[0]) for run in runs]
     assert [run.returncode for run in runs] == [0] * 4
     assert sum(each["totals"].get("written", 0) for each in told) == len(list(out.rglob("*.snapshot")))
     assert all(set(each["totals"]) <= {"written", "equal"} for each in told)

@@ -505,7 +505,7 @@ def race(tmp_path: Path, location: str, everything: Callable[[], dict[str, bytes
         )
     results = []
     for process in runs:
-        printed, told = process.communicate(timeout=60)
+        printed, told = process.communicate(timeout=180)
         assert "Traceback" not in told
         results.append(Run(process.returncode, printed, told))
     found = everything()

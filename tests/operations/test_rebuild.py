@@ -164,7 +164,7 @@ def another_run(tmp_path: Path) -> Iterator[Callable[[bytes, str], subprocess.Po
 
     yield start
     for process in started:
-        process.communicate("\n\n", timeout=30)
+        process.communicate("\n\n", timeout=180)
 
 
 def goes_on_when_met(process: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -429,7 +429,7 @@ def test_many_runs_at_once(tmp_path):
     for process in processes:
         process.join(120)
         assert process.exitcode == 0
-    winners = dict(results.get(timeout=10) for _ in range(len(os.listdir(tmp_path))))
+    winners = dict(results.get(timeout=120) for _ in range(len(os.listdir(tmp_path))))
     assert results.empty()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
         name: bytes([number]) * 10_000 for name, number in winners.items()
