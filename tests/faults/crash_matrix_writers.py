@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from crash_model import Content
 from log_dirs import remove_snapshots
 from manifests import FIXTURES
 from traced_run import Change, traced
@@ -46,6 +47,7 @@ class Writer:
         arguments: of the command; ``{}`` stands for the root.
         again: those of the run behind the failure; as ``arguments`` where not told. ``{again}`` is a name that is free.
         journals: paths that grow line by line, and are read so.
+        receipt: in which each file stands before it has its name; none where empty.
         is_replacing: a file may have its old or its new bytes.
         is_elsewhere: another run writes to another place.
         is_removing: a file that was there may be gone, if it is gone at the end.
@@ -56,6 +58,7 @@ class Writer:
     arguments: tuple[str, ...]
     again: tuple[str, ...] = ()
     journals: str = "$^"
+    receipt: str = ""
     is_replacing: bool = False
     is_removing: bool = False
     is_elsewhere: bool = False
@@ -93,8 +96,7 @@ def lost_follower(root: Path) -> None:
 
 
 def diseased_store(root: Path) -> None:
-    for kind in ("store",):
-        shutil.copytree(FIXTURES / "aiven-layout" / "diseased" / kind, root / kind)
+    shutil.copytree(FIXTURES / "aiven-layout" / "diseased" / "store", root / "store")
 
 
 def nothing(root: Path) -> None:
@@ -102,7 +104,8 @@ def nothing(root: Path) -> None:
 
 
 REBUILD = ("rebuild", "{}/logs", *AS_OF, "--jobs", "1")
-RECEIPT, AGAIN = ("--receipt", "{}/receipts/first.jsonl"), ("--receipt", "{}/receipts/{again}.jsonl")
+FIRST = "receipts/first.jsonl"
+RECEIPT, AGAIN = ("--receipt", f"{{}}/{FIRST}"), ("--receipt", "{}/receipts/{again}.jsonl")
 UPLOAD = ("tier", "upload", "{}/logs", "{}/store", *LONG_AGO, "--uploader", "me", "--i-am-the-leader")
 SEGMENT_ID = re.compile(r"(?<=-)[A-Za-z0-9_-]{22}(?=\.)")
 """Drawn by each run; what holds it differs by that."""
@@ -111,18 +114,19 @@ FOLLOWER = ("follower", "repair", "{}/node", str(REMOTE), *AS_OF, "--set-aside",
 BUILD = ("bootstrap", "build", str(REMOTE), "{}/node", "--topic-partition", "payments-0", *AS_OF)
 
 WRITERS = {
-    "rebuild in place": Writer(bare_log, (*REBUILD, *RECEIPT), (*REBUILD, *AGAIN), r"^receipts/"),
+    "rebuild in place": Writer(bare_log, (*REBUILD, *RECEIPT), (*REBUILD, *AGAIN), r"^receipts/", FIRST),
     "rebuild --out": Writer(
         bare_log,
         (*REBUILD, "--out", "{}/out/of", "--boundaries", "all", *RECEIPT),
         (*REBUILD, "--out", "{}/out/of", "--boundaries", "all", *AGAIN),
         r"^receipts/",
+        FIRST,
     ),
     "rebuild --set-aside": Writer(
-        false_empty, (*REBUILD, "--set-aside", *RECEIPT), (*REBUILD, "--set-aside", *AGAIN), r"^receipts/"
+        false_empty, (*REBUILD, "--set-aside", *RECEIPT), (*REBUILD, "--set-aside", *AGAIN), r"^receipts/", FIRST
     ),
     "undo": Writer(rebuilt_log, ("undo", "{}/receipt.jsonl"), is_removing=True),
-    "follower repair": Writer(lost_follower, (*FOLLOWER, *RECEIPT), (*FOLLOWER, *AGAIN), r"^receipts/"),
+    "follower repair": Writer(lost_follower, (*FOLLOWER, *RECEIPT), (*FOLLOWER, *AGAIN), r"^receipts/", FIRST),
     "bootstrap build": Writer(nothing, BUILD, codes_again=(0, 3)),
     "tier upload": Writer(whole_log, UPLOAD),
     "tier repair": Writer(
@@ -150,7 +154,7 @@ class Recorded:
     Attributes:
         before, after: what stood there, and what stands there at the end.
         changes: its calls.
-        start: the disk before.
+        root: where it was.
     """
 
     before: Tree
@@ -218,8 +222,11 @@ def faults(writer: Writer, run: Recorded, tree: Tree) -> list[str]:
             or journal.search(path)
         ):
             continue
+        told = left.get(writer.receipt)
         if path not in after:
             found.append(f"{path} is there, and belongs to nothing")
+        elif writer.receipt and not (isinstance(told, Content) and path.rpartition("/")[2].encode() in told.data):
+            found.append(f"{path} has its name, and is not in the receipt")
         elif what != after[path]:
             found.append(f"{path} is half a file, or may not be read by the broker")
     return found

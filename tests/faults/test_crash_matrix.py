@@ -60,7 +60,10 @@ def test_a_writer_that_does_not_sync_is_found() -> None:
             return wrong
 
         assert found(run.changes) == set()
-        assert found(list(without_syncs_of_files(run.changes))) == {"is half a file, or may not be read by the broker"}
+        assert found(list(without_syncs_of_files(run.changes))) == {
+            "is half a file, or may not be read by the broker",
+            "has its name, and is not in the receipt",
+        }
 
 
 def test_an_unknown_call_is_an_error() -> None:

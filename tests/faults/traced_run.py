@@ -112,6 +112,7 @@ def traced(arguments: Sequence[object], root: Path, state_home: Path, codes: Seq
 
 
 def changes_of(text: str, root: str) -> Iterator[Change]:
+    """What the output of strace tells of a tree. Raises UnknownCallError."""
     waiting: dict[str, str] = {}
     mine: set[int] = set()  # descriptors of the tree
     for written in text.splitlines():
