@@ -12,7 +12,7 @@ from crash_matrix_writers import WRITERS, Figures, bare_log, explored, faults, r
 from traced_run import Change, UnknownCallError, changes_of
 from tree_model import File, TreeDisk
 
-RUNS_MAX = 12
+RUNS_MAX = 8
 STATES_MIN = {"plan --save": 5, "undo": 8}
 
 pytestmark = [pytest.mark.strace, pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")]

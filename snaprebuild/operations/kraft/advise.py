@@ -278,7 +278,9 @@ def _why_it_stays(advice: KraftAdvice, policy: Policy, model: MetadataLogModel) 
     if not newer:
         return "no checkpoint ends above it"
     if policy is Policy.SEED:
-        slowest = min((*advice.replicas, *advice.listeners), key=lambda each: each.offset)
+        slowest = min((*advice.replicas, *advice.listeners), key=lambda each: each.offset, default=None)
+        if slowest is None:  # whoever reads the log has read all of it, and that is less
+            return f"the log ends at {model.end_offset}, below {newer[0].id}"
         return f"{slowest.name} is at {slowest.offset}, and has not read past {newer[0].id}, which may still wait"
     if len(model.checkpoints) < 2:
         return "there is one checkpoint, and one always stays"
