@@ -23,7 +23,11 @@ class Ledger:
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        """Args: ``tell`` takes what is to be told."""
+        """Nothing is committed yet.
+
+        Args:
+            tell: takes what happens, in words.
+        """
         self.committed: list[Entry] = []
         self.losses: list[Loss] = []
         self.stale_joins = 0

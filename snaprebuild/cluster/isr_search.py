@@ -1,8 +1,9 @@
 """Random histories of the simulated cluster, and the shortest one of them that loses what was committed.
 
-Each step of a history is drawn from all that can happen at that moment; nothing leads towards a loss. Histories differ as clusters do: some
-of the faults happen in one and others not, they are rare or frequent, and some brokers are less reliable than others. Where an in-sync
-replica lacks committed records that another one has, whatever the reason, the history is gone on with in several ways: few of them lose.
+Each step of a history is drawn from all that can happen at that moment. Histories differ as clusters do: some of the faults happen in one
+and others not, each kind of step is rare or frequent, requests of leaders take longer or not, and some brokers are less reliable than
+others. A history that comes into danger (``Danger``) is gone on with in several ways from there, each in a weather of its own: few of them
+lose. Nothing else leads towards a loss.
 
 What is found is made shorter while it still loses for the same cause: steps are left out, first many together, then each one, then each two
 (delta debugging); a step that cannot happen any more goes, too.

@@ -132,6 +132,16 @@ def test_with_min_insync_replicas_nothing_is_committed_by_too_few() -> None:
     assert cluster.why_not(Step(Verb.PRODUCE, 1)) is None
 
 
+@pytest.mark.parametrize("story", ["race", "third-in-sync"])
+def test_min_insync_replicas_do_not_help(story: str) -> None:
+    """The leader counts what the process before had fetched, and whoever is first among the replicas is elected."""
+    for mode, causes in ((NO, [STALE]), (KIP, [])):
+        cluster = Cluster(mode, min_insync_replicas=2)
+        for _ in play(cluster, STORIES[story].steps):
+            pass
+        assert [loss.cause for loss in cluster.losses] == causes
+
+
 def test_a_new_controller_gives_sessions_to_whoever_is_not_fenced() -> None:
     """``ClusterControlManager.activate``: a dead one has one, too, and its next process waits for the end of it; a fenced one has none."""
     cluster = Cluster(KIP)

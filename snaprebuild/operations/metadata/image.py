@@ -127,7 +127,7 @@ def fold_oldest(
     """The fold from which most of a log can be told: of nothing where it begins at 0, else of the oldest whole checkpoint in it.
 
     Returns:
-        As ``fold_checkpoint``: here older ones are those that are not whole.
+        The fold, the checkpoint, and older ones in the log that are not whole.
 
     Raises:
         ReadFailedError: one cannot be read.
