@@ -6,11 +6,12 @@ finding. `scripts/fuzz` drives the targets by coverage; `test_fuzz_corpus.py` re
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import struct
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -349,8 +350,6 @@ def _tree() -> Path:
     _run(
         ["rebuild", f"{root}/log", *AS_OF, "--out", f"{root}/written", "--boundaries", "all", "--receipt", f"{root}/receipt.jsonl"]
     )
-    import atexit
-
     atexit.register(shutil.rmtree, root, True)
     return root
 
@@ -405,8 +404,3 @@ def _verb_seeds(verb: Verb) -> Callable[[], list[bytes]]:
 TARGETS: dict[str, Target] = READERS | {
     name.replace(" --", "-").replace(" ", "-"): Target(_verb(verb), _verb_seeds(verb)) for name, verb in VERBS.items()
 }
-
-
-def each_seed(name: str) -> Iterator[bytes]:
-    """Of a target."""
-    yield from TARGETS[name].seeds()
