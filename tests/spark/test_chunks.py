@@ -174,7 +174,7 @@ def begun(tmp_path: Path, producers: int) -> list[pa.RecordBatch]:
     logs = make_log_dir(tmp_path / "logs")
     write_partition(logs / "t-0", {0: b"".join(batch(at, producer_id=at) for at in range(producers)), producers: batch(producers)})
     plan = plan_of(logs, tmp_path / "out")
-    job = RebuildJob(plan.partitions[0], plan.request, plan.clock, True, frozenset(), 0)
+    job = RebuildJob(plan.partitions[0], plan.request, plan.clock, True, frozenset(), 0, False)
     division = Division(job, (0, 1), (WHOLE, producers))
     (task,) = job.read_tasks([0])
     rows = [*rows_of_job(0, pickle.dumps(division)), *summary_rows.rows_of_pieces(0, read_segment(task))]
@@ -281,7 +281,7 @@ def test_the_cut_of_a_round(tmp_path: Path) -> None:
     logs = make_log_dir(tmp_path / "logs")
     write_partition(logs / "t-0", {at: batch(at) for at in range(4)})
     plan = plan_of(logs, tmp_path / "out")
-    job = RebuildJob(plan.partitions[0], plan.request, plan.clock, True, frozenset(), 0)
+    job = RebuildJob(plan.partitions[0], plan.request, plan.clock, True, frozenset(), 0, False)
     tasks = job.read_tasks(range(4))
     rows = {(number, at): size for number in (5, 6) for at, size in enumerate((1, 1 << 30, 1, 1))}
     cut = Cut.of({5: job, 6: object()}, {5: tasks, 6: tasks}, rows, 1 << 28, 8)  # type: ignore[dict-item]
