@@ -60,7 +60,7 @@ def bundled(name: str) -> Path:
 
 def is_of_a_disease(path: Path) -> bool:
     """Whether it lies in the directory of a disease, or of its healthy twin."""
-    return path.is_relative_to(DISEASES) and path.relative_to(DISEASES).parts[0] not in ("logs", "manifest.json")
+    return path.is_relative_to(DISEASES) and path.relative_to(DISEASES).parts[:1] not in ((), ("logs",), ("manifest.json",))
 
 
 @functools.cache

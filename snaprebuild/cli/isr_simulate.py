@@ -49,7 +49,7 @@ def isr_simulate(
             metavar="N",
             click_type=WholeNumber(1, 3),
             show_default=False,
-            help="min.insync.replicas of the topic, for producers with acks=all. Default: 1.",
+            help="Least replicas in sync for acks=all (min.insync.replicas). Default: 1.",
         ),
     ] = 1,
     seed: Annotated[

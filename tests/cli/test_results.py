@@ -14,7 +14,7 @@ import pytest
 from command import Run, in_json, snaprebuild
 from documents import validator_of
 from log_dirs import copy_of, make_log_dir, snapshot_name, tree
-from manifests import FIXTURES
+from manifests import FIXTURES, is_of_a_disease
 
 from snaprebuild.errors import RefusedError, UsageError, WriteFailedError
 from snaprebuild.operations import result_table
@@ -61,7 +61,7 @@ def test_the_rows_of_every_bundled_directory(ending: str, tmp_path: Path) -> Non
         validator_of("results").validate(row)
     assert rows == expected(run)
     assert len(rows) > 130
-    assert {row["action"] for row in rows} == {"written"}
+    assert {row["action"] for row in rows if not is_of_a_disease(Path(row["path"]))} == {"written"}
     assert len({row["class"] for row in rows}) > 1
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
     assert [path.name for path in tmp_path.iterdir()].count(file.name) == len(list(tmp_path.glob("*results*"))) == 1

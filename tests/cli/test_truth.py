@@ -88,15 +88,15 @@ def test_what_was_set_aside(tmp_path: Path) -> None:
 def test_plan_and_rebuild_say_the_same_of_what_is_left_out() -> None:
     """A bare copy: nothing tells whether the snapshots at the log ends are due. That is a finding of both."""
     reason = "left out: 2 boundaries: no broker's files lie around it, so that nothing tells what a broker would do here"
-    plan, rebuild = snaprebuild("plan", "fixtures/damaged"), snaprebuild("rebuild", "fixtures/damaged", "--dry-run")
+    plan, rebuild = snaprebuild("plan", "fixtures/damaged/logs"), snaprebuild("rebuild", "fixtures/damaged/logs", "--dry-run")
     for run in (plan, rebuild):
         assert run.exit_code == 1
         assert reason in run.stdout
     assert plan.stderr == rebuild.stderr
     assert plan.stdout.startswith("nothing to rebuild in 2 partitions\n")
     assert rebuild.stdout.startswith("2 partitions: nothing to rebuild\n")
-    codes = in_json("plan", "fixtures/damaged").codes
-    assert codes == in_json("rebuild", "fixtures/damaged", "--dry-run").codes == {"not-known-to-be-due": 2}
+    codes = in_json("plan", "fixtures/damaged/logs").codes
+    assert codes == in_json("rebuild", "fixtures/damaged/logs", "--dry-run").codes == {"not-known-to-be-due": 2}
 
 
 def test_a_partition_that_cannot_be_planned(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_verify_ends_with_the_verdict(tmp_path: Path) -> None:
 
 
 def test_verify_does_not_claim_what_it_did_not_judge() -> None:
-    run = snaprebuild("verify", "fixtures/damaged")
+    run = snaprebuild("verify", "fixtures/damaged/logs")
     assert run.exit_code == 4
     assert last(run.stdout) == "1 partition not judged to the end: stderr tells why"
     assert "(1 such batch in this segment)" in run.stderr

@@ -292,7 +292,7 @@ def test_keys_that_no_directory_has(faulty: FaultyStore) -> None:
     source = open_source(["s3://bucket/logs"], None, settings=store_of(faulty).settings)
     assert [partition.relative for partition in source.partitions] == ["good/t-0"]
     (finding,) = source.findings
-    assert finding.code == "storage-failed"
+    assert finding.code == "odd-keys"
     assert "3 of them, the first './t-0/" in finding.message
 
 
