@@ -148,7 +148,13 @@ class SparkEngine:
                 works[number].fail(failure)
 
     def _failure(self, error: Exception) -> RefusedError | StorageError:
-        """Why a job as a whole failed: an executor that dies again and again, a session that was stopped; or was not begun."""
+        """Why a job as a whole failed: an executor that dies again and again, a session that was stopped; or was not begun.
+
+        Raises:
+            KeyboardInterrupt: it was interrupted. What was then to be tidied up with Java found its connection in the middle of a call.
+        """
+        if _is_behind_an_interrupt(error):
+            raise KeyboardInterrupt from error
         if isinstance(error, RefusedError | StorageError):
             return error
         log.debug("the Spark job failed", exc_info=error)
@@ -233,6 +239,13 @@ def _together(frames: Sequence[DataFrame]) -> DataFrame:
 def _listed(wanted: dict[int, list[ReadTask]]) -> dict[tuple[int, int], int]:
     """Sizes of segments, by partition and base offset."""
     return {(number, task.base_offset): task.identity.size_bytes for number, tasks in wanted.items() for task in tasks}
+
+
+def _is_behind_an_interrupt(error: BaseException | None) -> bool:
+    """Whether it was raised while an interrupt was on its way up."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def _reason(error: Exception) -> str:

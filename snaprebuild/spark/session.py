@@ -126,7 +126,8 @@ def opened_session(master: str | None) -> Iterator[SparkSession]:
     builder = SparkSession.builder.appName("snaprebuild")
     said: deque[str] = deque(maxlen=LINES_KEPT)
     interrupts = _Interrupts()
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells each call, and the secret of the connection
+    # It tells each call, and the secret of the connection; and with tracebacks what is raised besides.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         if not is_submitted:
             master = master or os.environ.get("SPARK_MASTER", "local[*]")
