@@ -22,6 +22,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from played_steps import losses_of
 
 from snaprebuild.cluster.isr_mode import Mode
 from snaprebuild.cluster.isr_search import CONTINUATIONS, FAULTS, shortened
@@ -169,14 +170,6 @@ def played(machine: type[AnyHistory], seed: int, examples: int, **fields: Any) -
         assert found.falsifying is not None
         return found.falsifying
     return None
-
-
-def losses_of(mode: Mode, steps: tuple[Step, ...]) -> list[Cause]:
-    cluster = Cluster(mode)
-    for step in steps:
-        if cluster.why_not(step) is None:
-            cluster.do(step)
-    return [loss.cause for loss in cluster.losses]
 
 
 def test_without_epochs_it_finds_the_loss() -> None:

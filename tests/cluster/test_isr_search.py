@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from played_steps import losses_of
 
 from snaprebuild.cluster.isr_mode import Mode
 from snaprebuild.cluster.isr_search import search, shortened
-from snaprebuild.cluster.isr_simulator import Cluster
-from snaprebuild.cluster.isr_steps import Cause, Step, parse_steps
+from snaprebuild.cluster.isr_steps import Cause, parse_steps
 from snaprebuild.cluster.isr_stories import STORIES
 
 RUNS, STEPS, SEED = 1000, 60, 1
 SAFE = (Mode.KIP_903, Mode.BUMP_LEADER_EPOCHS)
-
-
-def losses_of(mode: Mode, steps: tuple[Step, ...]) -> list[Cause]:
-    cluster = Cluster(mode)
-    for step in steps:
-        if cluster.why_not(step) is None:
-            cluster.do(step)
-    return [loss.cause for loss in cluster.losses]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

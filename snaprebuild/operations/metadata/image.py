@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -108,17 +108,8 @@ def fold_checkpoint(
     Raises:
         ReadFailedError: one cannot be read.
     """
-    bad: list[tuple[MetadataCheckpoint, FormatError]] = []
-    for checkpoint in reversed(log.checkpoints):
-        if offset is not None and checkpoint.end_offset > offset + 1:
-            continue
-        fault = log.checkpoint_fault(checkpoint)
-        if fault is None:
-            fold = ImageFold()
-            fold.apply_checkpoint(log.checkpoint_batches(checkpoint), checkpoint.end_offset, checkpoint.epoch)
-            return fold, checkpoint, tuple(bad)
-        bad.append((checkpoint, fault))
-    return ImageFold(), None, tuple(bad)
+    newest_first = reversed(log.checkpoints)
+    return _fold_first_whole(log, [each for each in newest_first if offset is None or each.end_offset <= offset + 1])
 
 
 def fold_oldest(
@@ -135,10 +126,17 @@ def fold_oldest(
     first = log.first_base_offset
     if first == 0:
         return ImageFold(), None, ()
+    if first is None:
+        return fold_checkpoint(log)
+    return _fold_first_whole(log, [each for each in log.checkpoints if each.end_offset >= first])
+
+
+def _fold_first_whole(
+    log: MetadataLog, checkpoints: Iterable[MetadataCheckpoint]
+) -> tuple[ImageFold, MetadataCheckpoint | None, tuple[tuple[MetadataCheckpoint, FormatError], ...]]:
+    """The fold of the first of some checkpoints that is whole, the checkpoint, and those before it."""
     bad: list[tuple[MetadataCheckpoint, FormatError]] = []
-    for checkpoint in log.checkpoints if first is not None else reversed(log.checkpoints):
-        if first is not None and checkpoint.end_offset < first:
-            continue
+    for checkpoint in checkpoints:
         fault = log.checkpoint_fault(checkpoint)
         if fault is None:
             fold = ImageFold()

@@ -1,0 +1,18 @@
+"""What steps of the simulator of in-sync replicas come to, for tests."""
+
+from __future__ import annotations
+
+from snaprebuild.cluster.isr_mode import Mode
+from snaprebuild.cluster.isr_simulator import Cluster
+from snaprebuild.cluster.isr_steps import Cause, Step
+
+__all__ = ["losses_of"]
+
+
+def losses_of(mode: Mode, steps: tuple[Step, ...]) -> list[Cause]:
+    """The causes of what is lost when they are played from three fresh brokers; what cannot happen is left out."""
+    cluster = Cluster(mode)
+    for step in steps:
+        if cluster.why_not(step) is None:
+            cluster.do(step)
+    return [loss.cause for loss in cluster.losses]
