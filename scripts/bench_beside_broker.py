@@ -75,7 +75,7 @@ def running(log_dir: Path, cold: list[Path], options: tuple[str, ...]) -> Iterat
         while not is_over.is_set():
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             assert process.wait() in (0, 1, 130), f"verify ended with {process.returncode}"
-            for path in cold if "--fill-page-cache" in options else ():
+            for path in cold if "--fill-page-cache" in options and not is_over.is_set() else ():
                 set_cached(path, is_hot=False)
 
     thread = threading.Thread(target=again)

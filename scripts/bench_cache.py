@@ -20,6 +20,8 @@ from make_partition import FIRST_PRODUCER_ID, Shape, make_partition
 from snaprebuild.storage.page_cache import resident_bytes
 
 GROWTH_BYTES_MAX = 64 << 20
+PUSHED_BYTES_MAX = 1 << 20
+"""The kernel itself may need a page for something else meanwhile."""
 PARTITIONS = 2
 MIB = 1 << 20
 START = "from snaprebuild.cli.main import main; main()"
@@ -40,7 +42,7 @@ def verbs(logs: Path) -> dict[str, tuple[str, ...]]:
     return {
         "scan": ("scan", str(logs)),
         "plan": ("plan", str(logs), *clock),
-        "rebuild --dry-run": ("rebuild", str(logs), "--dry-run", *clock),
+        "rebuild --dry-run": ("rebuild", str(logs), "--out", str(logs.parent / "out"), "--dry-run", *clock),
         "verify": ("verify", str(logs), *clock),
         "stats": ("stats", str(logs), *clock),
         "explain": ("explain", str(logs), "--producer-id", str(FIRST_PRODUCER_ID), *clock),
@@ -112,7 +114,7 @@ def main() -> int:
                 print(
                     f"{verb:20} {way:20} {seconds:6.2f} {left / MIB:12.1f} {pushed / MIB:12.1f} {machine / MIB:12.1f}", flush=True
                 )
-                ok &= way == "--fill-page-cache" or (left <= GROWTH_BYTES_MAX and pushed <= 0)
+                ok &= way == "--fill-page-cache" or (left <= GROWTH_BYTES_MAX and pushed <= PUSHED_BYTES_MAX)
     return 0 if ok or not options.check else 1
 
 
