@@ -26,6 +26,7 @@ from pyspark import SparkContext
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.operations.schedule import told
+from snaprebuild.spark.worker_process import settle
 from snaprebuild.storage.meter import count_elsewhere, meter_of
 
 __all__ = ["PORT_SETTING", "Caller", "DriverLine", "Hear", "listening"]
@@ -132,7 +133,8 @@ class _Within:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # And not taken back: what is still on its way when a task ends is no business of anybody else.
         count_elsewhere(self.line.count)
-        return self.function(batches)
+        yield from self.function(batches)
+        settle()
 
 
 _idle: dict[tuple[int, DriverLine], deque[Connection]] = {}
