@@ -26,6 +26,7 @@ from pyspark import SparkContext
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.operations.schedule import told
+from snaprebuild.spark.worker_process import settle
 from snaprebuild.storage.manners import USUAL_MANNERS, Manners, manners, take_part
 from snaprebuild.storage.meter import count_elsewhere, meter_of
 
@@ -136,7 +137,8 @@ class _Within:
         # And not taken back: what is still on its way when a task ends is no business of anybody else.
         count_elsewhere(self.line.count)
         take_part(self.line.manners)
-        return self.function(batches)
+        yield from self.function(batches)
+        settle()
 
 
 _idle: dict[tuple[int, DriverLine], deque[Connection]] = {}
