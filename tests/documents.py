@@ -28,6 +28,7 @@ VERBS = (
     "offsets",
     "plan",
     "rebuild",
+    "report",
     "source-check",
     "stats",
     "tier-audit",

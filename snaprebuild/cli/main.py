@@ -35,6 +35,7 @@ from snaprebuild.cli.metadata_history import metadata_history
 from snaprebuild.cli.metadata_image import metadata_image
 from snaprebuild.cli.offsets import offsets
 from snaprebuild.cli.rebuild import plan, rebuild
+from snaprebuild.cli.report import report_page
 from snaprebuild.cli.scan import scan
 from snaprebuild.cli.source_check import source_check
 from snaprebuild.cli.stats import stats
@@ -78,6 +79,7 @@ EXAMPLES = {
     "rebuild": ("rebuild --plan plan.json", "rebuild /var/lib/kafka --topic 'orders*' --out /tmp/rebuilt"),
     "verify": ("verify /var/lib/kafka --output json", "verify --receipt receipt.jsonl"),
     "undo": ("undo receipt.jsonl --dry-run",),
+    "report": ("report scan.json --html scan.html", "report scan.json verify.json"),
     "stats": ("stats /var/lib/kafka --top 20", "stats /var/lib/kafka --expiration-ms 21600000"),
     "dump": (
         "dump /var/lib/kafka/orders-0/00000000000000000000.log --deep",
@@ -245,6 +247,7 @@ _add("kraft advise", kraft_advise, "Reads only: where the start of a metadata lo
 _add("kraft simulate", kraft_simulate, "Reads only: how the start of a metadata log would move.")
 app.add_typer(GROUPS["hook"], name="hook", short_help="Beside a broker: run, before it starts.")
 _add("hook run", hook_run, "WRITES missing snapshots, then starts a broker.", WithCommand)
+_add("report", report_page, "Reads only: a page (HTML) of what other verbs found.")
 _add("undo", undo, "REMOVES what a rebuild wrote, by its receipt.")
 
 
