@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from snaprebuild.operations.report.make import ReportResult
     from snaprebuild.operations.report.page_data import PagePartition
 
-__all__ = ["report_page"]
+__all__ = ["report"]
 
 PAGE = "snaprebuild-report.html"
 
 TITLE_CHARS_MAX = 200
 
 
-def report_page(
+def report(
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE...", hidden=True)] = None,
     html: Annotated[
         str,
