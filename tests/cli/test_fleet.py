@@ -63,7 +63,11 @@ def test_three_brokers(place: Path) -> None:
 def test_what_the_metadata_log_adds(place: Path) -> None:
     run = merged(place, "--metadata", place / "node1")
     image = json.loads((CLUSTER / "expected/image-final.json").read_text())
-    isr = {f"{topic['name']}-{each['partition']}": each["isr"] for topic in image["topics"] for each in topic["partitions"]}
+    isr = {
+        f"{topic['name']}-{each['partition']}": [*each["isr"], *each["elr"]]
+        for topic in image["topics"]
+        for each in topic["partitions"]
+    }
     for each in run.document["partitions"]:
         assert each["in_sync"] == sorted(isr[f"{each['topic']}-{each['partition']}"])
     assert run.document["has_metadata"] is True
