@@ -26,6 +26,7 @@ from snaprebuild.cli.explain import explain
 from snaprebuild.cli.follower_check import follower_check
 from snaprebuild.cli.follower_repair import follower_repair
 from snaprebuild.cli.hook_run import hook_run
+from snaprebuild.cli.install import install
 from snaprebuild.cli.isr_check import isr_check
 from snaprebuild.cli.isr_simulate import isr_simulate
 from snaprebuild.cli.kraft_advise import kraft_advise
@@ -76,6 +77,7 @@ EXAMPLES = {
     "scan": ("scan /var/lib/kafka",),
     "plan": ("plan /var/lib/kafka --save plan.json",),
     "rebuild": ("rebuild --plan plan.json", "rebuild /var/lib/kafka --topic 'orders*' --out /tmp/rebuilt"),
+    "install": ("install /kafka/staged/plan.jsonl --dry-run", "install /kafka/staged/plan.jsonl --deadline 30"),
     "verify": ("verify /var/lib/kafka --output json", "verify --receipt receipt.jsonl"),
     "undo": ("undo receipt.jsonl --dry-run",),
     "stats": ("stats /var/lib/kafka --top 20", "stats /var/lib/kafka --expiration-ms 21600000"),
@@ -212,6 +214,7 @@ def _add(name: str, verb: Callable[..., None], short_help: str, cls: type[TyperC
 _add("scan", scan, "Reads only: what is missing, and what blocks the upload.")
 _add("plan", plan, "Reads only: what rebuild would write, and why.")
 _add("rebuild", rebuild, "WRITES the snapshots that are missing.")
+_add("install", install, "WRITES what rebuild --stage made, within seconds.")
 _add("verify", verify, "Reads only: compares every snapshot with a replay.")
 _add("stats", stats, "Reads only: counts producers, what they cost, and batches.")
 _add("dump", dump, "Reads only: what stands in files of a log directory.")
