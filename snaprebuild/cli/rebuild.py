@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snaprebuild.cli.engine import EffectsOption, EngineName, EngineOption, Master, engine_of
+from snaprebuild.cli.gentle_options import reads_gently, reads_gently_alone
 from snaprebuild.cli.options import (
     AsOf,
     ExpirationMs,
@@ -239,6 +240,7 @@ def _takes_what_is_asked(verb: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
+@reads_gently_alone
 @_takes_what_is_asked
 @takes_s3
 def plan(
@@ -278,6 +280,7 @@ def plan(
     )
 
 
+@reads_gently
 @_takes_what_is_asked
 @takes_s3
 def rebuild(
@@ -318,8 +321,8 @@ def rebuild(
     begin(verbose, {"--report": report, "--receipt": receipt, "--results": table}, plan=plan)
     if plan is not None and (asked, s3) != (Asked(), S3Options()):
         raise UsageError(
-            "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs, --engine, --master, --effects and "
-            "options of the output go with it"
+            "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs, --engine, --master, --effects, "
+            "options of how it reads and of the output go with it"
         )
     with engine_of(engine, master, effects) as chosen:
         made = make_plan(asked.request(s3), each=chosen.planning()) if plan is None else load_plan(plan)
