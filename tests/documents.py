@@ -29,6 +29,7 @@ VERBS = (
     "offsets",
     "plan",
     "rebuild",
+    "report",
     "source-check",
     "stats",
     "tier-audit",

@@ -51,6 +51,7 @@ EXAMPLES = {
     "install": ("install /kafka/staged/plan.jsonl --dry-run", "install /kafka/staged/plan.jsonl --deadline 30"),
     "verify": ("verify /var/lib/kafka --output json", "verify --receipt receipt.jsonl"),
     "undo": ("undo receipt.jsonl --dry-run",),
+    "report": ("report scan.json --html scan.html", "report scan.json verify.json"),
     "stats": ("stats /var/lib/kafka --top 20", "stats /var/lib/kafka --expiration-ms 21600000"),
     "dump": (
         "dump /var/lib/kafka/orders-0/00000000000000000000.log --deep",
@@ -216,6 +217,7 @@ _add("kraft advise", "Reads only: where the start of a metadata log would move n
 _add("kraft simulate", "Reads only: how the start of a metadata log would move.")
 app.add_typer(GROUPS["hook"], name="hook", short_help="Beside a broker: run, before it starts.")
 _add("hook run", "WRITES missing snapshots, then starts a broker.", cls=WithCommand)
+_add("report", "Reads only: a page (HTML) of what other verbs found.")
 _add("undo", "REMOVES what a rebuild wrote, by its receipt.")
 
 

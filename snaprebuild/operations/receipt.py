@@ -43,6 +43,7 @@ __all__ = [
     "WrittenReceipt",
     "default_receipt_path",
     "load_receipt",
+    "read_receipt",
     "take_step",
 ]
 
@@ -337,12 +338,14 @@ class PartitionReceipt:
         source: directory of its segments.
         target: directory of the files, without links.
         log: the partition as a broker would have found it before the run; None where its log end could not be read.
+        segments: (base offset, bytes) of each, ascending.
     """
 
     topic_partition: str
     source: str
     target: str
     log: LoadedLog | None
+    segments: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -417,6 +420,19 @@ def load_receipt(path: str) -> WrittenReceipt:
         ReadFailedError: it cannot be read.
         RefusedError: it tells of objects, which are neither removed nor judged by a receipt.
     """
+    receipt = read_receipt(path)
+    if any(is_object(partition.target) for partition in receipt.partitions.values()):
+        raise RefusedError("tells of objects in a bucket, which are neither removed nor looked after by a receipt", path=path)
+    return receipt
+
+
+def read_receipt(path: str) -> WrittenReceipt:
+    """Reads a receipt, wherever its files are; otherwise as ``load_receipt``.
+
+    Raises:
+        UsageError: no such file, or no receipt; the line is named.
+        ReadFailedError: it cannot be read.
+    """
     reading = _Reading(path)
     with open_named_file(path) as file:
         number = 0
@@ -428,10 +444,7 @@ def load_receipt(path: str) -> WrittenReceipt:
                 reading.take(number, line)
         except OSError as error:
             raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
-    receipt = reading.whole()
-    if any(is_object(partition.target) for partition in receipt.partitions.values()):
-        raise RefusedError("tells of objects in a bucket, which are neither removed nor looked after by a receipt", path=path)
-    return receipt
+    return reading.whole()
 
 
 class _Reading:
@@ -457,7 +470,7 @@ class _Reading:
                 self._header(found)
             else:
                 self._step(self._receipt, found)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, IndexError, TypeError, ValueError) as error:
             raise self._fault(expected, shown(f"{type(error).__name__}: {error}")) from error
 
     def whole(self) -> WrittenReceipt:
@@ -527,6 +540,7 @@ def _partition_of(found: dict[str, Any]) -> PartitionReceipt:
             raise ValueError(f"path {path}")
     log_end = found["log_end_offset"]
     bases = tuple(_offsets(found["segments"]))
+    segments = tuple(zip(bases, (_whole(row[1]) for row in found["segments"]), strict=True))
     log = None
     if log_end is not None and bases:
         log = LoadedLog(
@@ -539,7 +553,7 @@ def _partition_of(found: dict[str, Any]) -> PartitionReceipt:
             without_index=frozenset(_whole(each) for each in found["without_index"]),
             is_tiered=_is(bool, found["is_tiered"]),
         )
-    return PartitionReceipt(_is(str, found["topic_partition"]), source, target, log)
+    return PartitionReceipt(_is(str, found["topic_partition"]), source, target, log, segments)
 
 
 def _offsets(rows: Any) -> Iterator[int]:
