@@ -10,8 +10,8 @@ from formats.errors import FormatError
 from formats.file_names import snapshot_file_name
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.operations.broker_properties import log_dirs_of, read_server_properties
-from snaprebuild.operations.partition_view import topic_id_of
 from snaprebuild.operations.planned import PartitionPlan, Plan
+from snaprebuild.operations.prepare_upload import topic_id_of
 from snaprebuild.operations.rebuild import Progress, rebuild
 from snaprebuild.operations.rebuild_result import EQUAL, LEFT_OUT, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.operations.schedule import Engine
