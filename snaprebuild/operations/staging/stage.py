@@ -11,7 +11,6 @@ from formats.file_names import snapshot_file_name
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.operations.broker_properties import log_dirs_of, read_server_properties
 from snaprebuild.operations.planned import PartitionPlan, Plan
-from snaprebuild.operations.prepare_upload import topic_id_of
 from snaprebuild.operations.rebuild import Progress, rebuild
 from snaprebuild.operations.rebuild_result import EQUAL, LEFT_OUT, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.operations.schedule import Engine
@@ -25,6 +24,7 @@ from snaprebuild.operations.staging.staged_plan import (
 )
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.storage.fingerprint import Fingerprint
+from snaprebuild.storage.log_dir import read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = ["known_topic_id", "stage"]
@@ -134,7 +134,7 @@ def _staged(result: PartitionResult, files: StagedFiles) -> StagedPartition | No
 def known_topic_id(directory: PartitionDir) -> str | None:
     """The topic id of ``partition.metadata``, in hexadecimal digits; None where there is none, as before 2.8, or it cannot be read."""
     try:
-        topic_id = topic_id_of(directory)
+        topic_id = read_topic_id(directory)
     except (ReadFailedError, FormatError):
         return None
     return None if topic_id is None else topic_id.hex()
