@@ -59,7 +59,8 @@ class InPlaceWriter(SnapshotWriter):
         plan = self._result.plan
         not_due = not_due_in_place(plan.source, wanted.offset, is_log_end=wanted.is_log_end) or not_trusted(plan, wanted.offset)
         if not_due is not None:
-            self._result.say("wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_due}", wanted.offset)
+            reason = None if comparison is None else comparison.status.reason
+            self._result.say("wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_due}", wanted.offset, reason)
             return rebuilt.left_out(not_due)
         tell_class(self._result, rebuilt)
         klass = rebuilt.judgement.snapshot_class
