@@ -524,9 +524,7 @@ DISEASES: dict[str, Disease] = {
         without_files(*(f"{C}{at:020d}-0000000004.checkpoint" for at in (720, 740, 812))),
         [bad(KRAFT, "start-without-checkpoint")],
     ),
-    "torn-checkpoint": Disease(
-        "controller", "half of a checkpoint is there", torn_checkpoint, [wrong(KRAFT, "bad-checkpoint")]
-    ),
+    "torn-checkpoint": Disease("controller", "half of a checkpoint is there", torn_checkpoint, [wrong(KRAFT, "bad-checkpoint")]),
     "metadata-gap": Disease(
         "controller", "records are missing behind the latest checkpoint", metadata_gap, [bad(KRAFT, "metadata-gap")]
     ),

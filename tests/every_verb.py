@@ -142,7 +142,10 @@ def healthy() -> dict[str, bytes]:
         for path in sorted((HEALTHY / name).rglob("*"))
         if path.is_file()
     }
-    for name, store, wanted in (("aiven", AIVEN / "plain", "/logappend-X"), ("diseased", AIVEN / "diseased", "/0/00000000000000000")):
+    for name, store, wanted in (
+        ("aiven", AIVEN / "plain", "/logappend-X"),
+        ("diseased", AIVEN / "diseased", "/0/00000000000000000"),
+    ):
         root = store / "store"
         chosen = sorted(path for path in root.rglob("*") if path.is_file() and wanted in path.as_posix())
         files |= {f"{name}/{path.relative_to(root).as_posix()}": path.read_bytes() for path in chosen}

@@ -81,24 +81,19 @@ class Calls:
     names: list[str] = field(default_factory=list)
 
 
-_calls: Calls | None = None
+_watching: list[Calls] = []
+"""The one run that is watched."""
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if _calls is None or event not in ("open", "os.scandir", "os.listdir"):
+    if not _watching or event not in ("open", "os.scandir", "os.listdir"):
         return
-    calls, path = _calls, arguments[0]
+    calls, path = _watching[0], arguments[0]
     calls.names.append(os.path.basename(os.fsdecode(path)) if isinstance(path, str | bytes) else "")
     if len(calls.names) == calls.at:
-        _pause(calls.act)
-
-
-def _pause(act: Callable[[], None]) -> None:
-    """What somebody else does are no calls of the run."""
-    global _calls
-    mine, _calls = _calls, None
-    act()
-    _calls = mine
+        _watching.clear()  # what somebody else does are no calls of the run
+        calls.act()
+        _watching.append(calls)
 
 
 sys.addaudithook(_audit)
@@ -106,12 +101,11 @@ sys.addaudithook(_audit)
 
 @contextmanager
 def counted(calls: Calls) -> Iterator[None]:
-    global _calls
-    _calls = calls
+    _watching.append(calls)
     try:
         yield
     finally:
-        _calls = None
+        _watching.clear()
 
 
 Outcome = tuple[int, str]

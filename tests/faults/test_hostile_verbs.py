@@ -1,7 +1,7 @@
-"""Every verb over trees that somebody made to do harm: what is no regular file, names that nobody expects, more names than anybody expects.
+"""Every verb over trees that somebody made to do harm: what is no regular file, names that nobody expects, more of them than expected.
 
-The verbs are those of the program (`every_verb.py`), so that a new one cannot be forgotten. Here nothing changes while it is read: that is in
-`test_changing_verbs.py`; results that are right beside a broker at work are in `test_live_log.py`.
+The verbs are those of the program (`every_verb.py`), so that a new one cannot be forgotten. Here nothing changes while it is read: that is
+in `test_changing_verbs.py`; results that are right beside a broker at work are in `test_live_log.py`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,26 @@ KINDS = (
 ODD_NAMES = tuple(
     os.fsdecode(name)
     for name in (
-        *(b"a\nb", b"\x1b[31mred", b"\xff\xfe", b"-rf", b"--output", b"$(reboot)", b"a b;c", b"..snapshot", b"...", b"x" * 255, b"{}%s"),
+        *(
+            b"a\nb",
+            b"\x1b[31mred",
+            b"\xff\xfe",
+            b"-rf",
+            b"--output",
+            b"$(reboot)",
+            b"a b;c",
+            b"..snapshot",
+            b"...",
+            b"x" * 255,
+            b"{}%s",
+        ),
         *(b"\xff.snapshot", b"a\nb.log", b"\x1b[2J.checkpoint", b"00000000000000000007.log\n", b"99999999999999999999.log"),
         *(b"-1.snapshot", b"+0000000000000000001.log", "\u0660".encode() * 20 + b".snapshot"),
     )
 )
-ODD_DIRECTORIES = tuple(os.fsdecode(name) for name in (b"a\nb-0", b"\x1b[31mred-0", b"\xff\xfe-0", b"..-0", b"-rf-0", b"x" * 249 + b"-0"))
+ODD_DIRECTORIES = tuple(
+    os.fsdecode(name) for name in (b"a\nb-0", b"\x1b[31mred-0", b"\xff\xfe-0", b"..-0", b"-rf-0", b"x" * 249 + b"-0")
+)
 FILES_MANY = 100_000
 
 

@@ -1,7 +1,7 @@
 """Every verb as a function of bytes: a healthy tree of its own, edited as they say, the verb run over it, and the tree as it was again.
 
-Wrong are an exception that is none of the tree of errors, an exit code outside of the contract, a file that is other than before, stdout that
-is no JSON where it was asked for, and anything that a terminal would obey.
+Wrong are an exception that is none of the tree of errors, an exit code outside of the contract, a file that is other than before, stdout
+that is no JSON where it was asked for, and anything that a terminal would obey.
 """
 
 from __future__ import annotations
@@ -59,6 +59,10 @@ def seeds_of_verb(name: str) -> list[bytes]:
     """Each file as it is, and a script of each kind."""
     place = place_of(name)
     names = place.names()
-    whole = [bytes((index,)) + place.files[each] for index, each in enumerate(names[:SCRIPT]) if len(place.files[each]) <= WHOLE_BYTES_MAX]
+    whole = [
+        bytes((index,)) + place.files[each]
+        for index, each in enumerate(names[:SCRIPT])
+        if len(place.files[each]) <= WHOLE_BYTES_MAX
+    ]
     scripts = scripts_over({each: place.files[each] for each in names})
     return [*whole, *(bytes((SCRIPT | (AS_JSON if index % 2 else 0),)) + each for index, each in enumerate(scripts))]

@@ -1,8 +1,8 @@
-"""Damage to a tree of files as a short script of bytes: what a search by coverage changes byte by byte, so that each change means something.
+"""Damage to a tree of files as a short script of bytes, which a search by coverage changes so that each change means something.
 
-A script names files, pieces of them (batches, entries of a snapshot or an index, words of a text) and fields of pieces. Lengths and checksums
-are set right again behind each edit, unless it says otherwise, because random bytes get no further than a checksum. Files are renamed,
-too, put in the place of others, and replaced by what is no file. Any bytes are a script.
+A script names files, pieces of them (batches, entries of a snapshot or an index, words of a text) and fields of pieces. Lengths and
+checksums are set right again behind each edit, unless it says otherwise, because random bytes get no further than a checksum. Files are
+renamed, too, put in the place of others, and replaced by what is no file. Any bytes are a script.
 """
 
 from __future__ import annotations
@@ -27,20 +27,37 @@ UNSEALED = 0x80
 """Flag of an edit: lengths and checksums stay as they were."""
 
 
-NUMBERS = (0, 1, -1, 2, 3, 7, 8, 60, 61, 127, 128, 255, 256, 1000, 2**15 - 1, -(2**15), 2**31 - 1, -(2**31), 2**31, 2**63 - 1, -(2**63))
+NUMBERS = (
+    *range(-1, 9),
+    60,
+    61,
+    127,
+    128,
+    255,
+    256,
+    1000,
+    *(2**bits + more for bits in (15, 31, 63) for more in (-1, 0, -(2 ** (bits + 1)))),
+)
 WORDS = (
-    *(b"-1", b"0", b"1", b"2", b"00", b"1e999", b"NaN", b"2147483648", b"9223372036854775807", b"9223372036854775808", b"9" * 40, b""),
-    *(b" ", b"\n", b"=", b":", b",", b'"', b"{", b"}", b"[", b"]", b"null", b"true", b"\\", b"\\u0000", b"\x00", b"\xff\xfe", b"\xed\xa0\x80"),
-    *(b"..", b"/", b"payments", b"__cluster_metadata", b"version", b"directory.id", b"AAAAAAAAAAAAAAAAAAAAAA", b"1970-01-01", b"2d"),
+    *b"-1 0 1 2 00 1e999 NaN 2147483648 9223372036854775807 9223372036854775808 9999999999999999999999999999999999999999".split(),
+    *b'= : , " { } [ ] null true \\ \\u0000 .. / payments __cluster_metadata version directory.id 1970-01-01 2d'.split(),
+    *(b"", b" ", b"\n", b"\x00", b"\xff\xfe", b"\xed\xa0\x80", b"A" * 22),
 )
 SUFFIXES = (
-    *(".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint", ".deleted", ".cleaned", ".swap", ".tmp", ".part"),
-    *(".leader_epoch_checkpoint", ".rsm-manifest", ".indexes", ".snapshot.deleted", ".log.swap", ".log.cleaned", ".snapshot.tmp", ""),
+    "",
+    *map(
+        os.fsdecode,
+        b".log .index .timeindex .txnindex .snapshot .checkpoint .deleted .cleaned .swap .tmp .part .leader_epoch_checkpoint".split(),
+    ),
+    *map(os.fsdecode, b".rsm-manifest .indexes .snapshot.deleted .log.swap .log.cleaned .snapshot.tmp".split()),
 )
 DIRECTORY_NAMES = (
-    *("other-0", "payments-1", "payments", "-0", "a-b-0", "__consumer_offsets-0", "__cluster_metadata-0", "x" * 300 + "-0"),
+    *map(
+        os.fsdecode,
+        b"other-0 payments-1 payments -0 a-b-0 __consumer_offsets-0 __cluster_metadata-0 payments-2147483648 payments-00".split(),
+    ),
     *(f"payments-0.{'5' * 32}-{kind}" for kind in ("delete", "stray", "future")),
-    *("payments-2147483648", "payments-00", "payments--1", "..-0", "\udcff-0", "a\nb-0", "\x1b[31m-0"),
+    *("x" * 300 + "-0", "payments--1", "..-0", "\udcff-0", "a\nb-0", "\x1b[31m-0"),
 )
 
 
@@ -351,7 +368,14 @@ def _remove(files: Files, name: str, _: Script) -> None:
 
 def _odd(files: Files, name: str, script: Script) -> None:
     targets = (os.path.basename(name), "..", "/dev/zero", "/dev/stdin", "nothing", sorted(files)[script.below(len(files))])
-    kinds = (Odd("directory"), Odd("pipe"), Odd("socket"), Odd("device"), Odd("hard link"), *(Odd("link", each) for each in targets))
+    kinds = (
+        Odd("directory"),
+        Odd("pipe"),
+        Odd("socket"),
+        Odd("device"),
+        Odd("hard link"),
+        *(Odd("link", each) for each in targets),
+    )
     files[name] = kinds[script.byte() % len(kinds)]
 
 
