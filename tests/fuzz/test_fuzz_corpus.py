@@ -14,7 +14,7 @@ from fuzz_targets import READERS, TARGETS, VERB_TARGETS
 
 CORPUS = Path(__file__).with_name("corpus")
 SLACK_BYTES = 16 << 20
-SEEDS_OF_A_VERB_MAX = 4
+SEEDS_OF_A_VERB_MAX = 24
 
 
 def inputs(name: str) -> list[tuple[str, bytes]]:
