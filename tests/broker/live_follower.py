@@ -112,6 +112,7 @@ class LiveFollower:
         self._say.check("the follower asks for -6 again and again, is told -1, and has no log", self._log(topic)["log_end"] or 0, 0)
         self._say.check("it asks what plan said", self._round(topic, mark, planned), _calls(planned))
         self._cases += 1
+        self._leader.set_topic(topic, {"local.retention.ms": -2})  # else the record is rolled, uploaded and deleted likewise
         write_kind(self._leader.address, topic, Kind.IDEMPOTENT, 1)
         self._leader.wait_for_replicas(topic, leader=1, in_sync={1, 2})
         self._did(topic, self._planned(topic, "on"), None, "somebody has written a record")
