@@ -80,6 +80,7 @@ class RebuildResult:
         is_dry_run: nothing was written.
         receipt: path of the file that tells what was written; None where nothing was, or nobody asked.
         receipt_findings: what went wrong with its end.
+        staged_plan: path of the plan for ``install``; None where nothing was staged.
     """
 
     plan: Plan
@@ -87,6 +88,7 @@ class RebuildResult:
     is_dry_run: bool
     receipt: str | None = None
     receipt_findings: tuple[Finding, ...] = ()
+    staged_plan: str | None = None
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -82,6 +82,11 @@ def rebuilt_log(root: Path) -> None:
     assert run_here(["rebuild", f"{root}/logs", *AS_OF, "--jobs", "1", "--receipt", f"{root}/receipt.jsonl"]).code == 0
 
 
+def staged_log(root: Path) -> None:
+    bare_log(root)
+    assert run_here("rebuild", f"{root}/logs", *AS_OF, "--jobs", "1", "--stage", f"{root}/staged") == 0
+
+
 def lost_follower(root: Path) -> None:
     shutil.copytree(FIXTURES / "follower-lost-state" / "node2", root / "node")
 
@@ -116,6 +121,10 @@ WRITERS = {
     "rebuild --set-aside": Writer(
         false_empty, (*REBUILD, "--set-aside", *RECEIPT), (*REBUILD, "--set-aside", *AGAIN), r"^receipts/", FIRST
     ),
+    # The plan names inodes, which no other run has.
+    "rebuild --stage": Writer(bare_log, (*REBUILD, "--stage", "{}/staged"), journals=r"^staged/plan\.jsonl$"),
+    # So what lies there of another run is not installed; a rebuild finishes what an install has begun.
+    "install": Writer(staged_log, ("install", "{}/staged/plan.jsonl", *RECEIPT), (*REBUILD, *AGAIN), r"^receipts/", FIRST),
     "undo": Writer(rebuilt_log, ("undo", "{}/receipt.jsonl"), is_removing=True),
     "follower repair": Writer(lost_follower, (*FOLLOWER, *RECEIPT), (*FOLLOWER, *AGAIN), r"^receipts/", FIRST),
     "bootstrap build": Writer(nothing, BUILD, codes_again=(0, 3)),
