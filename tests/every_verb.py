@@ -51,6 +51,7 @@ TIER = ("{}/tier/remote", "--metadata-log", "{}/tier/metadata")
 RECEIPT = ("--receipt", "{}/receipt.jsonl")
 PLANNED = ("plan", "{}/log", *AS_OF, "--boundaries", "all", "--out", "{}/planned", "--save", "{}/plan.json")
 REBUILT = ("rebuild", "{}/log", *AS_OF, "--out", "{}/written", "--boundaries", "all", *ONE_JOB, *RECEIPT)
+STAGED = ("rebuild", "{}/bare", *AS_OF, "--stage", "{}/staged", *ONE_JOB)
 VERBS = {
     "scan": Verb(("scan", "{}/log"), ("log",)),
     "plan": Verb(("plan", "{}/log", *AS_OF, "--boundaries", "all"), ("log",)),
@@ -58,6 +59,19 @@ VERBS = {
     "rebuild": Verb(("rebuild", "{}/log", *AS_OF, "--out", "{out}", "--boundaries", "all", *ONE_JOB), ("log",)),
     "rebuild in place": Verb(("rebuild", "{}/bare", *AS_OF, "--set-aside", *ONE_JOB, "--receipt", "{out}"), ("bare",)),
     "rebuild --plan": Verb(("rebuild", "--plan", "{}/plan.json", *ONE_JOB), ("log",), ("plan.json",), (PLANNED,)),
+    "rebuild --stage": Verb(("rebuild", "{}/bare", *AS_OF, "--stage", "{out}", *ONE_JOB), ("bare",)),
+    "install": Verb(
+        ("install", "{}/staged/plan.jsonl", *ONE_JOB, "--receipt", "{out}"),
+        ("bare",),
+        ("staged", f"bare/payments-0/{0:020d}"),
+        (STAGED,),
+    ),
+    "report": Verb(
+        ("report", "{}/scan.json", "{}/verify.json", "{}/receipt.jsonl", "--html", "{out}"),
+        ("log",),
+        ("scan.json", "verify.json", "receipt.jsonl"),
+        (REBUILT, ("scan", "{}/log", "--report", "{}/scan.json"), ("verify", "{}/log", *AS_OF, "--report", "{}/verify.json")),
+    ),
     "hook run": Verb(("hook", "run", "{}/bare", *ONE_JOB, "--receipt", "{out}"), ("bare",)),
     "stats": Verb(("stats", "{}/log", *AS_OF, *ONE_JOB), ("log",)),
     "dump": Verb(("dump", f"{{}}/{P}/*", "{}/controller/__cluster_metadata-0/*", "--deep", "--payload"), ("log", "controller")),
