@@ -366,22 +366,27 @@ BROKEN_MARKERS = {
     "no type of a marker": Record(0, 0, b"\0\0\0\3", b"\0" * 6),
     "unknown type": Record(0, 0, b"\0\0\0\x2a", b"\0" * 6),
     "negative version of the value": Record(0, 0, b"\0\0\0\1", b"\xff\xff" + b"\0" * 4),
+    "value too short": Record(0, 0, b"\0\0\0\1", b"\0" * 5),
 }
 """First records of control batches at which every broker throws."""
 
 
 @st.composite
 def partitions(draw: DrawFn, *, max_batches: int = 24, max_cuts: int = 4) -> GeneratedPartition:
-    """A partition as it may lie on a disk: cut anywhere, gaps where compaction or a deletion left them, and every eighth with a control
-    batch that no broker can read."""
+    """A partition as it may lie on a disk: cut anywhere, gaps where compaction or a deletion left them. Some have a control batch that no
+    broker can read, or a segment within which an epoch leaves and comes back, so that the replays of Kafka differ."""
     log = draw(logs(min_batches=1, max_batches=max_batches, is_dense=draw(st.booleans())))
-    if draw(st.integers(0, 7)) == 0:
+    returning: set[int] = set()
+    if draw(st.integers(0, 9)) == 0:
+        log = GeneratedLog((*log.batches, *_returning_epoch(log.batches[-1].header.last_offset + 1, draw(st.sampled_from((0, 7))))))
+        returning = {len(log.batches) - 2}
+    if draw(st.integers(0, 5)) == 0:
         end = log.batches[-1].header.last_offset + 1
         marker = BROKEN_MARKERS[draw(st.sampled_from(sorted(BROKEN_MARKERS)))]
         header = header_of(end, attributes=CONTROL | TRANSACTIONAL, producer_id=draw(st.sampled_from((0, 7))), producer_epoch=0)
         rest = draw(logs(max_batches=3, start=end + 1))
         log = GeneratedLog((*log.batches, batch_of(header, [marker]), *rest.batches))
-    cuts = sorted(draw(st.sets(st.integers(1, len(log.batches)), max_size=max_cuts)))
+    cuts = sorted(returning | draw(st.sets(st.integers(1, len(log.batches)), max_size=max_cuts)))
     segments: list[tuple[int, GeneratedLog]] = []
     end = log.batches[0].header.base_offset
     for part in log.segments(cuts):
@@ -392,6 +397,17 @@ def partitions(draw: DrawFn, *, max_batches: int = 24, max_cuts: int = 4) -> Gen
     torn = draw(st.sampled_from((0, 0, 0, 1, 16, 40, 70)))
     last = header_of(end, producer_id=7, producer_epoch=9, base_sequence=0)
     return GeneratedPartition(tuple(segments), batch_of(last, bytes(40)).data[:torn])
+
+
+def _returning_epoch(offset: int, producer_id: int) -> list[LogBatch]:
+    """Data, and then markers of the next epoch and of the same."""
+    attributes = {"attributes": TRANSACTIONAL, "base_sequence": 0}
+    batches = [batch_of(header_of(offset, producer_id=producer_id, producer_epoch=5, **attributes), b"")]
+    for epoch in (6, 5):
+        offset += 1
+        header = header_of(offset, producer_id=producer_id, producer_epoch=epoch, attributes=CONTROL | TRANSACTIONAL)
+        batches.append(batch_of(header, [build_end_transaction_marker(commit=True, coordinator_epoch=0)]))
+    return batches
 
 
 # ---------------------------------------------------------------------------------------------------------------- cuts

@@ -60,6 +60,7 @@ RULES = (
     "control: key too short, Kafka throws",
     "control: value of a later version, what is added is not read",
     "control: value of a negative version, Kafka throws",
+    "control: value too short, Kafka throws",
     "marker: without the transactional bit, counts all the same",
     "marker: commits the open transaction",
     "marker: aborts the open transaction",
@@ -329,10 +330,14 @@ class _Fold:
         if kind not in (ABORT, COMMIT):
             hit("control: of another type with a producer id, Kafka throws")
             raise ThrownError
-        version, coordinator_epoch = struct.unpack_from(">hi", value)
+        (version,) = struct.unpack_from(">h", value)
         if version < 0:
             hit("control: value of a negative version, Kafka throws")
             raise ThrownError
+        if len(value) < 6:
+            hit("control: value too short, Kafka throws")
+            raise ThrownError
+        (coordinator_epoch,) = struct.unpack_from(">i", value, 2)
         hit("control: key of a later version", when=key_version > 0)
         hit("control: value of a later version, what is added is not read", when=version > 0 and len(value) > 6)
         hit("control: only the first record is read", when=batch.record_count > 1)

@@ -122,11 +122,7 @@ def _sha256(file: Path) -> str:
 def oracle_classpath(version: str = KAFKA_VERSION) -> str:
     """Class path of the compiled oracle (``oracle_main``) and the Kafka version that it was compiled with."""
     classpath = kafka_classpath(version)
-    sources = {f"{name}.java": (JAVA_SOURCES / f"{name}.java").read_text() for name in ("LogReplay", oracle_main(version))}
-    if version.startswith(("2.", "3.", "4.0.", "4.1.", "4.2.")):
-        # 4.3 moved the record classes; nothing else differs.
-        moved = ("org.apache.kafka.common.record.internal.", "org.apache.kafka.common.record.")
-        sources = {name: source.replace(*moved) for name, source in sources.items()}
+    sources = {f"{name}.java": _source(name, version) for name in ("LogReplay", oracle_main(version))}
     classes = CACHE / f"oracle-{version}-{_digest(*(source.encode() for source in sources.values()), classpath.encode())}"
     with _one_at_a_time(f"oracle-{version}"):
         if not classes.is_dir():
@@ -138,6 +134,18 @@ def oracle_classpath(version: str = KAFKA_VERSION) -> str:
             _run(["javac", "-d", str(fresh), "-cp", classpath, *(str(fresh / name) for name in sources)], JAVAC_SECONDS)
             fresh.rename(classes)
     return f"{classes}{os.pathsep}{classpath}"
+
+
+def _source(name: str, version: str) -> str:
+    """Of one of our classes, for a release: 4.3 moved the record classes to another package, 4.4 some others. Nothing else differs."""
+    source, release = (JAVA_SOURCES / f"{name}.java").read_text(), tuple(map(int, version.split(".")[:2]))
+    if release < (4, 3):
+        source = source.replace("org.apache.kafka.common.record.internal.", "org.apache.kafka.common.record.")
+    if release >= (4, 4):
+        source = re.sub(
+            r"org\.apache\.kafka\.common\.utils\.(AppInfoParser|Exit);", r"org.apache.kafka.common.utils.internals.\1;", source
+        )
+    return source
 
 
 def oracle_main(version: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from compare import Comparison, Report, compare_generated, completed_by
 from fold_by_rules import Folded, fold
+from hypothesis import given, settings
 from kafka_classpath import KAFKA_VERSION, REPLAYED
 from log_writer import (
     ABORT,
@@ -24,7 +26,8 @@ from log_writer import (
     write_random_log,
 )
 from oracle import CompletedTransaction, Entry, Oracle
-from ours import ENGINES
+from ours import ENGINES, specification_completed
+from strategies import GeneratedPartition, partitions
 
 LOGS, LOGS_OF_OTHERS = 400, 60
 T = 1_790_000_000_000
@@ -98,6 +101,17 @@ def test_an_epoch_that_comes_back_in_a_segment_without_data(tmp_path: Path) -> N
     assert folded.by_batch[3] == {5: Entry(5, 0, -1, -1, 0, T, 0, -1)}
     assert folded.by_segment[3] == {5: Entry(5, 0, 3, 0, 0, T, 0, -1)}
     assert folded.hits["chunk: and no batch follows, so that Kafka's replays differ"] == 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(partition=partitions())
+def test_ours_are_the_rules(partition: GeneratedPartition) -> None:
+    """Also where there is no Java."""
+    with tempfile.TemporaryDirectory() as place:
+        directory = partition.write(Path(place) / "generated-0")
+        folded = fold(directory)
+        assert {engine: states(directory) for engine, states in ENGINES.items()} == dict.fromkeys(ENGINES, folded.by_batch)
+        assert specification_completed(directory) == completed_by(KAFKA_VERSION, folded)
 
 
 @pytest.mark.kafka
