@@ -145,7 +145,7 @@ class Comparison:
         )
         @given(partitions())
         def each(partition: GeneratedPartition) -> None:
-            self._take(partition.write)
+            self.take(partition.write)
 
         before = self.logs
         each()
@@ -154,13 +154,10 @@ class Comparison:
     def from_writer(self, logs: int, seed: int) -> None:
         """Of the writer of bytes: each has a seed of its own."""
         for each in range(seed, seed + logs):
-            self._take(partial(write_random_log, seed=each))
+            self.take(partial(write_random_log, seed=each))
 
-    def fewest(self, least: int) -> list[str]:
-        """Rules that were met less often."""
-        return [rule for rule in RULES if self.hits[rule] < least]
-
-    def _take(self, write: Callable[[Path], object]) -> None:
+    def take(self, write: Callable[[Path], object]) -> None:
+        """Compares what ``write`` makes of a directory that is not there yet."""
         self.logs += 1
         directory = self._root / f"log-{self.logs}" / "generated-0"
         write(directory)
@@ -177,6 +174,10 @@ class Comparison:
                 report.differences.append(f"{directory}: completed transactions: ours {mine}, the rules {rules}")
         if not self._keep and known == sum(len(report.differences) for report in self.reports.values()):
             shutil.rmtree(directory.parent)
+
+    def fewest(self, least: int) -> list[str]:
+        """Rules that were met less often."""
+        return [rule for rule in RULES if self.hits[rule] < least]
 
 
 def told(reports: Mapping[str, Report]) -> str:
