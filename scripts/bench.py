@@ -22,10 +22,12 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+from bench_disks import disk_rows
 from make_partition import Shape, make_partition
 
 from formats.batch_headers import HeaderReader
 from formats.file_names import PartitionDirectoryName
+from formats.limits import HEADER_BLOCK_BYTES
 from formats.producer_snapshot import ENTRY_DTYPE, read_entries, write_entries
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.replay_partition import PartitionReplay, ReplayFrom
@@ -35,6 +37,7 @@ from snaprebuild.replay.batch_contents import BLOCK_ROWS, SUMMARY_COLUMNS
 from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.storage.atomic_file import create_file
 from snaprebuild.storage.index_hints import read_positions_hint
+from snaprebuild.storage.manners import Manners, reading_so
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
 from snaprebuild.storage.segment_file import SegmentFile
 
@@ -54,6 +57,10 @@ class Promise:
     at_least: bool = False
 
 
+COLD = tuple(
+    Promise(f"cold, cache left, {what}: a loop's time to ours", "cold: loop that only reads, cache left", name, 0.85, at_least=True)
+    for what, name in (("headers", "cold: rebuild index, cache left"), ("CRC", "cold: rebuild index crc, cache left"))
+)
 PROMISES = {
     "16 KiB": (
         Promise("headers, with .index, to C pread walk", "rebuild index", "C pread", 2.0),
@@ -61,6 +68,7 @@ PROMISES = {
         Promise("with CRC, to C CRC-32C", "rebuild index crc", "C crc", 1.0),
         Promise("one worker to two", "rebuild index 1 worker", "rebuild index 2 workers", 1.6, at_least=True),
         Promise("one worker to two, with CRC", "rebuild index crc 1 worker", "rebuild index crc 2 workers", 1.6, at_least=True),
+        *COLD,
     ),
     "350 B": (
         Promise("headers, with .index, to C mmap walk", "rebuild index", "C mmap", 0.75),
@@ -68,8 +76,11 @@ PROMISES = {
         Promise("with CRC, to C CRC-32C", "rebuild index crc", "C crc", 4.5),
         Promise("one worker to two", "rebuild index 1 worker", "rebuild index 2 workers", 1.6, at_least=True),
         Promise("one worker to two, with CRC", "rebuild index crc 1 worker", "rebuild index crc 2 workers", 1.6, at_least=True),
+        *COLD,
     ),
 }
+DISKS, DISK_BYTES_MAX = "disks", 512 << 20
+"""Reading several disks at once (bench_disks.py), and so much of each."""
 SNAPSHOT_PROMISES_S = {"read": 0.150, "write": 0.500}
 SNAPSHOT_PRODUCERS = 1_000_000
 
@@ -133,13 +144,28 @@ class Bench:
                 self.timed(name, lambda crc=crc, pool=pool: self.rebuild(index=True, crc=crc, pool=pool))  # type: ignore[misc]
 
     def cold(self) -> None:
-        """The same from a cache that holds none of the files."""
-        for name, index, crc in (("cold: rebuild index", True, False), ("cold: rebuild crc", False, True)):
-            for path in self.logs:
-                fd = os.open(path, os.O_RDONLY)
-                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-                os.close(fd)
-            self.timed(name, lambda index=index, crc=crc: self.rebuild(index=index, crc=crc))  # type: ignore[misc]
+        """The same from a cache that holds none of the files, beside a loop that only reads; and so that it holds none afterwards."""
+        calls = (
+            ("cold: loop that only reads", self.loop),
+            ("cold: rebuild index", lambda: self.rebuild(index=True)),
+            ("cold: rebuild index crc", lambda: self.rebuild(index=True, crc=True)),
+        )
+        for name, call in calls:
+            for leaves_page_cache, named in ((False, name), (True, f"{name}, cache left")):
+                for path in self.logs:
+                    fd = os.open(path, os.O_RDONLY)
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                    os.close(fd)
+                with reading_so(Manners(leaves_page_cache=leaves_page_cache)):
+                    self.timed(named, call)
+
+    def loop(self) -> None:
+        """Reads everything in blocks, and looks at nothing."""
+        buffer = memoryview(bytearray(HEADER_BLOCK_BYTES))
+        for path in self.logs:
+            with SegmentFile(path) as source:
+                for position in range(0, source.size_bytes, len(buffer)):
+                    source.read_into(position, buffer[: source.size_bytes - position])
 
     def headers(self) -> None:
         """The walk alone, with its columns, and with the effects: what ``rebuild index`` is made of."""
@@ -263,7 +289,7 @@ def show(bench: Bench) -> None:
     print(f"\n{bench.name}: {bench.batches:,} batches, {bench.bytes / 2**20:,.0f} MiB, {len(bench.logs)} segments")
     for name, seconds in bench.best.items():
         print(
-            f"  {name:32} {seconds:8.3f} s {seconds / bench.batches * 1e9:8.0f} ns/batch {bench.bytes / seconds / 1e6:9,.0f} MB/s"
+            f"  {name:42} {seconds:8.3f} s {seconds / bench.batches * 1e9:8.0f} ns/batch {bench.bytes / seconds / 1e6:9,.0f} MB/s"
         )
 
 
@@ -282,7 +308,7 @@ def kept(bench: Bench, margin: float) -> bool:
             (">=" if promise.at_least else "<="),
             "ok" if is_met else "MISSED" if not is_kept else "missed, within the margin",
         )
-        print(f"  {promise.what:46} {ratio:5.2f}  ({sign} {promise.limit})  {verdict}")
+        print(f"  {promise.what:50} {ratio:5.2f}  ({sign} {promise.limit})  {verdict}")
     return ok
 
 
@@ -293,9 +319,7 @@ def main() -> int:
         "--mib", type=int, default=1126, help="size of each partition of small batches; those of 16 KiB are four times as large"
     )
     parser.add_argument("--repeat", type=int, default=5, help="rounds; the least time of each measurement counts")
-    parser.add_argument(
-        "--only", action="append", choices=list(shapes(1)), help="measure this partition (may be given several times)"
-    )
+    parser.add_argument("--only", action="append", choices=[*shapes(1), DISKS], help="measure this (may be given several times)")
     parser.add_argument("--directory", type=Path, help="keep the generated partitions here, and use them again")
     parser.add_argument("--check", action="store_true", help="fail when a ratio is worse than promised")
     parser.add_argument("--margin", type=float, default=1.0, help="factor that --check allows on top")
@@ -328,7 +352,8 @@ def run(options: argparse.Namespace, scratch: Path) -> int:
         bench = Bench(name, directory, batches, floor, pools)
         for _ in range(options.repeat):
             bench.round()
-        bench.cold()
+        for _ in range(options.repeat):
+            bench.cold()
         show(bench)
         peak = int(
             subprocess.run([sys.executable, __file__, "--memory-of", directory], capture_output=True, text=True, check=True).stdout
@@ -339,6 +364,8 @@ def run(options: argparse.Namespace, scratch: Path) -> int:
         ok &= kept(bench, options.margin)
         if options.directory is None:
             shutil.rmtree(directory)
+    if not options.only or DISKS in options.only:
+        ok &= disk_rows(scratch, min(options.mib << 20, DISK_BYTES_MAX), options.repeat)
     print(f"\na snapshot of {SNAPSHOT_PRODUCERS:,} producers")
     for name, seconds in snapshot_times(options.repeat, scratch).items():
         promised = SNAPSHOT_PROMISES_S.get(name)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
+from snaprebuild.cli.gentle_options import reads_gently
 from snaprebuild.cli.offsets import (
     HighWatermark,
     LogPath,
@@ -65,6 +66,7 @@ def _switch(name: str, text: str) -> Any:
     return typer.Option(name, show_default=False, help=text)
 
 
+@reads_gently
 @takes_s3
 def bootstrap_plan(
     s3: S3Options,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from formats.dumped_kind import DumpedKind
+from snaprebuild.cli.gentle_options import reads_gently_alone
 from snaprebuild.cli.options import INT64_MAX, S3Options, Verbose, check_paths, locations_of, offsets_range, takes_s3
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 
@@ -30,6 +31,7 @@ class DumpOutput(StrEnum):
     JSON = "json"
 
 
+@reads_gently_alone
 @takes_s3
 def dump(
     s3: S3Options,

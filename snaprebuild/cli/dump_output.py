@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import functools
+import itertools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from formats.control_record import (
@@ -22,8 +24,9 @@ from formats.control_record import (
 from formats.dumped_kind import DumpedKind
 from formats.partition_metadata import uuid_to_text
 from snaprebuild import __version__
+from snaprebuild.cli.row_text import RowText
 from snaprebuild.cli.table import printable
-from snaprebuild.operations.dump_items import Dump, ItemForm, Items
+from snaprebuild.operations.dump_items import BATCH_FORMS, Dump, ItemForm, Items
 from snaprebuild.operations.findings import Finding, exit_code_of
 
 __all__ = ["JsonLines", "TextLines"]
@@ -32,23 +35,36 @@ Column = Sequence[Any]
 
 
 class _Lines:
-    """The lines of items; those of the columns that batches share, which their records part, are made once."""
+    """The lines of items; those of columns that many items share, batches and their records in turn, are made once."""
 
     def __init__(self) -> None:
-        self._columns: dict[str, list[Any]] = {}
-        self._lines: list[str] = []
+        self._made: dict[ItemForm, _Made] = {}
 
     def items(self, items: Items) -> str:
         """The lines of items."""
         if len(items) == items.column_length:
-            return "".join(self._lines_of(items))
-        if items.columns is not self._columns:
-            self._columns, self._lines = items.columns, self._lines_of(items)
-        return "".join(self._lines[items.start : items.stop])
+            return self._text_of(items)
+        made = self._made.get(items.form)
+        if made is None or made.columns is not items.columns:
+            made = self._made[items.form] = _Made.of(items.columns, self._text_of(items))
+        return made.text[made.starts[items.start] : made.starts[len(made.starts) - 1 if items.stop is None else items.stop]]
 
-    def _lines_of(self, items: Items) -> list[str]:
-        """One for each row of the columns."""
+    def _text_of(self, items: Items) -> str:
+        """A line for each row of the columns."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The lines of all rows of some columns, and where each begins; at the end, where the last one ends."""
+
+    columns: dict[str, Any]
+    text: str
+    starts: list[int]
+
+    @classmethod
+    def of(cls, columns: dict[str, Any], text: str) -> _Made:
+        return cls(columns, text, [0, *itertools.accumulate(len(line) + 1 for line in text.split("\n")[:-1])])
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------------
@@ -73,10 +89,12 @@ class JsonLines(_Lines):
             }
         )
 
-    def _lines_of(self, items: Items) -> list[str]:
+    def _text_of(self, items: Items) -> str:
+        if items.form in BATCH_FORMS:
+            return _json_batches(items.form, tuple(items.columns)).lines(_batches(items, _json_column))
         columns = {name: _json_column(name, column) for name, column in items.columns.items()}
         template = "".join([f'{{"item":"{items.form.value}"', *(f',"{name}":%s' for name in columns), "}\n"])
-        return [template % row for row in zip(*columns.values(), strict=True)]
+        return "".join([template % row for row in zip(*columns.values(), strict=True)])
 
     def end(self, dump: Dump) -> str:
         """The line behind the items of a file."""
@@ -99,6 +117,20 @@ class JsonLines(_Lines):
     def last(self, files: int, findings: Sequence[Finding]) -> str:
         """The line that says that nothing is missing."""
         return _line({"item": "end", "files": files, "findings": len(findings), "exit_code": exit_code_of(findings)})
+
+
+@functools.cache
+def _json_batches(form: ItemForm, names: tuple[str, ...]) -> RowText:
+    """Lines of batches with these fields."""
+    values = (f'"{{{name}}}"' if name in ("timestamp_type", "codec") else f"{{{name}}}" for name in names)
+    fields = "".join(f',"{name}":{value}' for name, value in zip(names, values, strict=True))
+    return RowText.of(f'{{"item":"{form.value}"{fields}}}\n')
+
+
+def _batches(items: Items, text_column: Callable[[str, Column], Column]) -> dict[str, Any]:
+    """The columns of batches, of which the delete horizon is the one that has to be put into words yet."""
+    name = "delete_horizon_ms"
+    return {**items.columns, name: text_column(name, items.columns[name])} if name in items.columns else items.columns
 
 
 def _line(fields: Mapping[str, object]) -> str:
@@ -190,10 +222,12 @@ class TextLines(_Lines):
             lines.append(f"Snapshot end offset: {dump.offset}, epoch: {dump.epoch}" if known else "KRaft bootstrap snapshot")
         return "".join(f"{line}\n" for line in lines)
 
-    def _lines_of(self, items: Items) -> list[str]:
+    def _text_of(self, items: Items) -> str:
+        if items.form in BATCH_FORMS:
+            return _BATCH_LINES[items.form].lines(_batches(items, _text_column))
         columns = _text_columns(items, payload=self._payload)
         names, template = _TEMPLATES[items.form]
-        return [template % row for row in zip(*(columns[name] for name in names), strict=True)]
+        return "".join([template % row for row in zip(*(columns[name] for name in names), strict=True)])
 
     def end(self, dump: Dump) -> str:
         """What stands below the items of a file."""
@@ -374,4 +408,5 @@ def _compiled(text: str) -> tuple[tuple[str, ...], str]:
     return tuple(re.findall(r"\{(\w+)\}", text)), re.sub(r"\{\w+\}", "%s", text) + "\n"
 
 
-_TEMPLATES = {form: _compiled(text) for form, text in _TEXTS.items()}
+_TEMPLATES = {form: _compiled(text) for form, text in _TEXTS.items() if form not in BATCH_FORMS}
+_BATCH_LINES = {form: RowText.of(_TEXTS[form] + "\n") for form in BATCH_FORMS}

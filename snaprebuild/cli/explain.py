@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from snaprebuild.cli.gentle_options import reads_gently
 from snaprebuild.cli.options import (
     INT32_MAX,
     INT64_MAX,
@@ -49,6 +50,7 @@ EPOCH_MAX = 2**15 - 1
 _VERSION = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})(\.[0-9]{1,2})?")
 
 
+@reads_gently
 @takes_s3
 def explain(
     s3: S3Options,

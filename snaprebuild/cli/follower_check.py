@@ -17,6 +17,7 @@ from snaprebuild.cli.follower_options import (
     print_replicas,
     replica_json,
 )
+from snaprebuild.cli.gentle_options import reads_gently
 from snaprebuild.cli.options import (
     AsOf,
     ExpirationMs,
@@ -44,6 +45,7 @@ __all__ = ["FollowerDir", "follower_check"]
 FollowerDir = Annotated[str, typer.Argument(metavar="DIR", help="Partition directory or log directory of a replica.")]
 
 
+@reads_gently
 @takes_s3
 def follower_check(
     s3: S3Options,

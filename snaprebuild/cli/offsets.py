@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
+from snaprebuild.cli.gentle_options import reads_gently
 from snaprebuild.cli.options import (
     INT32_MAX,
     INT64_MAX,
@@ -105,6 +106,7 @@ RemoteStorage = Annotated[
 ]
 
 
+@reads_gently
 @takes_s3
 def offsets(
     s3: S3Options,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snaprebuild.cli.engine import EffectsOption, EngineName, EngineOption, Master, engine_of
+from snaprebuild.cli.gentle_options import reads_gently, reads_gently_alone
 from snaprebuild.cli.options import (
     AsOf,
     ExpirationMs,
@@ -140,6 +141,24 @@ SavedPlan = Annotated[
         help="Carry out a saved plan, with the options it was made with; refused when the disk has moved on. Default: none.",
     ),
 ]
+Stage = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stage",
+        metavar="DIR",
+        help="While the broker runs, build the snapshots in DIR and nothing in the log directories; `install DIR/plan.jsonl` links them "
+        "while it is stopped. DIR lies on the same file system, outside of every log directory; repeatable, one for each file system. "
+        "Default: beside the segments.",
+    ),
+]
+BrokerRunning = Annotated[
+    bool,
+    typer.Option(
+        "--broker-running",
+        help="Write beside a running broker of 2.8 or newer: of closed segments below the recovery point only. They count from its next "
+        "start on. One of 2.7 or older, which deletes them, is refused where its release can be told. Default: refused while it runs.",
+    ),
+]
 Results = Annotated[
     str | None,
     typer.Option(
@@ -159,6 +178,8 @@ class Asked:
     paths: Paths = None
     server_properties: ServerProperties = None
     out: Out = None
+    stage: Stage = None
+    broker_running: BrokerRunning = False
     boundaries: BoundariesOption = Boundaries.MISSING
     replay_from: ReplayFromOption = ReplayStart.AUTO
     set_aside: SetAside = False
@@ -201,6 +222,8 @@ class Asked:
             expiration_ms=self.expiration_ms,
             metadata=self.metadata,
             s3=s3.settings(),
+            stage=tuple(self.stage or ()),
+            broker_running=self.broker_running,
         ).checked()
 
 
@@ -217,6 +240,7 @@ def _takes_what_is_asked(verb: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
+@reads_gently_alone
 @_takes_what_is_asked
 @takes_s3
 def plan(
@@ -256,6 +280,7 @@ def plan(
     )
 
 
+@reads_gently
 @_takes_what_is_asked
 @takes_s3
 def rebuild(
@@ -276,8 +301,8 @@ def rebuild(
     """WRITES snapshots that are missing, into the log directories or to --out; an existing file is never replaced.
 
     PATH is a partition directory, a log directory, or any directory above them; several may be named. Stop the broker first:
-    while it runs, only --out and --dry-run work. The snapshots take effect when it next starts. Exit code 1 when something that
-    is wanted is left out.
+    while it runs, only --stage, --broker-running, --out and --dry-run work. The snapshots take effect when it next starts. Exit
+    code 1 when something that is wanted is left out.
     """
     from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.rebuild_output import print_rebuild, rebuild_document
@@ -287,6 +312,7 @@ def rebuild(
     from snaprebuild.operations.receipt import Receipt, default_receipt_path
     from snaprebuild.operations.result_table import result_file, write_results
     from snaprebuild.operations.saved_plan import load_plan
+    from snaprebuild.operations.staging.stage import stage
 
     check_paths(None, plan=plan)
     if results == "":
@@ -295,17 +321,25 @@ def rebuild(
     begin(verbose, {"--report": report, "--receipt": receipt, "--results": table}, plan=plan)
     if plan is not None and (asked, s3) != (Asked(), S3Options()):
         raise UsageError(
-            "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs, --engine, --master, --effects and "
-            "options of the output go with it"
+            "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs, --engine, --master, --effects, "
+            "options of how it reads and of the output go with it"
         )
     with engine_of(engine, master, effects) as chosen:
         made = make_plan(asked.request(s3), each=chosen.planning()) if plan is None else load_plan(plan)
         chosen.keep_effects((partition.source for partition in made.partitions), made.request.s3)
-        kept = None if dry_run else Receipt(default_receipt_path(made.request.out) if receipt is None else receipt, made)
+        is_staged = bool(made.request.stage)
+        if is_staged and receipt is not None:
+            raise UsageError("--receipt: what is staged is told by its plan; `install` leaves a receipt")
+        kept = (
+            None if dry_run or is_staged else Receipt(default_receipt_path(made.request.out) if receipt is None else receipt, made)
+        )
         try:
             with bytes_progress("replaying", made.bytes_least) as progress:
                 reader = chosen.reading(made.bytes_least, progress)
-                result = carry_out(made, jobs=jobs, engine=reader, dry_run=dry_run, receipt=kept, progress=progress)
+                if is_staged:
+                    result = stage(made, jobs=jobs, engine=reader, dry_run=dry_run, progress=progress)
+                else:
+                    result = carry_out(made, jobs=jobs, engine=reader, dry_run=dry_run, receipt=kept, progress=progress)
         except BaseException:
             if kept is not None and kept.is_there:
                 tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snaprebuild.cli.engine import EngineName, EngineOption, Master, engine_of
+from snaprebuild.cli.gentle_options import reads_gently_alone
 from snaprebuild.cli.options import (
     OutputFormat,
     OutputOption,
@@ -66,6 +67,7 @@ Details = Annotated[
 ]
 
 
+@reads_gently_alone
 @takes_s3
 def scan(
     s3: S3Options,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from snaprebuild.cli.gentle_options import reads_gently
 from snaprebuild.cli.options import (
     INT64_MAX,
     Jobs,
@@ -86,6 +87,7 @@ def check_metadata(location: str | None) -> None:
         raise UsageError("--metadata: the path is empty")
 
 
+@reads_gently
 @takes_s3
 def source_check(
     s3: S3Options,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from snaprebuild.cli.gentle_options import reads_gently
 from snaprebuild.cli.options import (
     INT64_MAX,
     AsOf,
@@ -65,6 +66,7 @@ CrcCompared = Annotated[
 ]
 
 
+@reads_gently
 @takes_s3
 def stats(
     s3: S3Options,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from snaprebuild.cli.gentle_options import reads_gently
 from snaprebuild.cli.options import (
     INT64_MAX,
     Jobs,
@@ -38,6 +39,7 @@ COMMANDS_SHOWN_MAX = 20
 """Commands that the tables show; the JSON document has those of all that it lists."""
 
 
+@reads_gently
 @takes_s3
 def transactions(
     s3: S3Options,

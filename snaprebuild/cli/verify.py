@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from snaprebuild.cli.engine import EffectsOption, EngineName, EngineOption, Master, engine_of
+from snaprebuild.cli.gentle_options import reads_gently
 from snaprebuild.cli.options import (
     AsOf,
     ExpirationMs,
@@ -40,6 +41,7 @@ __all__ = ["verify"]
 DIFFERENCES_SHOWN_MAX = 10
 
 
+@reads_gently
 @takes_s3
 def verify(
     s3: S3Options,

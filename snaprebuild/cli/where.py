@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from snaprebuild.cli.gentle_options import reads_gently_alone
 from snaprebuild.cli.offsets import (
     HighWatermark,
     LogPath,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["where"]
 
 
+@reads_gently_alone
 @takes_s3
 def where(
     s3: S3Options,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
+
+import numpy as np
 
 from formats.batch_headers import Tail
 from formats.dumped_kind import DumpedKind
@@ -14,7 +16,7 @@ from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.store import FileIdentity, OpenBytes, Store
 
-__all__ = ["INT32_MAX", "ROWS_MAX", "Dump", "DumpRequest", "DumpedFinding", "ItemForm", "Items"]
+__all__ = ["BATCH_FORMS", "INT32_MAX", "ROWS_MAX", "Dump", "DumpRequest", "DumpedFinding", "ItemForm", "Items", "Words"]
 
 ROWS_MAX = 16_384
 """Items that are handed out together, where they come from a file that is held as a whole."""
@@ -43,19 +45,46 @@ class ItemForm(Enum):
     QUORUM_STATE = "quorum_state"
 
 
+BATCH_FORMS = (ItemForm.BATCH, ItemForm.LEGACY_BATCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A column of few different words.
+
+    Attributes:
+        words: which there are.
+        codes: the index of that of each row; whole numbers or booleans.
+    """
+
+    words: Sequence[str]
+    codes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, rows: slice) -> Words:
+        return Words(self.words, self.codes[rows])
+
+    def word(self, row: int) -> str:
+        """That of a row."""
+        return self.words[int(self.codes[row])]
+
+
 @dataclass(frozen=True, slots=True)
 class Items:
     """Consecutive items of one form: some rows of columns, whose others may come in later ones, behind items of another form.
 
     Attributes:
         form: of all of them.
-        columns: one list of plain values for each field, all of one length.
+        columns: one list of plain values for each field, all of one length; of batches, which may be many, whole numbers as arrays and
+            everything else as words.
         start: the first row.
         stop: the row behind the last; None for all.
     """
 
     form: ItemForm
-    columns: dict[str, list[Any]]
+    columns: dict[str, Any]
     start: int = 0
     stop: int | None = None
 
@@ -158,7 +187,9 @@ class Dump:
         self._told[code] = len(self.findings), count
         error.in_file(self.path)
         expected, found = (None if value is None else str(value) for value in (error.expected, error.found))
-        self.findings.append(DumpedFinding(code, severity, self.path, error.message, offset, error.position, expected, found))
+        self.findings.append(
+            DumpedFinding(code, severity, self.path, error.message, offset, position=error.position, expected=expected, found=found)
+        )
 
     def count_findings(self) -> None:
         """Adds to each finding how many more there were."""

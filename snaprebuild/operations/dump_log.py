@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from formats import limits
 from formats.batch_headers import HEADER_COLUMNS, HeaderBlock, HeaderReader, Tail, TailKind
+from formats.batch_rows import row_dtype, usual_markers
 from formats.compression import CODECS
-from formats.control_record import ControlRecord, ControlRecordType, parse_control_record
+from formats.control_record import ControlRecord, ControlRecordType, EndTransactionMarker, parse_control_record
 from formats.dumped_kind import DumpedKind
 from formats.errors import BadValueError, FormatError, LimitExceededError
 from formats.record_batch import (
@@ -22,11 +24,12 @@ from formats.record_batch import (
     ATTRIBUTE_LOG_APPEND_TIME,
     ATTRIBUTE_TRANSACTIONAL,
     LOG_OVERHEAD_BYTES,
+    RECORD_BATCH_HEADER,
     BatchHeader,
     Record,
 )
 from formats.records import LogRecord, read_records
-from snaprebuild.operations.dump_items import INT32_MAX, ROWS_MAX, Dump, DumpRequest, ItemForm, Items
+from snaprebuild.operations.dump_items import INT32_MAX, ROWS_MAX, Dump, DumpRequest, ItemForm, Items, Words
 from snaprebuild.operations.findings import Severity
 from snaprebuild.storage.store import OpenBytes
 
@@ -121,12 +124,18 @@ def _batch_items(dump: Dump, request: DumpRequest, source: OpenBytes, block: Hea
     form, names = (ItemForm.LEGACY_BATCH, _LEGACY_FIELDS) if is_legacy else (ItemForm.BATCH, _BATCH_FIELDS)
     columns = _batch_columns(block, rows)
     columns = {name: columns[name] for name in names}
-    is_open = request.deep | (block.column("attributes")[rows] & ATTRIBUTE_CONTROL != 0)
+    is_control = block.column("attributes")[rows] & ATTRIBUTE_CONTROL != 0
+    markers = None if request.deep or is_legacy else _usual_markers(request, source, block, rows[is_control])
+    is_open = request.deep | is_control
     headers = zip(*(block.column(name)[rows[is_open]].tolist() for name in HEADER_COLUMNS), strict=True)
     start = 0
     for row, header in zip(np.flatnonzero(is_open).tolist(), headers, strict=True):
         yield Items(form, columns, start, row + 1)
-        yield from _record_items(dump, request, source, BatchHeader(*header), columns["position"][row])
+        number = None if markers is None else markers.numbers.get(int(rows[row]))
+        if markers is not None and number is not None:
+            yield Items(ItemForm.CONTROL_RECORD, markers.columns, number, number + 1)
+        else:
+            yield from _record_items(dump, request, source, BatchHeader(*header), int(columns["position"][row]))
         start = row + 1
     if start < len(rows):
         yield Items(form, columns, start, len(rows))
@@ -141,30 +150,34 @@ _BATCH_FIELDS = (
 _CODEC_NAMES = (*CODECS, *(f"unknown ({number})" for number in range(len(CODECS), ATTRIBUTE_CODEC + 1)))
 
 
-def _batch_columns(block: HeaderBlock, rows: np.ndarray) -> dict[str, list[Any]]:
+def _batch_columns(block: HeaderBlock, rows: np.ndarray) -> dict[str, Any]:
     """The fields of both forms of batches."""
     header = {name: block.column(name)[rows] for name in HEADER_COLUMNS}
     attributes, sequence, delta = header["attributes"], header["base_sequence"], header["last_offset_delta"]
-    last_offset = (header["base_offset"] + delta).tolist()
+    last_offset = header["base_offset"] + delta
     horizon: list[int | None] = [None] * len(rows)
     for row in np.flatnonzero(attributes & ATTRIBUTE_DELETE_HORIZON != 0).tolist():
         horizon[row] = int(header["base_timestamp"][row])
     timestamp_type = (attributes & ATTRIBUTE_LOG_APPEND_TIME != 0) + 2 * (header["magic"] == 0)
     return {
-        **{name: header[name].tolist() for name in _SAME_FIELDS},
+        **{name: header[name] for name in _SAME_FIELDS},
         "last_offset": last_offset,
         "offset": last_offset,
-        "last_sequence": np.where(sequence == -1, -1, _incremented(sequence, delta)).tolist(),
-        "is_transactional": (attributes & ATTRIBUTE_TRANSACTIONAL != 0).tolist(),
-        "is_control": (attributes & ATTRIBUTE_CONTROL != 0).tolist(),
+        "last_sequence": np.where(sequence == -1, -1, _incremented(sequence, delta)),
+        "is_transactional": _true_where(attributes & ATTRIBUTE_TRANSACTIONAL != 0),
+        "is_control": _true_where(attributes & ATTRIBUTE_CONTROL != 0),
         "delete_horizon_ms": horizon,
-        "position": block.position_bytes[rows].tolist(),
-        "timestamp_type": [_TIMESTAMP_TYPES[number] for number in timestamp_type.tolist()],
-        "timestamp": header["max_timestamp"].tolist(),
-        "size": (header["length"] + LOG_OVERHEAD_BYTES).tolist(),
-        "codec": [_CODEC_NAMES[number] for number in (attributes & ATTRIBUTE_CODEC).tolist()],
-        "is_valid": (~np.isin(rows, block.bad_crc)).tolist(),
+        "position": block.position_bytes[rows],
+        "timestamp_type": Words(_TIMESTAMP_TYPES, timestamp_type),
+        "timestamp": header["max_timestamp"],
+        "size": header["length"] + LOG_OVERHEAD_BYTES,
+        "codec": Words(_CODEC_NAMES, attributes & ATTRIBUTE_CODEC),
+        "is_valid": _true_where(~np.isin(rows, block.bad_crc)),
     }
+
+
+def _true_where(is_so: np.ndarray) -> Words:
+    return Words(("false", "true"), is_so.astype(np.uint8))
 
 
 def _incremented(sequence: np.ndarray, increment: np.ndarray) -> np.ndarray:
@@ -180,6 +193,55 @@ _SAME_FIELDS = (
     *("magic", "crc"),
 )
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime", "NoTimestampType", "NoTimestampType")
+
+
+@dataclass(frozen=True, slots=True)
+class _Markers:
+    """The records of control batches that have exactly the bytes a coordinator writes.
+
+    Attributes:
+        numbers: of a row of the block, which one is its record.
+        columns: of the control records.
+    """
+
+    numbers: dict[int, int]
+    columns: dict[str, list[Any]]
+
+
+def _usual_markers(request: DumpRequest, source: OpenBytes, block: HeaderBlock, control: np.ndarray) -> _Markers | None:
+    """Those of the control batches ``control`` that are usual, all at once: a transactional log has as many of them as transactions."""
+    control = control[block.column("length")[control] + LOG_OVERHEAD_BYTES == _ROW.itemsize]
+    base_offset = block.column("base_offset")[control]
+    control = control[(base_offset >= request.offset_from) & (base_offset <= request.offset_to)]
+    data = memoryview(bytearray(len(control) * _ROW.itemsize))
+    for number, position in enumerate(block.position_bytes[control].tolist()):
+        source.read_into(position, data[number * _ROW.itemsize : (number + 1) * _ROW.itemsize])
+    found = np.frombuffer(data, dtype=_ROW)
+    type_id, coordinator_epoch, usual = usual_markers(found)
+    usual &= found["record_count"] == 1
+    if not usual.any():
+        return None
+    rows = control[usual]
+    header = {name: block.column(name)[rows] for name in HEADER_COLUMNS}
+    is_append_time = header["attributes"] & ATTRIBUTE_LOG_APPEND_TIME != 0
+    types = type_id[usual].tolist()
+    columns: dict[str, list[Any]] = {
+        "offset": header["base_offset"].tolist(),
+        "timestamp_type": [_TIMESTAMP_TYPES[number] for number in is_append_time.astype(int).tolist()],
+        "timestamp": np.where(is_append_time, header["max_timestamp"], header["base_timestamp"]).tolist(),
+        "key_size": [_MARKER_KEY_BYTES] * len(rows),
+        "value_size": [_MARKER_VALUE_BYTES] * len(rows),
+        "sequence": np.maximum(header["base_sequence"], -1).tolist(),
+        "header_keys": [[]] * len(rows),
+        "type_id": types,
+        "type": [_CONTROL_NAMES[each] for each in types],
+        "content": [EndTransactionMarker(0, epoch) for epoch in coordinator_epoch[usual].tolist()],
+    }
+    return _Markers({row: number for number, row in enumerate(rows.tolist())}, columns)
+
+
+_ROW = row_dtype(RECORD_BATCH_HEADER)
+_MARKER_KEY_BYTES, _MARKER_VALUE_BYTES = 4, 6
 
 
 def _record_items(dump: Dump, request: DumpRequest, source: OpenBytes, header: BatchHeader, position: int) -> Iterator[Items]:

@@ -36,6 +36,7 @@ from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.storage.block_device import readers_at_once
 from snaprebuild.storage.index_hints import read_positions_hint
 from snaprebuild.storage.local_store import LOCAL
+from snaprebuild.storage.manners import SharedManners, adopt_manners, manners, share_manners
 from snaprebuild.storage.meter import SharedCounts, adopt_meters, share_meters
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
@@ -286,7 +287,9 @@ def run(works: Sequence[Work], jobs: int | None = None) -> None:
         state.refill()
     total = sum(task.identity.size_bytes for state in states for task in state.waiting)
     devices = {work.device for work in works}
-    wanted = jobs if jobs is not None else default_jobs(len(devices))
+    per_disk = manners().readers_per_disk
+    wanted = jobs if jobs is not None else default_jobs(len(devices)) if per_disk is None else per_disk * len(devices)
+    wanted = manners().workers_at_most(wanted)
     if wanted <= 1 or total <= IN_PROCESS_BYTES_MAX:
         _run_here(states)
     else:
@@ -359,7 +362,10 @@ def told(error: Exception) -> SnaprebuildError | FormatError:
     if isinstance(error, SnaprebuildError | FormatError):
         return error
     log.debug("unforeseen", exc_info=error)
-    return SnaprebuildError("out of memory" if isinstance(error, MemoryError) else f"unforeseen {type(error).__name__}: {error}")
+    if isinstance(error, MemoryError):
+        most = manners().max_memory_bytes
+        return SnaprebuildError("out of memory" if most is None else "out of memory: --max-memory leaves no more for it")
+    return SnaprebuildError(f"unforeseen {type(error).__name__}: {error}")
 
 
 def _outcome(read: Callable[..., Pieces], *arguments: ReadTask) -> Pieces | Exception:
@@ -401,11 +407,12 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _begin_worker(counts: SharedCounts) -> None:
-    """In a worker: it only reads, so that it may end at once and without a word; limits of the run count what it asks for, too."""
+def _begin_worker(counts: SharedCounts, shared: SharedManners) -> None:
+    """In a worker: it only reads, so that it may end at once and without a word; limits of the run hold for what it asks for, too."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     adopt_meters(counts)
+    adopt_manners(shared)
 
 
 class _Pool:
@@ -418,7 +425,8 @@ class _Pool:
     def __init__(self, states: list[_State], jobs: int, devices: set[int]) -> None:
         self.states = states
         self.jobs = jobs
-        self.limits = {device: readers_at_once(device, jobs) for device in devices}
+        per_disk = manners().readers_per_disk
+        self.limits = {device: readers_at_once(device, jobs) if per_disk is None else min(per_disk, jobs) for device in devices}
         self.on_device = dict.fromkeys(devices, 0)
         self.queues: dict[int, deque[_State]] = {device: deque() for device in devices}
         self.in_flight: dict[Future[Pieces], _Reading] = {}
@@ -438,7 +446,7 @@ class _Pool:
                 forkserver.ensure_running()
         is_done = False
         while not is_done:
-            begin = (share_meters(context),)
+            begin = (share_meters(context), share_manners(context, self.jobs))
             with ProcessPoolExecutor(self.jobs, mp_context=context, initializer=_begin_worker, initargs=begin) as pool:
                 try:
                     is_done = self._read_suspects(pool) and self._read_all(pool)

@@ -30,6 +30,7 @@ from snaprebuild.storage.log_dir import (
     read_leader_epochs,
     store_of,
 )
+from snaprebuild.storage.manners import beside_live_broker, manners
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, common_ancestor, relative
 
@@ -41,6 +42,8 @@ __all__ = [
     "check_segments_are_files",
     "live_broker_notes",
     "open_source",
+    "partition_source",
+    "why_skipped",
 ]
 
 
@@ -222,10 +225,9 @@ def open_source(
         for directory in log_dir.partitions:
             if not selection.takes(directory):
                 continue
-            skipped = _why_skipped(directory, directory.path in discovery.named)
+            skipped = why_skipped(directory, directory.path in discovery.named)
             if skipped is None:
-                partition = PartitionSource(directory, log_dir.state, relative(directory.path, ancestor))
-                partitions.append(replace(partition, is_tiered=_is_tiered(partition)))
+                partitions.append(partition_source(directory, log_dir.state, relative(directory.path, ancestor)))
             else:
                 findings.append(skipped)
     findings += _in_two_log_dirs(partitions, log_dirs)
@@ -235,7 +237,10 @@ def open_source(
         # A mistyped path or topic must not look like health.
         message = "no partition was found here that the selection takes"
         findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), message))
-    return Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties), properties)
+    source = Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties), properties)
+    if manners().minds_brokers and _live_log_dirs(source):
+        beside_live_broker(len({partition.directory.device for partition in partitions}))
+    return source
 
 
 def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[str]) -> list[Finding]:
@@ -254,16 +259,36 @@ def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[s
 
 def live_broker_notes(source: Source) -> list[Finding]:
     """A note for each log directory that a live broker holds; reading beside it is allowed, writing is not."""
-    notes = []
+    message = "a live broker holds this log directory: what is read is a moment of it, and nothing is written into it"
+    rate = manners().bytes_per_second
+    if rate is not None:
+        message += f"; segments are read at {rate} bytes a second at most (--max-read-rate)"
+    return [Finding("live-broker", Severity.NOTE, path, message) for path in _live_log_dirs(source)]
+
+
+def _live_log_dirs(source: Source) -> list[str]:
+    """Those that a live broker holds, as far as it can be told."""
+    live = []
     for path in sorted(state.path for state in source.log_dirs if state.is_broker_directory and state.store.is_local):
         with contextlib.suppress(RefusedError):
             if lock_holder(path) is not None:
-                message = "a live broker holds this log directory: what is read is a moment of it, and nothing is written into it"
-                notes.append(Finding("live-broker", Severity.NOTE, path, message))
-    return notes
+                live.append(path)
+    return live
 
 
-def _why_skipped(directory: PartitionDir, is_named: bool) -> Finding | None:
+def partition_source(directory: PartitionDir, state: LogDirState, below: str) -> PartitionSource:
+    """A partition that was listed, with what its broker's files say.
+
+    Args:
+        directory: the listing.
+        state: of its log directory.
+        below: its path below what all paths have in common.
+    """
+    partition = PartitionSource(directory, state, below)
+    return replace(partition, is_tiered=_is_tiered(partition))
+
+
+def why_skipped(directory: PartitionDir, is_named: bool) -> Finding | None:
     """Directories that a broker deletes, moves or sets aside, or whose compaction was interrupted, are no source."""
     severity = Severity.REFUSED if is_named else Severity.FINDING
     reasons = {

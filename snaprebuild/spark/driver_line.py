@@ -26,6 +26,8 @@ from pyspark import SparkContext
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.operations.schedule import told
+from snaprebuild.spark.worker_process import settle
+from snaprebuild.storage.manners import USUAL_MANNERS, Manners, manners, take_part
 from snaprebuild.storage.meter import count_elsewhere, meter_of
 
 __all__ = ["PORT_SETTING", "Caller", "DriverLine", "Hear", "listening"]
@@ -59,14 +61,16 @@ class DriverLine:
     Attributes:
         host: name or address, with ``port``.
         secret: whoever knows it may call.
+        manners: of each task; nobody asks the driver before each block, so that a budget is shared out among the cores.
     """
 
     host: str
     port: int
     secret: bytes = field(repr=False)
+    manners: Manners = USUAL_MANNERS
 
     def around(self, function: Tasks) -> Tasks:
-        """The function of a task, in which limits are those of the whole run."""
+        """The function of a task, in which limits are those of the whole run, and files are read as it reads them."""
         return _Within(self, function)
 
     def call(self, number: int | None, said: Any) -> None:
@@ -132,7 +136,9 @@ class _Within:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # And not taken back: what is still on its way when a task ends is no business of anybody else.
         count_elsewhere(self.line.count)
-        return self.function(batches)
+        take_part(self.line.manners)
+        yield from self.function(batches)
+        settle()
 
 
 _idle: dict[tuple[int, DriverLine], deque[Connection]] = {}
@@ -234,7 +240,8 @@ def listening(context: SparkContext, hear: Hear | None = None) -> Iterator[Drive
     thread = threading.Thread(target=listener.listen, name="driver line", daemon=True)
     thread.start()
     try:
-        yield DriverLine(host.strip("[]"), server.getsockname()[1], secret)
+        each = manners().share_of(context.defaultParallelism)
+        yield DriverLine(host.strip("[]"), server.getsockname()[1], secret, each)
     finally:
         listener.close()
         thread.join(CLOSE_SECONDS)

@@ -33,7 +33,6 @@ from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, packed_slo
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.run_limits import check_limits, settings_of
 from snaprebuild.spark.summary_rows import Row
-from snaprebuild.spark.worker_process import settle
 
 __all__ = ["SparkEngine"]
 
@@ -290,7 +289,6 @@ def _read_segments(
             yield from summary_rows.batches_of(rows)
     if keeper is not None:
         keeper.close()
-    settle()
 
 
 def _read_row(row: ReadRow) -> list[Row]:
@@ -312,4 +310,3 @@ def _call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             except Exception as error:  # raised by the driver, as if it had been called there
                 answer = told(error)
             yield pa.RecordBatch.from_pylist([{"number": row["number"], "answer": pickle.dumps(answer)}], schema=ANSWER_SCHEMA)
-    settle()

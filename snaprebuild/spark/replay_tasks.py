@@ -21,7 +21,6 @@ from snaprebuild.operations.schedule import told
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
 from snaprebuild.spark.counts import Counts
 from snaprebuild.spark.summary_rows import WHOLE, JobRow, Row, batches_of, outcomes, rows_of_error, rows_of_job, rows_of_pieces
-from snaprebuild.spark.worker_process import settle
 
 __all__ = ["MERGED_FIRST", "RESULT_SCHEMA", "Division", "begin_chunks", "carry_out", "compose_chunks", "merge_chunks"]
 
@@ -136,7 +135,6 @@ def carry_out(batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.
         except Exception as error:  # it ends this partition and no other
             found = pickle.dumps(told(error)), None
         yield _result(each.partition, each.base_offset, *found)
-    settle()
 
 
 def _result(partition: int, base_offset: int, done: bytes | None, wanted: bytes | None) -> pa.RecordBatch:

@@ -263,6 +263,8 @@ def _read_back(place: Place, temporary_name: str, fd: int, blocks: Blocks) -> No
     except OSError as error:
         raise place.failed(temporary_name, "read back what was written", error) from error
     finally:
+        with contextlib.suppress(OSError):  # the next reader is a broker that starts: until then others need the memory
+            calls.forget_cached(again)
         place.close(again)
     if difference is not None:
         raise WriteFailedError(f"reads back other bytes than were written, from byte {difference}", path=place.path(temporary_name))

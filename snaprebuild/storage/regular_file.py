@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from typing import BinaryIO
 
 from formats import limits
 from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.storage.manners import cautious_reader, wait_to_read
 
 __all__ = ["open_named_file", "open_regular_file", "read_small_file"]
 
@@ -49,16 +51,31 @@ def read_small_file(path: str, bytes_max: int = limits.TEXT_FILE_BYTES_MAX) -> b
         size = status.st_size
         if size > bytes_max:
             raise ReadFailedError(f"has {size} bytes, more than the limit of {bytes_max}", path=path)
-        parts = []
-        while part := os.read(fd, max(size, 4096)):
-            parts.append(part)
-            if sum(map(len, parts)) > bytes_max:
-                raise ReadFailedError(f"has more than {bytes_max} bytes", path=path)
-        return b"".join(parts)
+        wait_to_read(size)
+        cautious = cautious_reader(fd, size)
+        if cautious is None:
+            return _all_bytes(lambda _: os.read(fd, max(size, 4096)), bytes_max, path)
+        try:
+            buffer = memoryview(bytearray(max(size, 4096)))
+            return _all_bytes(lambda position: bytes(buffer[: cautious.read(buffer, position)]), bytes_max, path)
+        finally:
+            cautious.close()
     except OSError as error:
         raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
     finally:
         os.close(fd)
+
+
+def _all_bytes(read: Callable[[int], bytes], bytes_max: int, path: str) -> bytes:
+    """What a function gives, called with the count of bytes so far, until it gives none."""
+    parts: list[bytes] = []
+    count = 0
+    while part := read(count):
+        parts.append(part)
+        count += len(part)
+        if count > bytes_max:
+            raise ReadFailedError(f"has more than {bytes_max} bytes", path=path)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def open_named_file(path: str) -> BinaryIO:

@@ -7,6 +7,7 @@ import time
 from typing import Self
 
 from snaprebuild.errors import DeadlinePassedError, ReadFailedError
+from snaprebuild.storage.manners import cautious_reader, piece_bytes, wait_to_read
 from snaprebuild.storage.regular_file import open_regular_file
 from snaprebuild.storage.store import FileIdentity
 
@@ -30,6 +31,7 @@ class SegmentFile:
         self._path = path
         self._deadline = deadline
         self._fd, status = open_regular_file(path)
+        self._cautious = cautious_reader(self._fd, status.st_size)
         self.identity = FileIdentity.of(status)
         """Size, modification time and inode when it was opened."""
 
@@ -55,7 +57,10 @@ class SegmentFile:
         done = 0
         try:
             while done < len(buffer):
-                count = os.preadv(self._fd, [buffer[done:]], position_bytes + done)
+                part = buffer[done : done + piece_bytes(len(buffer) - done)]
+                wait_to_read(len(part))
+                position = position_bytes + done
+                count = os.preadv(self._fd, [part], position) if self._cautious is None else self._cautious.read(part, position)
                 if count == 0:
                     break
                 done += count
@@ -69,6 +74,8 @@ class SegmentFile:
 
     def close(self) -> None:
         """Closes the file."""
+        if self._cautious is not None:
+            self._cautious.close()
         os.close(self._fd)
 
     def __enter__(self) -> Self:

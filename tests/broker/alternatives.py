@@ -1,7 +1,8 @@
 """What else makes the missing snapshots, done for real with the same partition: seconds, bytes read and written, beside ours.
 
 Kafka makes the snapshots itself when it recovers a log from its beginning, and when it writes the log anew as a replica of it. A broker
-is made to do so in three ways, and what comes out is compared with what we write. Two brokers at most run at once.
+is made to do so in three ways, and what comes out is compared with what we write. Then the ways that make none: a replica that has them
+is elected, and retention deletes what lacks them. Two brokers at most run at once.
 """
 
 from __future__ import annotations
@@ -21,14 +22,20 @@ from pathlib import Path
 
 from kafka_classpath import KAFKA_VERSION
 from kafka_node import KafkaNode
+from kinds_of_data import Kind, write_kind
 from log_dirs import snapshots_in
 from make_partition import Shape, make_partition
 
-from formats.record_batch import parse_batch_header
+from formats.record_batch import BatchHeader, parse_batch_header
 
 TOPIC, PARTITION = "moved", "moved-0"
 SECONDS_MAX = 550.0
 HEADER_BYTES = 61
+WAIT_MS = 60_000
+OFTEN = {"log.retention.check.interval.ms": 1_000, "log.initial.task.delay.ms": 1_000}
+TIERED = {"remote.storage.enable": "true", "local.retention.ms": -2, "local.retention.bytes": -2}
+STUCK = r"java\.lang\.NullPointerException"
+COPIED = r"Copied 0000\d+\.log to remote storage"
 
 
 @dataclass(frozen=True)
@@ -136,15 +143,83 @@ class Alternatives:
                 seconds, after = time.monotonic() - began, (_io(node.pid), _io(second.pid))
                 second.stop_all()
             node.stop_all()
-        read, written = (sum(new[kind] - old[kind] for new, old in zip(after, before, strict=True)) for kind in (0, 1))
+        read, written = _used(before, after)
         needs = "a second broker with room, and the network between them"
         return self._result("reassigned to another broker", seconds, read, written, second.log_dir / PARTITION, needs)
 
+    # ---- those that copy nothing ----
+
+    def election(self) -> Result:
+        """The topic is stuck; a replica in sync, which a later broker made from the beginning, is elected, and uploads."""
+        node = self._planted("stuck", tiering=True)
+        with node:
+            mark = node.start()
+            with KafkaNode(self._work / "newer", controller=node) as newer:
+                newer.start()
+                node.reassign(TOPIC, [1, 2])
+                node.wait_for_replicas(TOPIC, leader=1, in_sync={1, 2})
+                node.set_topic(TOPIC, TIERED)
+                node.wait_for_log(STUCK, mark, SECONDS_MAX, times=2)
+                assert node.remote_files(PARTITION) == {}, "it is not stuck"
+                newer_mark = newer.log_file.stat().st_size
+                before, began = (_io(node.pid), _io(newer.pid)), time.monotonic()
+                node.reassign(TOPIC, [2, 1])
+                node.elect(TOPIC)
+                node.wait_for_replicas(TOPIC, leader=2, in_sync={1, 2})
+                seconds = time.monotonic() - began
+                used = _used(before, (_io(node.pid), _io(newer.pid)))
+                due = _due(newer.log_dir / PARTITION, node.end_offset(TOPIC, stable=True))
+                newer.wait_for_log(COPIED, newer_mark, SECONDS_MAX, times=due)
+                uploaded = time.monotonic() - began
+                newer.stop_all()
+            node.stop_all()
+        needs = f"a replica in sync that has all snapshots; then {due} segments went up in {uploaded:.0f} s, all that may"
+        return self._result("a replica created after 2.8 is elected", seconds, *used, newer.log_dir / PARTITION, needs)
+
+    def waiting(self) -> Result:
+        """Retention deletes the old segments, with remote storage off."""
+        node, ends_ms = self._planted("waits", settings=OFTEN, tiering=True), self._ends_ms()
+        with node:
+            mark = node.start()
+            before, began = _io(node.pid), time.monotonic()
+            node.set_topic(TOPIC, {"retention.ms": int(time.time() * 1000) - ends_ms + WAIT_MS})
+            partition = node.log_dir / PARTITION
+            _wait(lambda: [int(path.stem) for path in partition.glob("*.log")] == [self._end])
+            seconds, used = time.monotonic() - began, _used((before,), (_io(node.pid),))
+            node.set_topic(TOPIC, {**TIERED, "retention.ms": -1, "segment.bytes": 1 << 20})
+            write_kind(node.address, TOPIC, Kind.IDEMPOTENT, 10_000)
+            node.wait_for_log(COPIED, mark, SECONDS_MAX, times=2)
+            node.stop_all()
+            assert not re.search(STUCK, node.log_since(mark)), "it is stuck all the same"
+        needs = f"that the data may go: the last record had {WAIT_MS // 1000} s to live. Then remote storage went on, and new segments up"
+        return Result("waiting for retention, remote storage off", seconds, *used, 0, 0, 0, needs)
+
+    def waiting_in_vain(self) -> Result:
+        """The same with remote storage on: what was not uploaded is not deleted."""
+        node, ends_ms = self._planted("waits-in-vain", settings=OFTEN, tiering=True), self._ends_ms()
+        with node:
+            mark = node.start()
+            before, began = _io(node.pid), time.monotonic()
+            retention = {"retention.ms": int(time.time() * 1000) - ends_ms + WAIT_MS}
+            node.set_topic(TOPIC, {**TIERED, **retention, "local.retention.ms": 1})
+            time.sleep(2 * WAIT_MS / 1000)  # twice as long as it would take
+            seconds, used = time.monotonic() - began, _used((before,), (_io(node.pid),))
+            failures = len(re.findall(STUCK, node.log_since(mark)))
+            partition = node.log_dir / PARTITION
+            gone = self.segments - len(list(partition.glob("*.log")))
+            node.stop_all()
+        needs = f"does not end: {gone} segments deleted, {len(node.remote_files(PARTITION))} files uploaded, {failures} exceptions"
+        return self._result("waiting for retention, remote storage on", seconds, *used, partition, needs)
+
+    def _ends_ms(self) -> int:
+        """Timestamp of the last record."""
+        return _last_header(self._source).max_timestamp
+
     # ---- what they share ----
 
-    def _planted(self, name: str, settings: dict[str, object] | None = None) -> KafkaNode:
+    def _planted(self, name: str, settings: dict[str, object] | None = None, *, tiering: bool = False) -> KafkaNode:
         """A stopped broker that has the partition."""
-        node = KafkaNode(self._work / name, tiering=False, settings=settings)
+        node = KafkaNode(self._work / name, tiering=tiering, settings=settings)
         node.start()
         node.create_topic(TOPIC, {"segment.bytes": self._segment_bytes, "retention.ms": -1})
         node.stop_all()
@@ -163,14 +238,28 @@ class Alternatives:
 
 
 def _log_end(partition: Path) -> int:
-    """From the header of the last batch."""
+    return _last_header(partition).last_offset + 1
+
+
+def _last_header(partition: Path) -> BatchHeader:
+    """Of the last batch."""
     last = max(partition.glob("*.log"))
-    data, at, end = last.read_bytes(), 0, 0
+    data, at = last.read_bytes(), 0
     while at < len(data):
         header = parse_batch_header(data[at : at + HEADER_BYTES])
-        end = header.base_offset + header.last_offset_delta + 1
         at += 12 + header.length
-    return end
+    return header
+
+
+def _due(partition: Path, stable: int) -> int:
+    """Closed segments that lie below the last stable offset."""
+    return sum(following <= stable for following in sorted(int(path.stem) for path in partition.glob("*.log"))[1:])
+
+
+def _used(before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """What processes have read and written together."""
+    read, written = (sum(new[kind] - old[kind] for new, old in zip(after, before, strict=True)) for kind in (0, 1))
+    return read, written
 
 
 def _io(pid: int) -> tuple[int, int]:
@@ -205,7 +294,16 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(
             "| way | seconds | read | written | snapshots | shared with ours, equal | needs |\n|---|---|---|---|---|---|---|\n"
         )
-        for way in (ways.ours, ways.recovery, ways.other_log_dir, ways.other_broker):
+        chosen = (
+            ways.ours,
+            ways.recovery,
+            ways.other_log_dir,
+            ways.other_broker,
+            ways.election,
+            ways.waiting,
+            ways.waiting_in_vain,
+        )
+        for way in chosen:
             each = way()
             figures = f"{each.seconds:.1f} | {_mib(each.read_bytes)} | {_mib(each.written_bytes)}"
             snapshots = f"{each.snapshots} of {each.boundaries} | {each.shared}"

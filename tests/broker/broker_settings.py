@@ -43,9 +43,9 @@ def first_kraft_settings(address: str, controller: str, secure: tuple[str, Mappi
     }
 
 
-def second_kraft_settings(address: str, controller: str) -> Settings:
+def further_kraft_settings(node_id: int, address: str, controller: str) -> Settings:
     """Of a node that is broker alone."""
-    return {**_kraft_settings(controller), "process.roles": "broker", "node.id": 2, "listeners": f"PLAINTEXT://{address}"}
+    return {**_kraft_settings(controller), "process.roles": "broker", "node.id": node_id, "listeners": f"PLAINTEXT://{address}"}
 
 
 def _kraft_settings(controller: str) -> Settings:

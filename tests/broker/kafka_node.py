@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -14,7 +14,7 @@ from broker_settings import (
     Settings,
     common_settings,
     first_kraft_settings,
-    second_kraft_settings,
+    further_kraft_settings,
     tiering_settings,
     zookeeper_settings,
 )
@@ -25,7 +25,7 @@ from kafka_release import RELEASES
 from zookeeper_node import ZooKeeperNode
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin import AdminClient, PartitionMetadata
 
 START_SECONDS = 120.0
 TOOL_SECONDS = 120.0
@@ -48,11 +48,15 @@ class KafkaNode:
         settings: Mapping[str, object] | None = None,
         secure: Mapping[str, object] | None = None,
         controller: KafkaNode | None = None,
+        node_id: int = 2,
+        heap_mib: int = HEAP_MIB,
+        java_options: Sequence[str] = (),
         outlives: bool = False,
     ) -> None:
         """``secure``: settings of one more listener, of SASL over TLS, on ``secure_port``; their names begin behind its name.
 
-        ``controller``: the first node of a cluster in KRaft, of which this is then the second. They share the remote storage of the first.
+        ``controller``: the first node of a cluster in KRaft, of which this is then another, ``node_id``. They share the remote storage of
+        the first.
         ``outlives``: it goes on when this run of Python ends, however that ends.
         """
         self.root = root
@@ -63,6 +67,9 @@ class KafkaNode:
         self._settings = dict(settings or {})
         self._secure = secure
         self._controller = controller
+        self._node_id = node_id
+        self._heap_mib = heap_mib
+        self._java_options = java_options
         self._tiering = tiering and self.release.has_tiering
         self._classpath = kafka_classpath(version)
         root.mkdir(parents=True, exist_ok=True)
@@ -100,7 +107,7 @@ class KafkaNode:
             assert self._secure is None, "only a node of KRaft has the further listener"
             return zookeeper_settings(self.address, f"127.0.0.1:{self.zookeeper.port}")
         if self._controller is not None:
-            return second_kraft_settings(self.address, self._controller.controller_address)
+            return further_kraft_settings(self._node_id, self.address, self._controller.controller_address)
         secure = None if self._secure is None else (f"127.0.0.1:{self.secure_port}", self._secure)
         return first_kraft_settings(self.address, self.controller_address, secure)
 
@@ -122,7 +129,8 @@ class KafkaNode:
         """Starts the broker and waits until it serves. Returns the mark of this start in the log: see `log_since`."""
         if self.zookeeper is not None and self.zookeeper.process.pid is None:
             self.zookeeper.start()
-        mark = self._process.start(self._classpath, "kafka.Kafka", str(self._write_properties()), heap_mib=HEAP_MIB)
+        properties = str(self._write_properties())
+        mark = self._process.start(self._classpath, "kafka.Kafka", properties, heap_mib=self._heap_mib, options=self._java_options)
         self.wait_for_log(self.release.started, mark, START_SECONDS)
         if self._tiering:
             # A broker that is stopped while this part of it still looks for the broker does not end: Kafka waits for itself.
@@ -182,7 +190,7 @@ class KafkaNode:
 
         return AdminClient({"bootstrap.servers": self.address, "log_level": 4})
 
-    def create_topic(self, name: str, settings: Mapping[str, object]) -> None:
+    def create_topic(self, name: str, settings: Mapping[str, object], *, replicas: int = 1) -> None:
         """A topic of one partition."""
         from confluent_kafka.admin import NewTopic
 
@@ -191,15 +199,24 @@ class KafkaNode:
         while (known := (admin := self._admin()).list_topics(timeout=TOOL_SECONDS)).controller_id not in known.brokers:
             assert time.monotonic() < deadline, "no controller"
             time.sleep(0.1)
-        topic = NewTopic(name, num_partitions=1, replication_factor=1, config={key: str(value) for key, value in settings.items()})
+        topic = NewTopic(
+            name, num_partitions=1, replication_factor=replicas, config={key: str(value) for key, value in settings.items()}
+        )
         admin.create_topics([topic], operation_timeout=TOOL_SECONDS)[name].result(TOOL_SECONDS)
 
     def set_topic(self, name: str, settings: Mapping[str, object]) -> None:
         """Changes settings of a topic, and leaves its others."""
+        self._set("TOPIC", name, settings)
+
+    def set_broker(self, node_id: int, settings: Mapping[str, object]) -> None:
+        """Changes settings of a broker that may be changed while it runs."""
+        self._set("BROKER", str(node_id), settings)
+
+    def _set(self, kind: str, name: str, settings: Mapping[str, object]) -> None:
         from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
         entries = [ConfigEntry(key, str(value), incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()]
-        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        resource = ConfigResource(ResourceType[kind], name, incremental_configs=entries)
         admin = self._admin()
         admin.incremental_alter_configs([resource])[resource].result(TOOL_SECONDS)
 
@@ -211,11 +228,20 @@ class KafkaNode:
         arguments = ("--bootstrap-server", self.address, "--execute", "--reassignment-json-file", str(plan))
         self.tool("org.apache.kafka.tools.reassign.ReassignPartitionsCommand", *arguments)
 
+    def elect(self, topic: str) -> None:
+        """Orders that the first of the replicas lead, as an operator does."""
+        arguments = ("--bootstrap-server", self.address, "--election-type", "preferred", "--topic", topic, "--partition", "0")
+        self.tool("org.apache.kafka.tools.LeaderElectionCommand", *arguments)
+
+    def partition(self, topic: str) -> PartitionMetadata:
+        """Leader, replicas and ISR of the one partition of a topic, as the cluster tells."""
+        return self._admin().list_topics(topic, timeout=TOOL_SECONDS).topics[topic].partitions[0]
+
     def wait_for_replicas(self, topic: str, *, leader: int, in_sync: set[int]) -> None:
         """Waits until the one partition of a topic is led and kept in sync by these nodes."""
-        admin, deadline = self._admin(), time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + START_SECONDS
         while True:
-            partition = admin.list_topics(topic, timeout=TOOL_SECONDS).topics[topic].partitions[0]
+            partition = self.partition(topic)
             if (partition.leader, set(partition.isrs)) == (leader, in_sync):
                 return
             assert time.monotonic() < deadline, f"led by {partition.leader}, in sync {partition.isrs}"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_dirs import snapshot_bytes, snapshot_name
+from log_dirs import make_log_dir, snapshot_bytes, snapshot_name
 from replays import EXAMPLES, NOW, OLD, PROVEN, SEEDS, YOUNG, Hand, case_of, run
 from simulated_broker import EXPIRATION_MS, Client, SimulatedBroker
 
@@ -194,6 +194,34 @@ def test_indexes_that_no_broker_writes(change: Callable[..., list[AbortedTransac
     assert finding is not None
     assert finding.code == "transaction-index-differs"
     assert where in finding.message
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_indexes_of_a_broker_at_work(is_clean: bool, tmp_path: Path) -> None:
+    """It writes the marker first, and may have aborted more since the log was read; a segment that it deletes loses its log first."""
+    log, (one, two) = aborting()
+    begins = log.end - 1
+    marker = log.marker(Client(7, is_transactional=True), YOUNG, commit=False)
+    right = AbortedTransaction(0, 7, begins, marker, 5)  # another transaction is open since 5
+    make_log_dir(tmp_path, clean=is_clean)
+    directory = log.write(tmp_path / "t-0")
+    result, source = run(directory, as_of_ms=NOW), source_of(tmp_path / "t-0")
+    first, last = (tmp_path / "t-0" / f"{each.base_offset:020d}.txnindex" for each in directory.segments)
+    later = AbortedTransaction(0, 9, 5, log.end, log.end + 1)
+
+    def differs(path: Path, entries: list[AbortedTransaction]) -> bool:
+        path.write_bytes(write_transaction_index(entries))
+        state = result.states[0 if path == first else 1]
+        return CrossCheck(source, Clock(NOW, EXPIRATION_MS)).transaction_index(state) is not None
+
+    assert not differs(last, [right])
+    assert differs(last, []) is is_clean
+    assert differs(last, [right, later]) is is_clean
+    assert differs(last, [replace(right, producer_id=8)])
+    assert not differs(first, [one, two])
+    assert differs(first, [one])
+    first.with_suffix(".log").unlink()
+    assert differs(first, [one]) is is_clean
 
 
 def test_last_stable_offset_below_an_older_transaction_is_not_negotiable(tmp_path: Path) -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import struct
 import tracemalloc
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_dirs import batch, batch_positions
+from log_dirs import batch, batch_positions, marker
 from manifests import FIXTURES
 
 from formats import limits
 from formats.dumped_kind import DumpedKind
 from snaprebuild.cli.dump_output import JsonLines, TextLines
+from snaprebuild.operations import dump_log
 from snaprebuild.operations.dump import dump_file
 from snaprebuild.operations.dump_items import Dump, DumpRequest, ItemForm
 from snaprebuild.operations.findings import Severity
@@ -38,11 +40,12 @@ FILES = sorted(
 def lines_of(dump: Dump) -> tuple[str, str]:
     """All lines in both forms."""
     text, objects = io.StringIO(), io.StringIO()
-    for lines, out in ((TextLines(payload=True), text), (JsonLines(), objects)):
-        out.write(lines.begin(dump))
+    in_text, in_objects = TextLines(payload=True), JsonLines()
+    text.write(in_text.begin(dump))
+    objects.write(in_objects.begin(dump))
     for items in dump.items:
-        text.write(TextLines(payload=True).items(items))
-        objects.write(JsonLines().items(items))
+        text.write(in_text.items(items))
+        objects.write(in_objects.items(items))
     return text.getvalue(), objects.getvalue() + JsonLines().end(dump) + JsonLines().findings(dump.findings)
 
 
@@ -156,3 +159,35 @@ def test_a_gap_between_two_blocks_of_the_reader(tmp_path: Path) -> None:
     assert [len(items) for items in dump.items] == [1, 1], "each in a block of its own"
     assert [(finding.code, finding.offset) for finding in dump.findings] == [("offset-gaps", 9)]
     assert dump.findings[0].message == f"byte {len(first)}: offset of a batch: expected 6, found 9"
+
+
+def flipped(data: bytes, at: int, bits: int) -> bytes:
+    return data[:at] + bytes((data[at] ^ bits,)) + data[at + 1 :]
+
+
+def test_markers_of_coordinators_are_shown_as_the_grammar_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = marker(0, 7, commit=False, coordinator_epoch=-1)
+    markers = [flipped(whole, 61 + at, 1 << bit) for at in range(len(whole) - 61) for bit in (0, 1, 7)]  # each byte of its record
+    markers += [
+        flipped(whole, at, bit) for at, bit in ((53, 0x80), (22, 8), (22, 1), (26, 1), (42, 0x80), (56, 1), (57, 0x80), (60, 3))
+    ]
+    log = b"".join(
+        batch(2 * number, producer_id=3) + struct.pack(">q", 2 * number + 1) + each[8:]
+        for number, each in enumerate([whole, *markers, whole])
+    )
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(log)
+    request = DumpRequest(offset_from=1)
+    at_once, taken = dump_log._usual_markers, []
+
+    def counted(*arguments: object) -> object:
+        found = at_once(*arguments)  # type: ignore[arg-type]
+        taken.append(len(found.numbers) if found is not None else 0)
+        return found
+
+    monkeypatch.setattr(dump_log, "_usual_markers", counted)
+    quick = lines_of(dump_file(str(path), request))
+    monkeypatch.setattr(dump_log, "_usual_markers", lambda *_: None)
+    assert quick == lines_of(dump_file(str(path), request))
+    assert 10 < sum(taken) < len(markers) - 10
+    assert all(word in quick[0] for word in ("LogAppendTime", "ABORT", "COMMIT"))

@@ -23,6 +23,7 @@ from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.storage import block_device
 from snaprebuild.storage.block_device import READERS_VARIABLE
+from snaprebuild.storage.manners import Manners, reading_so
 from snaprebuild.storage.partition_dir import list_partition_dir
 
 
@@ -454,6 +455,17 @@ def test_the_environment_says_how_many_read_a_disk(
     pool = readers(lambda _task: 0.005, frozenset({0}))
     run(works_on(tmp_path, 1, 3, 4), 8)
     assert pool.most == {0: 2}
+
+
+@pytest.mark.parametrize(("jobs", "most"), [(8, 3), (2, 2), (None, 3)])
+def test_a_run_says_how_many_read_a_disk(
+    jobs: int | None, most: int, tmp_path: Path, readers: Callable[..., Readers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "default_jobs", lambda _: 1)  # without --jobs as many are started as read all disks
+    pool = readers(lambda _task: 0.005, frozenset({0}))
+    with reading_so(Manners(readers_per_disk=3)):
+        run(works_on(tmp_path, 1, 3, 4), jobs)
+    assert pool.most == {0: most}
 
 
 def test_small_work_starts_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,122 @@
+"""What verbs leave in the page cache, and what they push out of it: counted by the kernel, page by page.
+
+Of each partition the last segment and the first one are in the cache before a run, as a broker and a consumer leave them; all others are
+not. Told are the pages of the others that are there afterwards, those of the hot ones that are gone, and how much the cache of the whole
+machine grew (``Cached`` of /proc/meminfo: whatever else happened meanwhile included).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from make_partition import FIRST_PRODUCER_ID, Shape, make_partition
+
+from snaprebuild.storage.page_cache import resident_bytes
+
+GROWTH_BYTES_MAX = 64 << 20
+PUSHED_BYTES_MAX = 1 << 20
+"""The kernel itself may need a page for something else meanwhile."""
+PARTITIONS = 2
+MIB = 1 << 20
+START = "from snaprebuild.cli.main import main; main()"
+OLD_KERNEL = f"from snaprebuild.storage import page_cache; page_cache._dontcache_is_trusted = lambda: False; {START}"
+"""As on a kernel before 6.16: in one process, as workers would not know."""
+WAYS = {
+    "as it is": (START, ()),
+    "older kernels": (OLD_KERNEL, ("--jobs", "1")),
+    "--fill-page-cache": (START, ("--fill-page-cache",)),
+}
+WITHOUT_JOBS = ("plan", "scan", "dump")
+
+
+def verbs(logs: Path) -> dict[str, tuple[str, ...]]:
+    """Name and arguments of what is measured."""
+    clock = ("--as-of", "2023-11-15", "--expiration-ms", "86400000")
+    log = str(sorted(logs.glob("*/*.log"))[1])
+    return {
+        "scan": ("scan", str(logs)),
+        "plan": ("plan", str(logs), *clock),
+        "rebuild --dry-run": ("rebuild", str(logs), "--out", str(logs.parent / "out"), "--dry-run", *clock),
+        "verify": ("verify", str(logs), *clock),
+        "stats": ("stats", str(logs), *clock),
+        "explain": ("explain", str(logs), "--producer-id", str(FIRST_PRODUCER_ID), *clock),
+        "dump": ("dump", log),
+    }
+
+
+def file_system(path: Path) -> str:
+    """Type and mount point of the file system that holds a path."""
+    mounts = [line.split()[:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    holding = [(place, kind) for _, place, kind in mounts if path.resolve().is_relative_to(place)]
+    place, kind = max(holding, key=lambda each: len(each[0]))
+    return f"{kind} at {place}"
+
+
+def set_cached(path: Path, *, is_hot: bool) -> None:
+    """Reads a file into the cache, or drops it from there."""
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    while is_hot and os.read(fd, 4 * MIB):
+        pass
+    os.close(fd)
+
+
+def cached_of_machine() -> int:
+    """Bytes in the page cache of everything."""
+    with open("/proc/meminfo") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("Cached:"))
+
+
+def measured(arguments: tuple[str, ...], code: str, hot: list[Path], cold: list[Path]) -> tuple[float, int, int, int]:
+    """Seconds of a run, growth, what was pushed out, growth of the machine; all but the first in bytes."""
+    for path in (*cold, *hot):
+        set_cached(path, is_hot=path in hot)
+    before = sum(resident_bytes(str(path))[0] for path in hot), sum(resident_bytes(str(path))[0] for path in cold)
+    machine, begin = cached_of_machine(), time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - begin
+    assert done.returncode in (0, 1), done.stderr
+    after = sum(resident_bytes(str(path))[0] for path in hot), sum(resident_bytes(str(path))[0] for path in cold)
+    return seconds, after[1] - before[1], before[0] - after[0], cached_of_machine() - machine
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mib", type=int, default=512, help="of each of two partitions; default: 512")
+    parser.add_argument("--directory", type=Path, default=Path.cwd(), help="on the disk that is measured; default: this one")
+    parser.add_argument("--check", action="store_true", help="fail where a run leaves more than 64 MiB, or pushes anything out")
+    options = parser.parse_args()
+    ok = True
+    with tempfile.TemporaryDirectory(prefix="bench-cache-", dir=options.directory) as scratch:
+        logs = Path(scratch) / "logs"
+        for number in range(PARTITIONS):
+            make_partition(logs / f"bench-{number}", Shape(1000, options.mib * MIB, max(options.mib * MIB // 8, MIB)))
+        segments = [sorted((logs / f"bench-{number}").glob("*.log")) for number in range(PARTITIONS)]
+        hot = [path for paths in segments for path in (paths[0], paths[-1])]
+        cold = [path for path in (*logs.glob("*/*.log"), *logs.glob("*/*.index")) if path not in hot]
+        total = sum(path.stat().st_size for path in (*hot, *cold))
+        print(
+            f"{file_system(logs)}, Linux {os.uname().release}; {total / MIB:.0f} MiB, {sum(map(os.path.getsize, hot)) / MIB:.0f} hot"
+        )
+        print(f"\n{'verb':20} {'way':20} {'s':>6} {'left, MiB':>12} {'pushed out':>12} {'machine':>12}")
+        for verb, arguments in verbs(logs).items():
+            for way, (code, further) in WAYS.items():
+                added = () if further[:1] == ("--jobs",) and verb in WITHOUT_JOBS else further
+                seconds, left, pushed, machine = measured((*arguments, *added), code, hot, cold)
+                print(
+                    f"{verb:20} {way:20} {seconds:6.2f} {left / MIB:12.1f} {pushed / MIB:12.1f} {machine / MIB:12.1f}", flush=True
+                )
+                ok &= way == "--fill-page-cache" or (left <= GROWTH_BYTES_MAX and pushed <= PUSHED_BYTES_MAX)
+    return 0 if ok or not options.check else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""A disk that gives so many bytes a second, whoever reads: a stand-in for several real ones on a machine with one.
+
+It serves one request after the other, as a spinning disk does, and reads nothing ahead. What is behind it lies in the page cache.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from dataclasses import dataclass
+
+from snaprebuild.storage.local_store import LocalStore
+from snaprebuild.storage.segment_file import SegmentFile
+from snaprebuild.storage.store import FileIdentity
+
+
+class ThrottledFile(SegmentFile):
+    """A segment on such a disk."""
+
+    def __init__(self, path: str, deadline: float | None, disk: ThrottledDisk) -> None:
+        """Opens it."""
+        super().__init__(path, deadline)
+        self._disk = disk
+        self._arm = os.open(disk.lock_path, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def read_into(self, position_bytes: int, buffer: memoryview) -> int:
+        """Reads when the disk is free, and takes as long as the disk does."""
+        with memoryview(buffer) as wanted:
+            fcntl.flock(self._arm, fcntl.LOCK_EX)
+            try:
+                until = time.monotonic() + len(wanted) / self._disk.bytes_per_second
+                count = super().read_into(position_bytes, wanted)
+                time.sleep(max(until - time.monotonic(), 0))
+            finally:
+                fcntl.flock(self._arm, fcntl.LOCK_UN)
+        return count
+
+    def close(self) -> None:
+        """Closes it."""
+        os.close(self._arm)
+        super().close()
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottledDisk(LocalStore):
+    """Files on such a disk.
+
+    Attributes:
+        bytes_per_second: that it gives.
+        lock_path: of a file whose lock is its one arm.
+    """
+
+    bytes_per_second: int
+    lock_path: str
+
+    def open_bytes(self, location: str, identity: FileIdentity | None = None, deadline: float | None = None) -> ThrottledFile:
+        """See ``Store.open_bytes``."""
+        return ThrottledFile(location, deadline, self)

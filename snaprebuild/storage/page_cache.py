@@ -1,0 +1,229 @@
+"""Reading that leaves the page cache of the operating system as it was.
+
+What a broker wrote last, and what its consumers read, lies in that cache. Whoever reads terabytes beside it in the usual way pushes that
+out. So what was not cached before is not cached afterwards, and what was cached stays: it is read from there, and never dropped.
+
+* The kernel does that itself where it knows ``RWF_DONTCACHE`` (Linux 6.14 on some file systems). It is used from 6.16 on, with which the
+  first faults of that flag were mended.
+* Elsewhere ``mincore`` tells which pages of a stretch are there before anything of it is read; the others are read by a request for just
+  these, as the kernel must not read ahead by itself (what it read would look as if it had been there before), and dropped behind the reader
+  (``POSIX_FADV_DONTNEED``). Linux tells of residency only whom a file belongs to, or who may write it (5.2), and says "all of it" to
+  others: then nothing is dropped.
+
+Direct I/O is no third way: it would read again what lies in the cache, and makes the kernel write out what a broker has just appended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import functools
+import os
+import re
+from typing import Protocol
+
+__all__ = ["PageReader", "page_reader", "resident_bytes"]
+
+RWF_DONTCACHE = 0x80
+"""Of ``preadv2``: what this call brings into the page cache leaves it with the call."""
+
+DONTCACHE_SINCE = (6, 16)
+"""Version of Linux from which it is trusted."""
+
+_NO_DONTCACHE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+
+STRETCH_BYTES = 4 << 20
+"""What is looked at in one piece: as large as the blocks that segments are read in (``formats.limits.HEADER_BLOCK_BYTES``)."""
+
+READ_AHEAD_BYTES_MIN = 64 << 10
+"""Who reads less at once looks something up, and nothing is read ahead for it."""
+
+_PROT_READ, _MAP_SHARED = 1, 1
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
+
+class PageReader(Protocol):
+    """An open file that is read at any position."""
+
+    def read(self, buffer: memoryview, position_bytes: int) -> int:
+        """As ``os.preadv``: how many bytes were read, 0 at the end."""
+
+    def close(self) -> None:
+        """Leaves nothing behind in the page cache. The descriptor stays open, and is not its own."""
+
+
+def page_reader(fd: int, size_bytes: int) -> PageReader:
+    """Reads an open file and leaves the page cache as it was.
+
+    Args:
+        fd: descriptor, open for reading.
+        size_bytes: of the file; what was appended later is read as usual.
+    """
+    return DontCacheReader(fd, size_bytes) if _dontcache_is_trusted() else DroppingReader(fd, size_bytes)
+
+
+@functools.cache
+def _dontcache_is_trusted() -> bool:
+    version = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return os.uname().sysname == "Linux" and version is not None and tuple(map(int, version.groups())) >= DONTCACHE_SINCE
+
+
+class DontCacheReader:
+    """By the kernel's own means, as long as the file system has them; see ``PageReader``.
+
+    What the kernel reads ahead leaves the cache when it is read, and stays where that never comes. So it may read ahead only where one
+    large block follows another; who gives up in the middle of a file leaves one window of its (``read_ahead_kb`` of the device) at most.
+    """
+
+    def __init__(self, fd: int, size_bytes: int) -> None:
+        self._fd = fd
+        self._size_bytes = size_bytes
+        self._other: DroppingReader | None = None
+        self._next_bytes: int | None = None
+        self._reads_ahead = False
+        _advise(fd, os.POSIX_FADV_RANDOM)
+
+    def read(self, buffer: memoryview, position_bytes: int) -> int:
+        """See ``PageReader.read``."""
+        if self._other is None:
+            if not self._reads_ahead and position_bytes == self._next_bytes and len(buffer) >= READ_AHEAD_BYTES_MIN:
+                self._reads_ahead = True
+                _advise(self._fd, os.POSIX_FADV_NORMAL)
+            try:
+                count = os.preadv(self._fd, [buffer], position_bytes, RWF_DONTCACHE)
+            except OSError as error:
+                if error.errno not in _NO_DONTCACHE:
+                    raise
+            else:
+                self._next_bytes = position_bytes + count
+                return count
+            self._other = DroppingReader(self._fd, self._size_bytes)
+        return self._other.read(buffer, position_bytes)
+
+    def close(self) -> None:
+        """See ``PageReader.close``."""
+        if self._other is not None:
+            self._other.close()
+
+
+class DroppingReader:
+    """Drops what was not there before; see ``PageReader``."""
+
+    def __init__(self, fd: int, size_bytes: int) -> None:
+        self._fd = fd
+        self._size_bytes = size_bytes
+        self._residency = _Residency.of(fd, size_bytes)
+        self._brought: dict[int, list[tuple[int, int]]] = {}  # by number of the stretch: begins and lengths, in bytes
+        self._next_bytes = 0
+        _advise(fd, os.POSIX_FADV_NORMAL if self._residency is None else os.POSIX_FADV_RANDOM)
+
+    def read(self, buffer: memoryview, position_bytes: int) -> int:
+        """See ``PageReader.read``."""
+        if self._residency is None:
+            return os.preadv(self._fd, [buffer], position_bytes)
+        first, last = position_bytes // STRETCH_BYTES, (position_bytes + max(len(buffer), 1) - 1) // STRETCH_BYTES
+        goes_on = position_bytes == self._next_bytes
+        for stretch in range(first, last + 1):
+            self._ask(stretch)
+        if goes_on and len(buffer) >= READ_AHEAD_BYTES_MIN:  # the device works while the reader looks at what it has
+            self._ask(last + 1)
+        count = os.preadv(self._fd, [buffer], position_bytes)
+        self._next_bytes = position_bytes + count
+        for stretch in [each for each in self._brought if not first <= each <= last + 1]:
+            self._drop(stretch)
+        return count
+
+    def _ask(self, stretch: int) -> None:
+        """Notes what of a stretch is not in the cache, and has it read: one behind the other, as far as they are not there."""
+        begin = stretch * STRETCH_BYTES
+        if stretch in self._brought or begin >= self._size_bytes or self._residency is None:
+            return
+        absent = self._residency.absent(begin, min(STRETCH_BYTES, self._size_bytes - begin))
+        self._brought[stretch] = absent
+        for start, length in absent:
+            _advise(self._fd, os.POSIX_FADV_WILLNEED, start, length)
+
+    def _drop(self, stretch: int) -> None:
+        for start, length in self._brought.pop(stretch):
+            with contextlib.suppress(OSError):
+                os.pread(self._fd, 1, start + length - 1)  # what is still on its way from the device cannot be dropped
+                os.posix_fadvise(self._fd, start, length, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        """See ``PageReader.close``."""
+        for stretch in list(self._brought):
+            self._drop(stretch)
+        if self._residency is not None:
+            self._residency.close()
+            self._residency = None
+
+
+def _advise(fd: int, advice: int, start_bytes: int = 0, length_bytes: int = 0) -> None:
+    """Tells the kernel; whether it listens or not, what is read is the same."""
+    with contextlib.suppress(OSError):
+        os.posix_fadvise(fd, start_bytes, length_bytes, advice)
+
+
+class _Residency:
+    """Asks the kernel which pages of a file are in memory, through a mapping of it that nobody ever touches."""
+
+    def __init__(self, address: int, size_bytes: int) -> None:
+        self._address = address
+        self._size_bytes = size_bytes
+
+    @classmethod
+    def of(cls, fd: int, size_bytes: int) -> _Residency | None:
+        """None where nothing can be told: an empty file, a file system without mappings, no C library."""
+        if size_bytes <= 0:
+            return None
+        try:
+            address = _libc().mmap(None, size_bytes, _PROT_READ, _MAP_SHARED, fd, 0)
+        except (OSError, AttributeError):
+            return None
+        return None if address is None or address == _MAP_FAILED else cls(address, size_bytes)
+
+    def absent(self, begin_bytes: int, length_bytes: int) -> list[tuple[int, int]]:
+        """The runs of pages that are not in memory: begin and length of each in bytes. The begin asked for is that of a page."""
+        page = os.sysconf("SC_PAGE_SIZE")
+        length = min(length_bytes, self._size_bytes - begin_bytes)
+        pages = ctypes.create_string_buffer(-(-length // page))
+        if _libc().mincore(self._address + begin_bytes, length, pages) != 0:
+            return []
+        is_there = pages.raw.translate(_LOWEST_BIT)
+        return [
+            (begin_bytes + run.start() * page, min(len(run[0]) * page, length - run.start() * page))
+            for run in re.finditer(rb"\0+", is_there)
+        ]
+
+    def close(self) -> None:
+        _libc().munmap(self._address, self._size_bytes)
+
+
+_LOWEST_BIT = bytes(each & 1 for each in range(256))
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
+    library.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    library.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return library
+
+
+def resident_bytes(path: str) -> tuple[int, int]:
+    """Bytes of a file that lie in the page cache, and its size; all of them where the kernel does not tell."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(fd).st_size
+        residency = _Residency.of(fd, size)
+        if residency is None:
+            return size, size
+        try:
+            return size - sum(length for _, length in residency.absent(0, size)), size
+        finally:
+            residency.close()
+    finally:
+        os.close(fd)

@@ -1,0 +1,81 @@
+"""How fast a run may read: one budget for all of its processes and disks.
+
+Each read reserves its time before it begins: it may begin when what was read before it would have been read at the rate. So no counter has
+to be filled up, whoever sleeps holds no lock, and reads of several processes take turns.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, MutableSequence
+from multiprocessing.context import BaseContext
+from typing import Any
+
+__all__ = ["ReadRate", "SharedRate"]
+
+SharedRate = Any
+"""Shared memory: when the next read may begin."""
+
+UNUSED_SECONDS_MAX = 0.1
+"""Of time in which nothing was read, so much may be made up for at once."""
+
+PIECES_PER_SECOND = 64
+"""Reads are cut in pieces, so that a broker that wants the same disk waits for one of them at most."""
+
+PIECE_BYTES = range(64 << 10, (1 << 20) + 1)
+
+LOCK_SECONDS_MAX = 1.0
+"""A worker that was killed may hold the lock for ever: whoever waits so long goes on without it."""
+
+
+class ReadRate:
+    """The budget."""
+
+    def __init__(
+        self,
+        bytes_per_second: int,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Begins with nothing read.
+
+        Args:
+            bytes_per_second: for all processes that share it.
+            clock: seconds, the same in all processes of this machine.
+            sleep: for so many seconds.
+        """
+        self.bytes_per_second = bytes_per_second
+        self._clock, self._sleep = clock, sleep
+        self._next: MutableSequence[float] = [0.0]
+        self._lock: Any = threading.Lock()
+        self._shared: SharedRate = None
+
+    @property
+    def piece_bytes(self) -> int:
+        """At most so much is to be read at once."""
+        return min(max(self.bytes_per_second // PIECES_PER_SECOND, PIECE_BYTES[0]), PIECE_BYTES[-1])
+
+    def take(self, count: int) -> None:
+        """Called before ``count`` bytes are read: returns when they may be."""
+        is_locked = self._lock.acquire(timeout=LOCK_SECONDS_MAX)
+        try:
+            now = self._clock()
+            begin = max(self._next[0], now - UNUSED_SECONDS_MAX)
+            self._next[0] = begin + count / self.bytes_per_second
+        finally:
+            if is_locked:
+                self._lock.release()
+        if begin > now:
+            self._sleep(begin - now)
+
+    def share(self, context: BaseContext) -> SharedRate:
+        """The budget in shared memory, from now on."""
+        if self._shared is None:
+            self.adopt(context.Array("d", list(self._next)))
+        return self._shared
+
+    def adopt(self, shared: SharedRate) -> None:
+        """Goes on with the budget of another process."""
+        self._shared = self._next = shared
+        self._lock = shared.get_lock()

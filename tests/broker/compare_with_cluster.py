@@ -1,0 +1,55 @@
+"""What is said of leaders, followers and disks offline, beside a live cluster of real brokers that does it.
+
+Chapters: ``offsets`` (ListOffsets of a leader with remote storage), ``follower`` (empty followers that start from it, KIP-1023) and
+``disk`` (a replaced disk in a cluster of three). Every step checks itself; the first that differs ends it with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from kafka_classpath import KAFKA_VERSION
+from kafka_release import RELEASES
+from live_disk import LiveDisk
+from live_follower import LiveFollower
+from live_offsets import LiveOffsets
+from transcript import Transcript
+
+CHAPTERS = {"offsets": LiveOffsets, "follower": LiveFollower, "disk": LiveDisk}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="compare-with-cluster", description=__doc__)
+    parser.add_argument("chapters", nargs="*", metavar="CHAPTER", help=f"{', '.join(CHAPTERS)} (default: all)")
+    versions = [version for version, release in RELEASES.items() if release.zookeeper is None]
+    parser.add_argument("--broker", choices=versions, default=KAFKA_VERSION, help="release (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    chosen = options.chapters or list(CHAPTERS)
+    if unknown := set(chosen) - CHAPTERS.keys():
+        parser.error(f"no such chapter: {', '.join(sorted(unknown))}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    work = Path(tempfile.mkdtemp(prefix="compare-with-cluster-")).resolve()
+    say = Transcript(work)
+    figures: dict[str, object] = {"brokers": f"Kafka {options.broker}, KRaft"}
+    try:
+        for name in chosen:
+            figures |= CHAPTERS[name](work / name, options.broker, say).tell()
+        say.end(figures)
+    except Exception as error:  # whatever it is: the exit code tells
+        traceback.print_exc()
+        sys.stderr.write(f"compare-with-cluster: {type(error).__name__}: {error}\nleft for a look: {work}\n")
+        return 1
+    shutil.rmtree(work)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,201 @@
+"""What was true of a live log at a moment: the files that lay there together then, folded by Kafka's own classes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from log_dirs import Entries
+from log_witness import JOURNAL, archived_name
+from oracle import Oracle, Replay
+
+from formats.producer_snapshot import ProducerEntry
+
+Files = Mapping[int, int]
+"""Segments: base offset -> version."""
+HEADER = struct.Struct(">qi")
+LAST_OFFSET_DELTA = struct.Struct(">i")
+HEADER_BYTES = 61
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Segments of a partition that lay there together, from when at the earliest until when at the latest."""
+
+    files: Files
+    earliest_ns: int
+    latest_ns: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Where a batch lies, and its offsets."""
+
+    base_offset: int
+    next_offset: int
+    end_bytes: int
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Entries at some offsets, and the first offset of an open transaction there, None without any."""
+
+    states: Mapping[int, Entries]
+    undecided: Mapping[int, int | None]
+
+
+class Archive:
+    """What the witness kept."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        told = defaultdict(list)
+        for line in (root / JOURNAL).read_text().splitlines():
+            state = json.loads(line)
+            told[state["partition"]].append(state)
+        self.listings: dict[str, list[Listing]] = {}
+        for partition, states in told.items():
+            ends = [*(state["seen_ns"] for state in states[1:]), 2**63]
+            self.listings[partition] = [
+                Listing({int(base): version for base, version in state["files"].items()}, state["earliest_ns"], end)
+                for state, end in zip(states, ends, strict=True)
+            ]
+        self._batches: dict[tuple[str, int, int], list[Batch]] = {}
+
+    def of_moment(self, partition: str, begun_ns: int, ended_ns: int) -> list[Files]:
+        """What may have lain there together between two moments. Segments that go one after the other went so, whoever saw it."""
+        seen = [each for each in self.listings[partition] if each.earliest_ns <= ended_ns and each.latest_ns >= begun_ns]
+        found = [each.files for each in seen]
+        first, last = min(map(min, filter(None, found)), default=0), max((min(each) for each in found if each), default=0)
+        for files in [each.files for each in seen]:
+            found += [{base: files[base] for base in files if base >= cut} for cut in files if first < cut <= last]
+        return list({tuple(each.items()): each for each in found}.values())
+
+    def batches(self, partition: str, base: int, version: int) -> list[Batch]:
+        """Of a file of the archive, as far as they are whole."""
+        key = (partition, base, version)
+        if key not in self._batches:
+            self._batches[key] = list(batches_in(self.path(*key).read_bytes()))
+        return self._batches[key]
+
+    def path(self, partition: str, base: int, version: int) -> Path:
+        """Of a version of a segment."""
+        return self.root / partition / archived_name(base, version)
+
+    def end_offset(self, partition: str, files: Files, sizes: Mapping[int, int]) -> int:
+        """Log end, where the last segments were so long."""
+        for base in sorted(sizes, reverse=True):
+            ends = [each.next_offset for each in self.batches(partition, base, files[base]) if each.end_bytes <= sizes[base]]
+            if ends:
+                return ends[-1]
+        return min(files)
+
+    @cached_property
+    def once(self) -> dict[str, Files]:
+        """All that ever lay there, of partitions in which no segment was written anew."""
+        found: dict[str, Files] = {}
+        for partition, listings in self.listings.items():
+            versions = {pair for each in listings for pair in each.files.items()}
+            if len(dict(versions)) == len(versions):
+                found[partition] = dict(sorted(versions))
+        return found
+
+
+def batches_in(data: bytes) -> Iterator[Batch]:
+    """Those of a segment, as far as they are whole."""
+    at = 0
+    while at + HEADER_BYTES <= len(data):
+        base, length = HEADER.unpack_from(data, at)
+        if at + 12 + length > len(data):
+            return
+        (delta,) = LAST_OFFSET_DELTA.unpack_from(data, at + 23)
+        at += 12 + length
+        yield Batch(base, base + delta + 1, at)
+
+
+class Truth:
+    """Folds of what the archive has."""
+
+    def __init__(self, archive: Archive, oracle: Oracle, scratch: Path) -> None:
+        self._archive = archive
+        self._oracle = oracle
+        self._scratch = scratch
+        self._folds: dict[tuple[str, tuple[tuple[int, int], ...], int], Fold] = {}
+        self._whole: dict[str, Fold] = {}
+
+    def of_files(self, partition: str, files: Files, end: int) -> Fold | None:
+        """The fold of these segments from empty state on, as far as they lie below an offset; None where a batch lies across it."""
+        used = {base: version for base, version in files.items() if base < end}
+        key = (partition, tuple(used.items()), end)
+        if key not in self._folds:
+            if not self._is_boundary(partition, used, end):
+                return None
+            pieces = [(base, self._archive.path(partition, base, version), 0, None) for base, version in used.items()]
+            if used:
+                last = max(used)
+                batches = self._archive.batches(partition, last, used[last])
+                stop = max((each.end_bytes for each in batches if each.next_offset <= end), default=0)
+                pieces[-1] = (*pieces[-1][:3], stop)
+            # At the end also where the last batch of a compacted segment lies below it: in between there is nothing.
+            self._folds[key] = _fold(self._replayed(partition, pieces), end)
+        return self._folds[key]
+
+    def _is_boundary(self, partition: str, files: Files, end: int) -> bool:
+        batches = self._archive.batches(partition, max(files), files[max(files)]) if files else []
+        return not any(each.base_offset < end < each.next_offset for each in batches)
+
+    def of_everything(self, partition: str, offsets: Iterable[int]) -> Fold:
+        """The fold of all that was ever written, at some offsets; nothing where segments were written anew."""
+        files = self._archive.once.get(partition)
+        if files is None:
+            return Fold({}, {})
+        known = self._whole.get(partition)
+        if known is None or not set(offsets) <= known.states.keys():
+            wanted = sorted({*offsets, *(() if known is None else known.states)})
+            self._whole[partition] = _fold(self._replayed(partition, list(self._split(partition, files, wanted))), None)
+        return self._whole[partition]
+
+    def _split(self, partition: str, files: Files, offsets: Sequence[int]) -> Iterator[tuple[int, Path, int, int | None]]:
+        for base, version in files.items():
+            batches = self._archive.batches(partition, base, version)
+            ends = {each.next_offset: each.end_bytes for each in batches[:-1]}
+            cuts = [(base, 0), *((offset, ends[offset]) for offset in offsets if offset in ends), (-1, None)]
+            for (first, start), (_, stop) in itertools.pairwise(cuts):
+                assert start is not None
+                yield first, self._archive.path(partition, base, version), start, stop
+
+    def _replayed(self, partition: str, pieces: Sequence[tuple[int, Path, int, int | None]]) -> Replay:
+        directory = self._scratch / partition
+        directory.mkdir(parents=True)
+        try:
+            for base, source, start, stop in pieces:
+                target = directory / f"{base:020d}.log"
+                if start == 0 and stop is None:
+                    os.link(source, target)
+                else:
+                    target.write_bytes(source.read_bytes()[start:stop])
+            replay = self._oracle.replay(directory, "recover")
+        finally:
+            shutil.rmtree(directory)
+        assert replay.stopped is None, f"{partition}: {replay.stopped}"
+        return replay
+
+
+def _fold(replay: Replay, end: int | None) -> Fold:
+    states, undecided = {0: frozenset[ProducerEntry]()}, dict[int, int | None]({0: None})
+    for boundary in replay.boundaries:
+        entries = frozenset(ProducerEntry(*row) for row in boundary.entries)
+        for offset in {
+            boundary.snapshot_offset,
+            end if boundary is replay.boundaries[-1] and end is not None else boundary.snapshot_offset,
+        }:
+            states[offset], undecided[offset] = entries, boundary.first_undecided_offset
+    return Fold(states, undecided)

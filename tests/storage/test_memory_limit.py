@@ -1,0 +1,48 @@
+"""A process that may hold only so much: asked of the kernel, in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from snaprebuild.storage.manners import WORKER_BYTES, Manners
+
+MIB = 1 << 20
+
+GROWS = """
+import resource, sys
+import numpy as np
+from snaprebuild.storage.manners import Manners, reading_so
+from snaprebuild.storage.memory_limit import held_bytes
+before = resource.getrlimit(resource.RLIMIT_DATA)
+held, most = [], 0
+with reading_so(Manners(max_memory_bytes=int(sys.argv[1]))):
+    try:
+        while len(held) < 4096:
+            held.append(np.ones(1 << 20, dtype=np.uint8))
+            most = max(most, held_bytes())
+    except MemoryError:
+        pass
+assert resource.getrlimit(resource.RLIMIT_DATA) == before
+print(most, len(held))
+"""
+
+
+@pytest.mark.parametrize("most_mib", [100, 300])
+def test_no_more_is_held(most_mib: int) -> None:
+    command = [sys.executable, "-c", GROWS, str(most_mib * MIB)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    held, pieces = map(int, done.stdout.split())
+    assert held <= most_mib * MIB
+    assert pieces >= most_mib / 2  # and not much less: the interpreter, numpy and the library need some of it
+
+
+def test_workers_have_a_half() -> None:
+    asked = Manners(max_memory_bytes=8 * WORKER_BYTES)
+    assert [asked.workers_at_most(wanted) for wanted in (1, 4, 8, 100)] == [1, 4, 4, 4]
+    assert asked.of_worker(4).max_memory_bytes == WORKER_BYTES
+    assert Manners().workers_at_most(9) == 9
+    assert Manners().of_worker(9) == Manners()
+    assert Manners(max_memory_bytes=WORKER_BYTES).workers_at_most(9) == 0  # then the run reads by itself

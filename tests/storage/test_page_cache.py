@@ -1,0 +1,202 @@
+"""What was not in the page cache is not there afterwards, and what was there stays: asked of the kernel, on a file system of a disk."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from snaprebuild.storage import page_cache
+from snaprebuild.storage.local_store import LOCAL
+from snaprebuild.storage.manners import Manners, cautious_reader, reading_so
+from snaprebuild.storage.page_cache import DontCacheReader, DroppingReader, PageReader, resident_bytes
+from snaprebuild.storage.segment_file import SegmentFile
+
+MIB = 1 << 20
+PAGE = mmap.PAGESIZE
+WAYS: tuple[Callable[[int, int], PageReader], ...] = (DontCacheReader, DroppingReader)
+
+
+@pytest.fixture
+def drops(tmp_path: Path) -> None:
+    """Ends the test where pages cannot be dropped at all, as where files lie in memory: there is nothing to leave as it was."""
+    path = tmp_path / "probe"
+    path.write_bytes(bytes(MIB))
+    forget(path)
+    if resident_bytes(str(path))[0]:
+        pytest.skip("the file system of the temporary directory keeps its pages")
+
+
+def forget(path: Path, begin: int = 0, length: int = 0) -> None:
+    """Drops pages, written out before."""
+    fd = os.open(path, os.O_RDWR)
+    os.fsync(fd)
+    os.posix_fadvise(fd, begin, length, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+def resident(path: Path) -> int:
+    return resident_bytes(str(path))[0]
+
+
+def file_of(path: Path, size: int) -> bytes:
+    data = os.urandom(size)
+    path.write_bytes(data)
+    forget(path)
+    return data
+
+
+def read_through(reader: PageReader, size: int, block: int) -> bytes:
+    found, buffer = bytearray(), memoryview(bytearray(block))
+    while count := reader.read(buffer[: min(block, max(size - len(found), 1))], len(found)):
+        found += buffer[:count]
+    return bytes(found)
+
+
+@pytest.mark.usefixtures("drops")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_cold_file_stays_cold(way: Callable[[int, int], PageReader], tmp_path: Path) -> None:
+    path = tmp_path / "segment.log"
+    for size, block in ((21 * MIB + 12345, 4 * MIB), (9 * MIB, 300_000), (5, 4096), (PAGE, PAGE)):
+        data = file_of(path, size)
+        assert resident(path) == 0
+        fd = os.open(path, os.O_RDONLY)
+        reader = way(fd, size)
+        assert read_through(reader, size, block) == data
+        reader.close()
+        os.close(fd)
+        assert resident(path) == 0, (size, block)
+
+
+@pytest.mark.usefixtures("drops")
+@pytest.mark.parametrize("way", WAYS)
+def test_what_was_cached_stays_cached(way: Callable[[int, int], PageReader], tmp_path: Path) -> None:
+    """The pages of a broker: the end of the file, which it has just written, and some that a consumer reads."""
+    path, size = tmp_path / "segment.log", 24 * MIB
+    data = file_of(path, size)
+    hot = ((2 * MIB, MIB), (9 * MIB, 5 * MIB), (size - 3 * MIB, 3 * MIB))
+    fd = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # no more than is asked for
+    for begin, length in hot:
+        for position in range(begin, begin + length, PAGE):
+            os.pread(fd, PAGE, position)
+    os.close(fd)
+    before = resident(path)
+    assert sum(length for _, length in hot) <= before <= 16 * MIB
+    fd = os.open(path, os.O_RDONLY)
+    reader = way(fd, size)
+    assert read_through(reader, size, 4 * MIB) == data
+    reader.close()
+    os.close(fd)
+    assert resident(path) == before
+
+
+@pytest.mark.usefixtures("drops")
+@pytest.mark.parametrize("way", WAYS)
+def test_looking_something_up_leaves_nothing(way: Callable[[int, int], PageReader], tmp_path: Path) -> None:
+    path, size = tmp_path / "segment.log", 24 * MIB
+    data = file_of(path, size)
+    fd = os.open(path, os.O_RDONLY)
+    reader = way(fd, size)
+    buffer = memoryview(bytearray(5000))
+    for position in (17 * MIB, 3, 12 * MIB - 100, 3, size - 200, size, size + 5000):
+        count = reader.read(buffer, position)
+        assert bytes(buffer[:count]) == data[position : position + 5000]
+    reader.close()
+    os.close(fd)
+    assert resident(path) == 0
+
+
+def test_bytes_that_were_appended_later(tmp_path: Path) -> None:
+    """A live broker appends behind the size that the file had."""
+    path = tmp_path / "segment.log"
+    for way in WAYS:
+        for before in (b"", b"x" * 5000):
+            path.write_bytes(before)
+            fd = os.open(path, os.O_RDONLY)
+            reader = way(fd, len(before))
+            with path.open("ab") as file:
+                file.write(b"more")
+            assert read_through(reader, len(before) + 4, 4096) == before + b"more"
+            reader.close()
+            os.close(fd)
+
+
+def test_a_file_that_is_truncated_meanwhile(tmp_path: Path) -> None:
+    """It ends earlier; no mapping of it is touched, which would end the process."""
+    path = tmp_path / "segment.log"
+    for way in WAYS:
+        path.write_bytes(bytes(9 * MIB))
+        fd = os.open(path, os.O_RDONLY)
+        reader = way(fd, 9 * MIB)
+        buffer = memoryview(bytearray(4 * MIB))
+        assert reader.read(buffer, 0) == 4 * MIB
+        os.truncate(path, MIB)
+        assert reader.read(buffer, 4 * MIB) == 0
+        assert reader.read(buffer, 0) == MIB
+        reader.close()
+        os.close(fd)
+
+
+def test_a_kernel_that_does_not_know_the_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    preadv, flags_seen = os.preadv, []
+
+    def old(fd: int, buffers: list[memoryview], position: int, flags: int = 0) -> int:
+        flags_seen.append(flags)
+        if flags:
+            raise OSError(95, "Operation not supported")
+        return preadv(fd, buffers, position)
+
+    monkeypatch.setattr(page_cache.os, "preadv", old)
+    path = tmp_path / "segment.log"
+    data = file_of(path, 5 * MIB)
+    fd = os.open(path, os.O_RDONLY)
+    reader = DontCacheReader(fd, len(data))
+    assert read_through(reader, len(data), MIB) == data
+    reader.close()
+    os.close(fd)
+    assert flags_seen[:2] == [page_cache.RWF_DONTCACHE, 0]
+    assert not any(flags_seen[1:])
+
+
+@pytest.mark.parametrize(("release", "way"), [("6.18.4-x", DontCacheReader), ("6.15.9", DroppingReader), ("5.4.0", DroppingReader)])
+def test_which_kernels_are_trusted(
+    release: str, way: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"x")
+    monkeypatch.setattr(page_cache.os, "uname", lambda: os.uname_result(("Linux", "host", release, "", "x86_64")))
+    page_cache._dontcache_is_trusted.cache_clear()
+    request.addfinalizer(page_cache._dontcache_is_trusted.cache_clear)
+    fd = os.open(path, os.O_RDONLY)
+    reader = page_cache.page_reader(fd, 1)
+    assert type(reader) is way
+    reader.close()
+    os.close(fd)
+
+
+@pytest.mark.usefixtures("drops")
+def test_all_that_reads_files_reads_so(tmp_path: Path) -> None:
+    """And as any program does where nobody says otherwise."""
+    path = tmp_path / "segment.log"
+    data = file_of(path, 9 * MIB)
+
+    def read_all() -> None:
+        with SegmentFile(str(path)) as source:
+            buffer = bytearray(len(data))
+            assert source.read_into(0, memoryview(buffer)) == len(data)
+            assert bytes(buffer) == data
+        assert LOCAL.read_small(str(path), 64 * MIB) == data
+        assert LOCAL.read_end(str(path), 100) == (len(data), data[-100:])
+
+    with reading_so(Manners(leaves_page_cache=True)):
+        read_all()
+    assert resident(path) == 0
+    fd = os.open(path, os.O_RDONLY)
+    assert cautious_reader(fd, 1) is None
+    os.close(fd)
+    read_all()
+    assert resident(path) >= 9 * MIB

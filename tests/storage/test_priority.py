@@ -1,0 +1,42 @@
+"""Who stands last, as the kernel tells it of another process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from snaprebuild.storage.priority import standing
+
+PRINTS = """
+from snaprebuild.storage.manners import Manners, beside_live_broker, reading_so
+from snaprebuild.storage.priority import standing
+open_ = Manners(minds_brokers=True, priority_is_open=True)
+seen = [standing()]
+with reading_so(open_):
+    seen.append(standing())
+    beside_live_broker(1)
+    seen.append(standing())
+with reading_so(Manners(stands_last=True)):
+    print(seen + [standing()], flush=True)
+    input()
+"""
+
+
+def test_standing_last(tmp_path: Path) -> None:
+    before = standing()
+    with subprocess.Popen([sys.executable, "-c", PRINTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first, opened, beside, last = eval(process.stdout.readline())
+        stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        oom_score = int(Path(f"/proc/{process.pid}/oom_score_adj").read_text())
+        process.communicate("\n")
+    assert (first, opened) == (before, before)
+    assert beside == last
+    assert int(stat[16]) == 19 == last[0]  # field 19 of proc_pid_stat(5)
+    assert oom_score == 1000 == last[2]
+    if first[1] is None:
+        pytest.skip("the system has no I/O priorities")
+    assert last[1] == 3 << 13  # IOPRIO_CLASS_IDLE of linux/ioprio.h

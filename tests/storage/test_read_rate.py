@@ -1,0 +1,129 @@
+"""A budget of bytes a second, held against a clock that the tests move."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+
+import pytest
+
+from snaprebuild.storage.manners import (
+    RATE_BESIDE_BROKER_BYTES,
+    Manners,
+    adopt_manners,
+    manners,
+    piece_bytes,
+    reading_so,
+    share_manners,
+)
+from snaprebuild.storage.read_rate import UNUSED_SECONDS_MAX, ReadRate
+
+
+class Clock:
+    """Time that passes only where somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.slept = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now += seconds
+        self.slept += seconds
+
+
+@pytest.mark.parametrize("piece", [1, 700, 4096, 100_000])
+def test_the_rate_is_kept(piece: int) -> None:
+    clock = Clock()
+    rate = ReadRate(10_000, clock, clock.sleep)
+    taken = 0
+    while taken < 300_000:
+        rate.take(piece)
+        taken += piece
+        # A read begins when what was read before it is paid for; at the very begin a tenth of a second is free.
+        assert taken - piece <= 10_000 * (clock.now - 1000.0 + UNUSED_SECONDS_MAX) + 1e-3
+    # And no slower: all but the last piece, and what is free.
+    assert clock.slept == pytest.approx((taken - piece) / 10_000 - UNUSED_SECONDS_MAX, abs=piece / 10_000 + 1e-3)
+
+
+def test_time_that_was_not_used_is_mostly_lost() -> None:
+    clock = Clock()
+    rate = ReadRate(1000, clock, clock.sleep)
+    rate.take(500)
+    clock.now += 3600
+    began = clock.now
+    for _ in range(50):
+        rate.take(100)
+    assert clock.now - began == pytest.approx(49 * 0.1 - UNUSED_SECONDS_MAX)
+
+
+def test_pieces_are_small_beside_the_rate() -> None:
+    assert [ReadRate(rate).piece_bytes for rate in (1, 64 << 20, 1 << 40)] == [64 << 10, 1 << 20, 1 << 20]
+    assert piece_bytes(4 << 20) == 4 << 20
+    with reading_so(Manners(bytes_per_second=64 << 20)):
+        assert (piece_bytes(4 << 20), piece_bytes(10)) == (1 << 20, 10)
+
+
+def test_whoever_shares_it_has_one_budget() -> None:
+    clock = Clock()
+    first, second = ReadRate(1000, clock, clock.sleep), ReadRate(1000, clock, clock.sleep)
+    first.take(100)
+    second.adopt(first.share(multiprocessing.get_context("spawn")))
+    for _ in range(10):
+        first.take(100)
+        second.take(100)
+    assert clock.slept == pytest.approx(20 * 0.1 - UNUSED_SECONDS_MAX)
+
+
+def test_a_lock_that_nobody_gives_back_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("snaprebuild.storage.read_rate.LOCK_SECONDS_MAX", 0.01)
+    clock = Clock()
+    rate = ReadRate(1000, clock, clock.sleep)
+    taken, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with rate._lock:
+            taken.set()
+            done.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    taken.wait()
+    rate.take(1000)
+    rate.take(1000)
+    done.set()
+    holder.join()
+    assert clock.slept == pytest.approx(1.0 - UNUSED_SECONDS_MAX)
+
+
+def test_workers_read_as_who_started_them() -> None:
+    context = multiprocessing.get_context("spawn")
+    asked = Manners(leaves_page_cache=True, bytes_per_second=5000)
+    with reading_so(asked):
+        shared = share_manners(context, 2)
+    assert manners() == Manners()
+    with reading_so(Manners()):
+        adopt_manners(shared)
+        assert manners() == asked
+        assert share_manners(context, 2)[1] is shared[1]
+    assert manners() == Manners()
+    assert share_manners(context, 2) == (Manners(), None)
+
+
+def test_what_is_left_open_is_settled_beside_a_broker() -> None:
+    open_ = Manners(minds_brokers=True, priority_is_open=True)
+    assert open_.beside_broker(3) == Manners(bytes_per_second=3 * RATE_BESIDE_BROKER_BYTES, stands_last=True)
+    assert open_.beside_broker(0).bytes_per_second == RATE_BESIDE_BROKER_BYTES
+    asked = Manners(minds_brokers=True, bytes_per_second=7)
+    assert asked.beside_broker(3) == Manners(bytes_per_second=7)
+    assert Manners().beside_broker(3) == Manners()
+
+
+def test_who_cannot_share_has_a_part() -> None:
+    whole = Manners(leaves_page_cache=True, bytes_per_second=1000, stands_last=True, readers_per_disk=2)
+    assert whole.share_of(8) == Manners(leaves_page_cache=True, bytes_per_second=125)
+    assert whole.share_of(5000).bytes_per_second == 1
+    assert Manners().share_of(8) == Manners()
