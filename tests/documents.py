@@ -19,6 +19,7 @@ VERBS = (
     "follower-check",
     "follower-repair",
     "hook-run",
+    "install",
     "isr-check",
     "isr-simulate",
     "kraft-advise",

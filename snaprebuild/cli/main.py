@@ -48,6 +48,7 @@ EXAMPLES = {
     "scan": ("scan /var/lib/kafka",),
     "plan": ("plan /var/lib/kafka --save plan.json",),
     "rebuild": ("rebuild --plan plan.json", "rebuild /var/lib/kafka --topic 'orders*' --out /tmp/rebuilt"),
+    "install": ("install /kafka/staged/plan.jsonl --dry-run", "install /kafka/staged/plan.jsonl --deadline 30"),
     "verify": ("verify /var/lib/kafka --output json", "verify --receipt receipt.jsonl"),
     "undo": ("undo receipt.jsonl --dry-run",),
     "fleet merge": (
@@ -187,6 +188,7 @@ def _add(name: str, short_help: str, *, module: str | None = None, cls: type[Typ
 _add("scan", "Reads only: what is missing, and what blocks the upload.")
 _add("plan", "Reads only: what rebuild would write, and why.", module="rebuild")
 _add("rebuild", "WRITES the snapshots that are missing.")
+_add("install", "WRITES what rebuild --stage made, within seconds.")
 _add("verify", "Reads only: compares every snapshot with a replay.")
 _add("stats", "Reads only: counts producers, what they cost, and batches.")
 _add("dump", "Reads only: what stands in files of a log directory.")

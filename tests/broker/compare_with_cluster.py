@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str]) -> int:
             figures |= CHAPTERS[name](work / name, options.broker, say).tell()
         say.end(figures)
     except Exception as error:  # whatever it is: the exit code tells
+        traceback.print_exc()
         sys.stderr.write(f"compare-with-cluster: {type(error).__name__}: {error}\nleft for a look: {work}\n")
         return 1
     shutil.rmtree(work)

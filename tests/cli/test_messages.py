@@ -188,6 +188,7 @@ OPERANDS = {
     "follower repair": "DIR and STORE are those of `follower check`",
     "metadata history": "DIR is __cluster_metadata-0, a copy of it under any name",
     "metadata image": "DIR is __cluster_metadata-0, a copy of it under any name",
+    "install": "PLAN is what `rebuild --stage DIR` left",
     "dump": "FILE is a segment, an index, a snapshot",
     "diff": "A and B are snapshot files of any name",
     "tier audit": "STORE is a directory or s3://BUCKET/PREFIX",
