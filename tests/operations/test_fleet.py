@@ -226,7 +226,9 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
     assert "has the directory id d twice: one is a copy of the other, /copy" in refused(tmp_path, copied)
     damaged = scan_document([scanned("a")])
     damaged["partitions"][0]["upload"] = None
-    assert refused(tmp_path, damaged).startswith("/0.json: is damaged: partitions[0]: expected an object")
+    assert refused(tmp_path, damaged).startswith(
+        "/0.json: is damaged: partitions[0]: a value has not the form that its schema tells"
+    )
     with pytest.raises(UsageError, match="name at least one document"):
         merge_scans([])
 
