@@ -379,7 +379,7 @@ class _RebuildWork(BoundaryWork):
         told = is_corrupt and (self._result.plan.source.directory.path, state.offset) in self._told_corrupt
         if comparison is not None and comparison.proven_wrong and not told and not (wanted and self._request.set_aside):
             message = f"the snapshot is {comparison.status.value.replace('_', ' ')}: {comparison.reason}; --set-aside replaces it"
-            self._result.say("wrong-snapshot", Severity.FINDING, message, state.offset)
+            self._result.say("wrong-snapshot", Severity.FINDING, message, state.offset, comparison.status.reason)
         if wanted is not None:
             rebuilt = self._rebuilt(wanted, state, comparison)
             size_bytes = rebuilt.entries.nbytes

@@ -65,9 +65,9 @@ class PartitionResult:
     replay_reason: str = ""
     seconds: float = 0.0
 
-    def say(self, code: str, severity: Severity, message: str, offset: int | None = None) -> None:
+    def say(self, code: str, severity: Severity, message: str, offset: int | None = None, reason: str | None = None) -> None:
         """Adds a finding about the partition; several writers may do so at once."""
-        self.findings.append(Finding(code, severity, self.plan.source.directory.path, message, offset))
+        self.findings.append(Finding(code, severity, self.plan.source.directory.path, message, offset, reason))
 
 
 @dataclass(frozen=True, slots=True)

@@ -536,6 +536,7 @@ def _fingerprint_of(found: dict[str, Any]) -> Fingerprint:
 def _partition_of(found: dict[str, Any]) -> PartitionReceipt:
     target, source = _is(str, found["target"]), _is(str, found["source"])
     for path in (target, source):
+        os.fsencode(path)  # JSON has characters that no name has
         if not (os.path.isabs(path) or is_object(path)) or "\0" in path:
             raise ValueError(f"path {path}")
     log_end = found["log_end_offset"]

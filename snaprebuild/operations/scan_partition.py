@@ -170,7 +170,9 @@ class _PartitionScanner:
                 assert snapshot.error is not None
                 self._say_unreadable(snapshot)
             for why in snapshot.why if snapshot.parses else ():
-                self._say("suspect-snapshot", Severity.FINDING, why, name=snapshot.file.name, offset=snapshot.offset)
+                path = self.directory.file_path(snapshot.file.name)
+                finding = Finding("suspect-snapshot", Severity.FINDING, path, why.text, snapshot.offset, why.suspicion.value)
+                self.findings.append(finding)
         if self.can_be_tiered and checked and all(each.is_empty and not each.why for each in checked):
             message = (
                 "has empty snapshots only, as a log without idempotent producers has; but a broker that finds none writes such too"
@@ -226,7 +228,7 @@ class _PartitionScanner:
                     offset == self.log_end.offset,
                     snapshot.entries if snapshot is not None and snapshot.parses else None,
                     None if after is None else _at_next_start(after.get(offset), snapshot is not None),
-                    () if snapshot is None else tuple(snapshot.why),
+                    () if snapshot is None else tuple(why.text for why in snapshot.why),
                     None if snapshot is None else snapshot.first_open_offset,
                 )
             )

@@ -69,7 +69,8 @@ class InPlaceWriter(SnapshotWriter):
             plan, wanted.offset
         )
         if not_now is not None:
-            self._result.say("wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_now}", wanted.offset)
+            reason = None if comparison is None else comparison.status.reason
+            self._result.say("wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_now}", wanted.offset, reason)
             return rebuilt.left_out(not_now)
         tell_class(self._result, rebuilt)
         too_little = too_little_proven(rebuilt, allow_unproven=self._request.allow_unproven)

@@ -55,6 +55,11 @@ class SnapshotStatus(Enum):
     CORRUPT = "corrupt"
     """Does not parse, or holds what no snapshot of its name can hold."""
 
+    @property
+    def reason(self) -> str:
+        """As findings name it."""
+        return self.value.replace("_", "-")
+
 
 class DifferenceKind(Enum):
     """How one entry differs."""

@@ -132,7 +132,7 @@ def rejection(verdict: SourceVerdict, path: str) -> Finding:
     """The finding of a source that was refused."""
     assert verdict.rule is not None
     message = f"no source for {_A[verdict.purpose]}, {verdict}: {verdict.why} (rule {verdict.rule.name}, {verdict.rule.value})"
-    return Finding("source-rejected", Severity.REFUSED, path, message)
+    return Finding("source-rejected", Severity.REFUSED, path, message, reason=verdict.rule.value)
 
 
 def word_needed(verdict: SourceVerdict, path: str, severity: Severity) -> Finding | None:
