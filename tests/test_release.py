@@ -100,6 +100,11 @@ def test_it_rebuilds_what_kafka_says(one_file: Path, cache: Path, tmp_path: Path
             assert frozenset(parse_snapshot(written.read_bytes())) == segment.entries
             seen += 1
     assert seen == 23
+    told = run(one_file, cache, "verify", FIXTURES / FIXTURE, "--output", "json")
+    (tmp_path / "verified.json").write_text(told.stdout)
+    told = run(one_file, cache, "report", tmp_path / "verified.json", "--out", tmp_path / "page.html")
+    assert told.returncode in (0, 1), told.stderr
+    assert "<html" in (tmp_path / "page.html").read_text()
     here = [sys.executable, "-m", "snaprebuild", "rebuild", FIXTURES / FIXTURE, "--out", tmp_path / "here", "--boundaries", "all"]
     subprocess.run(here, cwd=REPOSITORY, check=True, capture_output=True)
     for written in (tmp_path / "out").rglob("*.snapshot"):
