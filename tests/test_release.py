@@ -102,7 +102,7 @@ def test_it_rebuilds_what_kafka_says(one_file: Path, cache: Path, tmp_path: Path
     assert seen == 23
     told = run(one_file, cache, "verify", FIXTURES / FIXTURE, "--output", "json")
     (tmp_path / "verified.json").write_text(told.stdout)
-    told = run(one_file, cache, "report", tmp_path / "verified.json", "--out", tmp_path / "page.html")
+    told = run(one_file, cache, "report", tmp_path / "verified.json", "--html", tmp_path / "page.html")
     assert told.returncode in (0, 1), told.stderr
     assert "<html" in (tmp_path / "page.html").read_text()
     here = [sys.executable, "-m", "snaprebuild", "rebuild", FIXTURES / FIXTURE, "--out", tmp_path / "here", "--boundaries", "all"]
@@ -168,7 +168,7 @@ def test_with_nothing_but_glibc_and_proc(one_file: Path, tmp_path: Path) -> None
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_local_verbs_ask_for_no_network(one_file: Path, cache: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
-    before = (shutil.which("strace"), "-f", "-qq", "-e", "trace=network", "-o", trace)
+    before = (shutil.which("strace"), "-f", "--seccomp-bpf", "-qq", "-e", "trace=network", "-o", trace)
     logs = tmp_path / "logs"
     shutil.copytree(FIXTURES / FIXTURE / "logs", logs)
     whole, large = {segment.stat().st_size: segment for segment in logs.rglob("*.log")}, tmp_path / "large"
