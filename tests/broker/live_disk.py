@@ -99,6 +99,7 @@ class LiveDisk:
             self._first.set_broker(3, {RATE: 1 << 30})
             self._first.wait_for_replicas(TOPIC, leader=self._leader(), in_sync={1, 2, 3})
             self._image("it has caught up: the cluster takes it into the ISR")
+            self._placed(third.log_dir)
             self._same_log(third)
             self._verdict(third.log_dir, "upload", "TRUSTED_BELOW", "R9", "the new disk, caught up", broker_epoch=epoch)
             self._verdict(old, "rebuild", "REJECTED", "R4", "the disk that was taken out, still")
