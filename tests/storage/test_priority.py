@@ -11,16 +11,17 @@ import pytest
 from snaprebuild.storage.priority import standing
 
 PRINTS = """
+import json
 from snaprebuild.storage.manners import Manners, beside_live_broker, reading_so
-from snaprebuild.storage.priority import standing
+from snaprebuild.storage.priority import Standing, standing
 open_ = Manners(minds_brokers=True, priority_is_open=True)
-seen = [standing()]
+seen = [tuple(standing())]
 with reading_so(open_):
-    seen.append(standing())
+    seen.append(tuple(standing()))
     beside_live_broker(1)
-    seen.append(standing())
+    seen.append(tuple(standing()))
 with reading_so(Manners(stands_last=True)):
-    print(seen + [standing()], flush=True)
+    print(json.dumps([*seen, standing()]), flush=True)
     input()
 """
 
@@ -35,8 +36,9 @@ def test_standing_last(tmp_path: Path) -> None:
         process.communicate("\n")
     assert (first, opened) == (before, before)
     assert beside == last
-    assert int(stat[16]) == 19 == last[0]  # field 19 of proc_pid_stat(5)
-    assert oom_score == 1000 == last[2]
-    if first[1] is None:
+    assert int(stat[16]) == 19 == last.nice  # field 19 of proc_pid_stat(5)
+    assert int(stat[38]) == 5 == last.policy  # field 41: SCHED_IDLE
+    assert oom_score == 1000 == last.oom_score
+    if first.io is None:
         pytest.skip("the system has no I/O priorities")
-    assert last[1] == 3 << 13  # IOPRIO_CLASS_IDLE of linux/ioprio.h
+    assert last.io == 3 << 13  # IOPRIO_CLASS_IDLE of linux/ioprio.h
