@@ -163,7 +163,7 @@ def measure(node: KafkaNode, closed: list[Path], producer: Producer, options: ar
             p50, p99 = ((alone[-2][place] + alone[-1][place]) / 2 for place in (0, 2))
             beside[way].append((found, found[0] / p50, found[2] / p99))
     print(
-        "\nproduce latency, us, medians of the windows   |  p50     p90     p99   p99.9 | least p99 | ratio p50     p99 (quartiles) | left, MiB"
+        "\nproduce latency in us, medians of the windows |  p50     p90     p99   p99.9 | least p99 | ratio p50, p99 (quartiles) | left, MiB"
     )
     print(f"{'nothing else':44} {_medians(alone)} | {min(each[2] for each in alone):9} |")
     ok = True
