@@ -163,16 +163,16 @@ def measure(node: KafkaNode, closed: list[Path], producer: Producer, options: ar
             p50, p99 = ((alone[-2][place] + alone[-1][place]) / 2 for place in (0, 2))
             beside[way].append((found, found[0] / p50, found[2] / p99))
     print(
-        "\nproduce latency in us, medians of the windows |  p50     p90     p99   p99.9 | least p99 | ratio p50, p99 (quartiles) | left, MiB"
+        "\nproduce latency in us, medians of windows |  p50     p90     p99   p99.9 | least p99 | ratio p50, p99 (quartiles) | left, MiB"
     )
-    print(f"{'nothing else':44} {_medians(alone)} | {min(each[2] for each in alone):9} |")
+    print(f"{'nothing else':40} {_medians(alone)} | {min(each[2] for each in alone):9} |")
     ok = True
     for way, rows in beside.items():
         p50 = statistics.median(row[1] for row in rows)
         low, p99, high = statistics.quantiles((row[2] for row in rows), n=4) if len(rows) > 1 else [rows[0][2]] * 3
         least = min(row[0][2] for row in rows)
         cells = f"{least:9} | {p50:9.2f} {p99:7.2f} ({low:.2f}, {high:.2f})  | {left[way] / MIB:9.1f}"
-        print(f"{'verify, ' + way:44} {_medians([row[0] for row in rows])} | {cells}")
+        print(f"{'verify, ' + way:40} {_medians([row[0] for row in rows])} | {cells}")
         ok &= way == UNBOUND or (p99 <= RATIO_MAX and left[way] <= GROWTH_BYTES_MAX)
     added = options.seconds * options.rate * RECORD_BYTES / MIB
     growth = ", ".join(f"{machine[way] / MIB:.0f} ({way})" for way in ways)
