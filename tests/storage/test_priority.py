@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from snaprebuild.storage.priority import standing
+from snaprebuild.storage.priority import Standing, standing
 
 PRINTS = """
 import json
 from snaprebuild.storage.manners import Manners, beside_live_broker, reading_so
-from snaprebuild.storage.priority import Standing, standing
+from snaprebuild.storage.priority import standing
 open_ = Manners(minds_brokers=True, priority_is_open=True)
 seen = [tuple(standing())]
 with reading_so(open_):
@@ -26,11 +27,11 @@ with reading_so(Manners(stands_last=True)):
 """
 
 
-def test_standing_last(tmp_path: Path) -> None:
+def test_standing_last() -> None:
     before = standing()
     with subprocess.Popen([sys.executable, "-c", PRINTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        first, opened, beside, last = eval(process.stdout.readline())
+        first, opened, beside, last = (Standing(*each) for each in json.loads(process.stdout.readline()))
         stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
         oom_score = int(Path(f"/proc/{process.pid}/oom_score_adj").read_text())
         process.communicate("\n")
