@@ -1,35 +1,44 @@
 """Fuzzes readers and verbs by coverage (atheris), each target in a process of its own, and prints what came out as a table.
 
 What was found on the way is kept below --corpus, so that the next run goes on from there. An input that a target does not survive is
-written below --findings and ends the run of this target; the exit code is 1 then.
+written below --findings, printed in base64, and ends the turns of this target; the exit code is 1 then.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import importlib
+import math
 import os
 import pkgutil
 import re
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from fuzz_readers import Target
 
 ROOT = Path(__file__).resolve().parent.parent
 PATHS = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "fuzz")]
 REGRESSION = ROOT / "tests" / "fuzz" / "corpus"
 IN_MEMORY = Path("/dev/shm")
 INPUT_BYTES_MAX = 16_384
+VERB_BYTES_MAX = 2048
+"""Twelve edits fill some hundred bytes; the rest is for texts."""
 HANG_SECONDS = 30
 """Of the clock, on a machine that others use, too; an input takes some ms."""
 RSS_MIB_MAX = 2048
-IN_PROCESS = "in-process"
-"""The first argument of the process of a target."""
+SECONDS_LEAST = 2
+DID_NOT_RUN = 99
 NOT_FUZZED = ("snaprebuild.spark", "snaprebuild.__main__")
 KEPT_FILES_MAX = 16
 KEPT_BYTES_MAX = 1024
@@ -46,40 +55,62 @@ class Figures:
     seconds: float = 0.0
     findings: int = 0
 
+    def add(self, other: Figures) -> None:
+        """What a later turn of the same target gave: its corpus went on, and so do its features."""
+        self.inputs, self.seconds, self.findings = (
+            self.inputs + other.inputs,
+            self.seconds + other.seconds,
+            self.findings + other.findings,
+        )
+        self.features, self.rss_mib = max(self.features, other.features), max(self.rss_mib, other.rss_mib)
+        self.corpus = other.corpus
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A target that runs in a process of its own, for some seconds."""
+
+    name: str
+    place: Path
+    log: Path
+    before: frozenset[Path]
+    started: float
+
 
 def main() -> int:
-    """Runs the targets one by one."""
+    """Runs the targets in turns."""
     sys.path[:0] = PATHS
-    if sys.argv[1:2] == [IN_PROCESS]:
-        fuzz(sys.argv[2], sys.argv[3:])
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=int, default=60, help="for each target; default: 60")
+    parser.add_argument("--seconds", type=int, help="for each turn of a target; default: 60, or what --total leaves for each")
+    parser.add_argument("--total", type=int, help="turn after turn, until so many seconds are over; default: one turn for each")
+    parser.add_argument("--jobs", type=int, default=1, help="targets at once; default: 1")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="of the search; default: the time")
     parser.add_argument("--corpus", type=Path, default=ROOT / ".fuzz" / "corpus", help="default: .fuzz/corpus")
     parser.add_argument("--findings", type=Path, default=ROOT / ".fuzz" / "findings", help="default: .fuzz/findings")
     parser.add_argument(
         "--keep", action="store_true", help="put some small inputs that reached something new into tests/fuzz/corpus, too"
     )
     parser.add_argument("--list", action="store_true", help="print the targets")
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help="default: all")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help="default: all; readers, verbs: all of these")
     asked = parser.parse_args()
-    from fuzz_targets import TARGETS
-
+    targets = loaded(is_instrumented=not asked.list)
     if asked.list:
-        print("\n".join(TARGETS))
+        print("\n".join(targets.TARGETS))
         return 0
-    wanted = asked.targets or list(TARGETS)
-    if unknown := set(wanted) - set(TARGETS):
+    groups = {"readers": targets.READERS, "verbs": targets.VERB_TARGETS}
+    wanted = [name for each in asked.targets for name in groups.get(each, (each,))] or list(targets.TARGETS)
+    if unknown := set(wanted) - set(targets.TARGETS):
         parser.error(f"no such target: {', '.join(sorted(unknown))}")
+    figures = fuzzed(wanted, targets, asked)
     print(
         "| target | inputs | features | corpus | memory of the process, MiB | findings | seconds |\n|---|---|---|---|---|---|---|"
     )
     total = Figures()
-    for name in wanted:
-        figures = run(name, asked)
-        show(name, figures)
-        total.inputs, total.findings = total.inputs + figures.inputs, total.findings + figures.findings
-        total.corpus, total.seconds = total.corpus + figures.corpus, total.seconds + figures.seconds
-        total.features, total.rss_mib = total.features + figures.features, max(total.rss_mib, figures.rss_mib)
+    for name, one in figures.items():
+        show(name, one)
+        corpus, features = total.corpus + one.corpus, total.features + one.features
+        total.add(one)
+        total.corpus, total.features = corpus, features
         if asked.keep:
             keep(name, asked.corpus / name)
     show("all", total)
@@ -92,35 +123,114 @@ def show(name: str, one: Figures) -> None:
     print(f"| {' | '.join(map(str, row))} |", flush=True)
 
 
-def run(name: str, asked: argparse.Namespace) -> Figures:
-    """A target, in a process of its own."""
+def loaded(*, is_instrumented: bool) -> ModuleType:
+    """The targets, and all that they call: once, before each turn forks."""
+    if not is_instrumented:
+        return importlib.import_module("fuzz_targets")
+    import atheris
+
+    with atheris.instrument_imports(include=["formats", "snaprebuild"]):
+        targets = importlib.import_module("fuzz_targets")
+        for package in ("formats", "snaprebuild"):  # verbs import what they need when they run, which would not be seen
+            for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+                if not module.name.startswith(NOT_FUZZED):
+                    importlib.import_module(module.name)
+    return targets
+
+
+def fuzzed(wanted: list[str], targets: ModuleType, asked: argparse.Namespace) -> dict[str, Figures]:
+    """Each target once, or all again and again until the time is over; one with a finding has no further turn."""
+    figures = {name: Figures() for name in wanted}
+    until = None if asked.total is None else time.monotonic() + asked.total
+    seconds = asked.seconds or (60 if asked.total is None else max(asked.total * asked.jobs // len(wanted), SECONDS_LEAST))
+    running: dict[int, Turn] = {}
+    waiting, seed = list(wanted), asked.seed
+    print(f"seed {seed}", file=sys.stderr)
+    try:
+        while waiting or running:
+            is_over = until is not None and time.monotonic() >= until
+            if waiting and len(running) < asked.jobs and not is_over:
+                left = seconds if until is None else min(seconds, math.ceil(until - time.monotonic()))
+                seed += 1
+                turn, pid = begun(waiting.pop(0), targets, asked, left, seed)
+                running[pid] = turn
+                continue
+            if not running:
+                break
+            pid, status = os.wait()
+            turn = running.pop(pid)
+            one = ended(turn, os.waitstatus_to_exitcode(status), asked)
+            figures[turn.name].add(one)
+            if until is not None and not one.findings:
+                waiting.append(turn.name)
+    except KeyboardInterrupt:
+        for pid, turn in running.items():
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            shutil.rmtree(turn.place, ignore_errors=True)
+    return figures
+
+
+def begun(name: str, targets: ModuleType, asked: argparse.Namespace, seconds: int, seed: int) -> tuple[Turn, int]:
+    """A turn of a target, and the id of its process."""
     corpus, findings = asked.corpus / name, asked.findings / name
-    corpus.mkdir(parents=True, exist_ok=True)
-    findings.mkdir(parents=True, exist_ok=True)
-    before, started = set(findings.iterdir()), time.monotonic()
+    for each in (corpus, findings):
+        each.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix="fuzz-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None))
+    turn = Turn(name, place, findings.parent / f"{name}.log", frozenset(findings.iterdir()), time.monotonic())
+    pid = os.fork()
+    if pid:
+        return turn, pid
+    bytes_max = VERB_BYTES_MAX if name in targets.VERB_TARGETS else INPUT_BYTES_MAX
     directories = [str(each) for each in (corpus, REGRESSION / name) if each.is_dir()]
-    options = [f"-max_total_time={asked.seconds}", f"-timeout={HANG_SECONDS}", f"-rss_limit_mb={RSS_MIB_MAX}"]
-    options += [f"-max_len={INPUT_BYTES_MAX}", f"-artifact_prefix={findings}/", "-print_final_stats=1", "-len_control=0"]
-    command = [sys.executable, __file__, IN_PROCESS, name, *directories, *options]
-    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as place:
-        # libFuzzer ends a process without a word, so whoever started it cleans up.
-        environment = {**os.environ, "TMPDIR": place, "XDG_STATE_HOME": place}
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
-        done = subprocess.run(command, env=environment, check=False, **streams)
-    found = set(findings.iterdir()) - before
-    (findings.parent / f"{name}.log").write_text(done.stdout[-200_000:])
-    if done.returncode and not found:
-        sys.exit(f"{name} did not run:\n{done.stdout[-3000:]}")
-    for each in sorted(found):
-        print(f"  {name}: {each}: {_reason(done.stdout)}", file=sys.stderr)
-    stats = {match[1]: int(match[2]) for match in re.finditer(r"stat::(\w+): +(\d+)", done.stdout)}
-    features = [int(match[1]) for match in re.finditer(r"\bft: (\d+)", done.stdout)]
+    options = [f"-max_total_time={seconds}", f"-timeout={HANG_SECONDS}", f"-rss_limit_mb={RSS_MIB_MAX}", f"-seed={seed % 2**32}"]
+    options += [f"-max_len={bytes_max}", f"-artifact_prefix={findings}/", "-print_final_stats=1", "-len_control=0"]
+    # libFuzzer ends a process without a word, so whoever started it cleans up.
+    os.environ |= {"TMPDIR": str(place), "XDG_STATE_HOME": str(place)}
+    tempfile.tempdir = None
+    output = os.open(turn.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    try:
+        fuzz(targets.TARGETS[name], corpus, [*directories, *options], bytes_max)
+    except SystemExit:  # with a finding it ends so, and libFuzzer writes the input when the interpreter ends
+        raise
+    except BaseException:  # a fork must not go on as if it were the one that counts
+        traceback.print_exc()
+    os._exit(DID_NOT_RUN)
+
+
+def fuzz(target: Target, corpus: Path, options: list[str], bytes_max: int) -> NoReturn:
+    """In the process of a turn: never returns."""
+    import atheris
+
+    for number, seed in enumerate(target.seeds()):
+        (corpus / f"seed-{number:03d}").write_bytes(seed[:bytes_max])
+    atheris.Setup([sys.argv[0], *options], target.run)
+    atheris.Fuzz()
+    raise AssertionError("libFuzzer ends the process")
+
+
+def ended(turn: Turn, code: int, asked: argparse.Namespace) -> Figures:
+    """What a turn gave. Each finding is told with its bytes, which may be all that is left of a machine."""
+    shutil.rmtree(turn.place, ignore_errors=True)
+    output = turn.log.read_text(errors="replace")
+    findings = asked.findings / turn.name
+    found = sorted(set(findings.iterdir()) - turn.before)
+    if code and not found:
+        sys.exit(f"{turn.name} did not run ({code}):\n{output[-3000:]}")
+    for each in found:
+        print(f"  {turn.name}: {each}: {_reason(output)}", file=sys.stderr)
+        print(f"    {base64.b64encode(each.read_bytes()).decode()}", file=sys.stderr, flush=True)
+        shutil.copy(turn.log, each.with_name(f"{each.name}.txt"))
+    stats = {match[1]: int(match[2]) for match in re.finditer(r"stat::(\w+): +(\d+)", output)}
+    features = [int(match[1]) for match in re.finditer(r"\bft: (\d+)", output)]
     return Figures(
         stats.get("number_of_executed_units", 0),
         max(features, default=0),
-        len(list(corpus.iterdir())),
+        len(list((asked.corpus / turn.name).iterdir())),
         stats.get("peak_rss_mb", 0),
-        time.monotonic() - started,
+        time.monotonic() - turn.started,
         len(found),
     )
 
@@ -128,26 +238,6 @@ def run(name: str, asked: argparse.Namespace) -> Figures:
 def _reason(output: str) -> str:
     lines = [line for line in output.splitlines() if re.match(r"(\w+\.)*\w*(Error|Exception|Interrupt)\b", line) or "ALARM" in line]
     return lines[-1][:300] if lines else "see the log beside it"
-
-
-def fuzz(name: str, options: list[str]) -> NoReturn:
-    """In the process of a target: never returns."""
-    import atheris
-
-    with atheris.instrument_imports(include=["formats", "snaprebuild"]):
-        import fuzz_targets
-
-        for package in ("formats", "snaprebuild"):  # verbs import what they need when they run, which would not be seen
-            for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
-                if not module.name.startswith(NOT_FUZZED):
-                    importlib.import_module(module.name)
-    target = fuzz_targets.TARGETS[name]
-    corpus = Path(next(each for each in options if not each.startswith("-")))
-    for number, seed in enumerate(target.seeds()):
-        (corpus / f"seed-{number:03d}").write_bytes(seed[:INPUT_BYTES_MAX])
-    atheris.Setup([sys.argv[0], *options], target.run)
-    atheris.Fuzz()
-    raise AssertionError("libFuzzer ends the process")
 
 
 def keep(name: str, corpus: Path) -> None:

@@ -31,7 +31,7 @@ DAMAGED = ROOT / "fixtures" / "damaged"
 NODE = ROOT / "fixtures" / "follower-lost-state" / "node1"
 COPIES = next((ROOT / "fixtures" / "follower-lost-state" / "remote" / "kafka-tiered-storage").iterdir())
 CONTROLLER = ROOT / "fixtures" / "kraft-metadata-moved" / "logs"
-OTHER_TOPIC = ROOT / "fixtures" / "kafka4-mixed" / "logs" / "deleted-0" / "00000000000000000648.snapshot"
+OTHER_TOPIC = ROOT / "fixtures" / "kraft-cluster3" / "node1" / "orders-0" / "00000000000000000091.snapshot"
 
 AS_OF_MS = 1_795_266_500_000
 """Some minutes after the last batch: no producer has expired."""
@@ -62,14 +62,14 @@ class Found:
         code: the finding.
         severity: of it.
         exit_code: of the run.
-        says: what its message says, as a regular expression.
+        reason: of it, where its code has several.
     """
 
     arguments: str
     code: str
     severity: str
     exit_code: int
-    says: str = ""
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -363,20 +363,20 @@ AUDIT = f"tier audit {{}}/remote --metadata-log {{}}/metadata --as-of {AS_OF_MS}
 KRAFT = "kraft check {}"
 
 
-def wrong(arguments: str, code: str, says: str = "") -> Found:
-    return Found(arguments, code, "finding", 1, says)
+def wrong(arguments: str, code: str, reason: str | None = None) -> Found:
+    return Found(arguments, code, "finding", 1, reason)
 
 
-def bad(arguments: str, code: str, says: str = "") -> Found:
-    return Found(arguments, code, "damaged", 4, says)
+def bad(arguments: str, code: str, reason: str | None = None) -> Found:
+    return Found(arguments, code, "damaged", 4, reason)
 
 
-def noted(arguments: str, code: str, says: str = "") -> Found:
-    return Found(arguments, code, "note", 0, says)
+def noted(arguments: str, code: str, reason: str | None = None) -> Found:
+    return Found(arguments, code, "note", 0, reason)
 
 
-def refused(arguments: str, code: str, says: str = "") -> Found:
-    return Found(arguments, code, "refused", 3, says)
+def refused(arguments: str, code: str, reason: str | None = None) -> Found:
+    return Found(arguments, code, "refused", 3, reason)
 
 
 DISEASES: dict[str, Disease] = {
@@ -398,7 +398,7 @@ DISEASES: dict[str, Disease] = {
         "log",
         "a snapshot holds no producer, as a broker writes that found none and was stopped cleanly",
         holding(snapshot(116), EMPTY_SNAPSHOT),
-        [wrong(VERIFY, "wrong-snapshot", "false empty"), wrong(SCAN, "suspect-snapshot")],
+        [wrong(VERIFY, "wrong-snapshot", "false-empty"), wrong(SCAN, "suspect-snapshot", "false-empty")],
     ),
     "zero-bytes": Disease(
         "log", "a snapshot has no bytes, as behind a power failure", holding(snapshot(116), b""), [wrong(SCAN, "corrupt-snapshot")]
@@ -407,7 +407,7 @@ DISEASES: dict[str, Disease] = {
         "log",
         "a snapshot is that of the boundary before",
         copied_to(snapshot(56), snapshot(116)),
-        [wrong(VERIFY, "wrong-snapshot")],
+        [wrong(VERIFY, "wrong-snapshot", "stale")],
     ),
     "stray": Disease(
         "log",
@@ -419,19 +419,19 @@ DISEASES: dict[str, Disease] = {
         "log",
         "a snapshot has the name of an earlier boundary, and holds what lies behind it",
         copied_to(snapshot(173), snapshot(56)),
-        [wrong(SCAN, "suspect-snapshot"), wrong(VERIFY, "wrong-snapshot")],
+        [wrong(SCAN, "suspect-snapshot", "other-offset"), wrong(VERIFY, "wrong-snapshot", "corrupt")],
     ),
     "foreign-snapshot": Disease(
         "log",
         "a snapshot is that of another topic",
         holding(snapshot(116), OTHER_TOPIC.read_bytes()),
-        [wrong(VERIFY, "wrong-snapshot")],
+        [wrong(VERIFY, "wrong-snapshot", "missing-entries")],
     ),
     "twice-in-a-snapshot": Disease(
         "log",
         "a snapshot holds a producer twice",
         twice_in_a_snapshot,
-        [wrong(SCAN, "suspect-snapshot"), bad(f"dump {{}}/{snapshot(116)}", "impossible-entries")],
+        [wrong(SCAN, "suspect-snapshot", "producer-twice"), bad(f"dump {{}}/{snapshot(116)}", "impossible-entries")],
     ),
     "missing-snapshot": Disease(
         "log",
@@ -464,7 +464,7 @@ DISEASES: dict[str, Disease] = {
         "log",
         "the leader epochs do not ascend",
         holding(P + "leader-epoch-checkpoint", b"0\n2\n3 0\n2 80\n"),
-        [refused(SOURCE, "source-rejected", "R12")],
+        [refused(SOURCE, "source-rejected", "leader-epochs")],
     ),
     "misnamed": Disease(
         "log",
@@ -486,13 +486,13 @@ DISEASES: dict[str, Disease] = {
         "node",
         "the disk is not the one with which the broker registered",
         replaced_disk,
-        [refused(SOURCE, "source-rejected", "R4")],
+        [refused(SOURCE, "source-rejected", "directory-id")],
     ),
     "foreign-topic": Disease(
         "node",
         "the partition is of a topic of the same name that was deleted",
         foreign_topic,
-        [refused(SOURCE, "source-rejected", "R5")],
+        [refused(SOURCE, "source-rejected", "topic-id")],
     ),
     "phantom-upload": Disease(
         "tier", "a copy was announced, and the upload ended in an exception", one_record_more, [wrong(INVENTORY, "tier-phantom")]
@@ -524,9 +524,7 @@ DISEASES: dict[str, Disease] = {
         without_files(*(f"{C}{at:020d}-0000000004.checkpoint" for at in (720, 740, 812))),
         [bad(KRAFT, "start-without-checkpoint")],
     ),
-    "torn-checkpoint": Disease(
-        "controller", "half of a checkpoint is there", torn_checkpoint, [wrong(KRAFT, "bad-checkpoint", "K8")]
-    ),
+    "torn-checkpoint": Disease("controller", "half of a checkpoint is there", torn_checkpoint, [wrong(KRAFT, "bad-checkpoint")]),
     "metadata-gap": Disease(
         "controller", "records are missing behind the latest checkpoint", metadata_gap, [bad(KRAFT, "metadata-gap")]
     ),
@@ -579,7 +577,7 @@ def page() -> str:
     rows = []
     for name, disease in DISEASES.items():
         found = "; ".join(
-            f"`{verb_of(each.arguments)}`: `{each.code}`{', ' + each.says if each.says else ''}" for each in disease.found
+            f"`{verb_of(each.arguments)}`: `{each.code}`{f', `{each.reason}`' if each.reason else ''}" for each in disease.found
         )
         rows.append(f"| `{name}` | {disease.healthy} | {disease.what} | {found} |\n")
     return PAGE + "".join(rows)

@@ -37,6 +37,7 @@ DOOR = 4
 
 FORMATS_MAY_USE = {
     "__future__",
+    "codecs",
     "collections",
     "construct",
     "crc32c",

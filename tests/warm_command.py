@@ -157,10 +157,16 @@ def _preload() -> None:
             importlib.import_module(module.name)
     from snaprebuild.cli.main import app
 
-    group = typer.main.get_command(app)  # of all verbs and options, which every run would build first
+    group = typer.main.get_command(app)
+    _build(group)  # all verbs and options, of which every run would build its own first
     typer.main.get_command = lambda of, build=typer.main.get_command: group if of is app else build(of)
     gc.collect()
     gc.freeze()
+
+
+def _build(command: object) -> None:
+    for each in getattr(command, "commands", {}).values():
+        _build(each)
 
 
 def _watch(files: list[int]) -> None:

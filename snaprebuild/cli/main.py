@@ -1,16 +1,15 @@
 """The command: verbs, and the one place where errors become exit codes.
 
-Every heavy import stands inside a command, so that help is printed at once. Reading is the default; a verb that writes says so first.
+Verbs are listed here and loaded when they are asked for, so that help is printed at once. Reading is the default; a verb that writes says
+so first.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 
 import click
 import typer
@@ -18,36 +17,9 @@ from click.exceptions import NoArgsIsHelpError
 from typer.core import TyperCommand
 
 from snaprebuild import __version__
-from snaprebuild.cli.bootstrap_build import bootstrap_build
-from snaprebuild.cli.bootstrap_plan import bootstrap_plan
-from snaprebuild.cli.diff import diff
-from snaprebuild.cli.dump import dump
-from snaprebuild.cli.explain import explain
-from snaprebuild.cli.follower_check import follower_check
-from snaprebuild.cli.follower_repair import follower_repair
-from snaprebuild.cli.hook_run import hook_run
-from snaprebuild.cli.isr_check import isr_check
-from snaprebuild.cli.isr_simulate import isr_simulate
-from snaprebuild.cli.kraft_advise import kraft_advise
-from snaprebuild.cli.kraft_check import kraft_check
-from snaprebuild.cli.kraft_simulate import kraft_simulate
-from snaprebuild.cli.metadata_history import metadata_history
-from snaprebuild.cli.metadata_image import metadata_image
-from snaprebuild.cli.offsets import offsets
-from snaprebuild.cli.rebuild import plan, rebuild
-from snaprebuild.cli.scan import scan
-from snaprebuild.cli.source_check import source_check
-from snaprebuild.cli.stats import stats
 from snaprebuild.cli.streams import open_standard_streams, tell
 from snaprebuild.cli.table import printable
-from snaprebuild.cli.tier_audit import tier_audit
-from snaprebuild.cli.tier_inventory import tier_inventory
-from snaprebuild.cli.tier_repair import tier_repair
-from snaprebuild.cli.tier_upload import tier_upload
-from snaprebuild.cli.transactions import transactions
-from snaprebuild.cli.undo import undo
-from snaprebuild.cli.verify import verify
-from snaprebuild.cli.where import where
+from snaprebuild.cli.verbs import Verb, VerbGroup
 from snaprebuild.cli.wrapped_command import Inherited, WithCommand
 from snaprebuild.errors import SnaprebuildError
 
@@ -76,8 +48,14 @@ EXAMPLES = {
     "scan": ("scan /var/lib/kafka",),
     "plan": ("plan /var/lib/kafka --save plan.json",),
     "rebuild": ("rebuild --plan plan.json", "rebuild /var/lib/kafka --topic 'orders*' --out /tmp/rebuilt"),
+    "install": ("install /kafka/staged/plan.jsonl --dry-run", "install /kafka/staged/plan.jsonl --deadline 30"),
     "verify": ("verify /var/lib/kafka --output json", "verify --receipt receipt.jsonl"),
     "undo": ("undo receipt.jsonl --dry-run",),
+    "fleet merge": (
+        "fleet merge broker-1.json broker-2.json broker-3.json",
+        "fleet merge scans/*.json --metadata /kafka --rate 200",
+    ),
+    "report": ("report scan.json --html scan.html", "report scan.json verify.json"),
     "stats": ("stats /var/lib/kafka --top 20", "stats /var/lib/kafka --expiration-ms 21600000"),
     "dump": (
         "dump /var/lib/kafka/orders-0/00000000000000000000.log --deep",
@@ -141,6 +119,8 @@ EXAMPLES = {
 }
 """What a help ends with: commands that do something useful as they stand."""
 
+PROGRAM = "snaprebuild"
+
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as of a process that the signal ended; and after SIGTERM, which asks for the same."""
 
@@ -151,7 +131,8 @@ INTERRUPTED_TEXT = (
 
 # Without rich markup the help needs no import of rich, which alone costs more than the rest.
 app = typer.Typer(
-    name="snaprebuild",
+    name=PROGRAM,
+    cls=VerbGroup,
     help=CONTRACT,
     no_args_is_help=True,
     add_completion=False,
@@ -165,11 +146,10 @@ app = typer.Typer(
 def _group(text: str) -> typer.Typer:
     """Verbs of two words that share the first."""
     settings = {"help_option_names": ["-h", "--help"]}
-    return typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None, context_settings=settings)
+    return typer.Typer(cls=VerbGroup, help=text, no_args_is_help=True, rich_markup_mode=None, context_settings=settings)
 
 
 GROUPS = {
-    "": app,
     "tier": _group("Looks after remote storage (tiered storage, KIP-405)."),
     "bootstrap": _group("Starts followers from remote storage (KIP-1023)."),
     "follower": _group("Looks after replicas that started from remote storage."),
@@ -177,6 +157,7 @@ GROUPS = {
     "source": _group("Judges whether a replica may be a source."),
     "kraft": _group("Looks after metadata logs (KRaft, KAFKA-14932)."),
     "isr": _group("Looks after in-sync replicas (KIP-903)."),
+    "fleet": _group("Puts together what was found on many brokers."),
     "hook": _group("Stands beside a broker: what runs before it starts."),
 }
 
@@ -194,58 +175,57 @@ def _root(
     pass
 
 
-def _add(name: str, verb: Callable[..., None], short_help: str, cls: type[TyperCommand] = TyperCommand) -> None:
-    @functools.wraps(verb)
-    def run(*args: object, **kwargs: object) -> None:
-        try:
-            verb(*args, **kwargs)
-        except BrokenPipeError as error:
-            # Not that of stdout or stderr, of which verbs take care: click would call it 1, which means findings.
-            raise SnaprebuildError(f"a pipe broke: {error.strerror}") from error
-
+def _add(name: str, short_help: str, *, module: str | None = None, cls: type[TyperCommand] = TyperCommand) -> None:
+    """A verb, which is a function of its name, in a module of its name or of another."""
+    function = name.replace(" ", "_")
     lines = [f"  snaprebuild {example}" for example in EXAMPLES[name]]
     of_group, _, own_name = name.rpartition(" ")
     epilog = "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *lines])
-    GROUPS[of_group].command(own_name, cls=cls, short_help=short_help, epilog=epilog)(run)
+    verb = Verb(own_name, module or function, function, short_help, epilog, cls)
+    VerbGroup.verbs.setdefault(of_group or PROGRAM, {})[own_name] = verb
 
 
-_add("scan", scan, "Reads only: what is missing, and what blocks the upload.")
-_add("plan", plan, "Reads only: what rebuild would write, and why.")
-_add("rebuild", rebuild, "WRITES the snapshots that are missing.")
-_add("verify", verify, "Reads only: compares every snapshot with a replay.")
-_add("stats", stats, "Reads only: counts producers, what they cost, and batches.")
-_add("dump", dump, "Reads only: what stands in files of a log directory.")
-_add("diff", diff, "Reads only: in which producers two snapshots differ.")
-_add("explain", explain, "Reads only: one producer's state, and why.")
-_add("transactions", transactions, "Reads only: open, late and empty transactions.")
-_add("offsets", offsets, "Reads only: what the leader would answer to ListOffsets.")
-_add("where", where, "Reads only: what serves an offset, and what deletes it.")
+_add("scan", "Reads only: what is missing, and what blocks the upload.")
+_add("plan", "Reads only: what rebuild would write, and why.", module="rebuild")
+_add("rebuild", "WRITES the snapshots that are missing.")
+_add("install", "WRITES what rebuild --stage made, within seconds.")
+_add("verify", "Reads only: compares every snapshot with a replay.")
+_add("stats", "Reads only: counts producers, what they cost, and batches.")
+_add("dump", "Reads only: what stands in files of a log directory.")
+_add("diff", "Reads only: in which producers two snapshots differ.")
+_add("explain", "Reads only: one producer's state, and why.")
+_add("transactions", "Reads only: open, late and empty transactions.")
+_add("offsets", "Reads only: what the leader would answer to ListOffsets.")
+_add("where", "Reads only: what serves an offset, and what deletes it.")
 app.add_typer(GROUPS["source"], name="source", short_help="Replicas as sources: check.")
-_add("source check", source_check, "Reads only: may this replica be a source, rule by rule.")
+_add("source check", "Reads only: may this replica be a source, rule by rule.")
 app.add_typer(GROUPS["isr"], name="isr", short_help="In-sync replicas: check, simulate.")
-_add("isr check", isr_check, "Reads only: did replicas join the in-sync ones as they may.")
-_add("isr simulate", isr_simulate, "Reads only: who is in sync, and what is lost, step by step.")
+_add("isr check", "Reads only: did replicas join the in-sync ones as they may.")
+_add("isr simulate", "Reads only: who is in sync, and what is lost, step by step.")
 app.add_typer(GROUPS["tier"], name="tier", short_help="Remote storage: inventory, audit, repair, upload.")
-_add("tier inventory", tier_inventory, "Reads only: the copies of segments in remote storage.")
-_add("tier audit", tier_audit, "Reads only: compares snapshots in remote storage with a replay.")
-_add("tier repair", tier_repair, "WRITES right snapshots where those in remote storage are wrong.")
-_add("tier upload", tier_upload, "WRITES closed segments to remote storage.")
+_add("tier inventory", "Reads only: the copies of segments in remote storage.")
+_add("tier audit", "Reads only: compares snapshots in remote storage with a replay.")
+_add("tier repair", "WRITES right snapshots where those in remote storage are wrong.")
+_add("tier upload", "WRITES closed segments to remote storage.")
 app.add_typer(GROUPS["bootstrap"], name="bootstrap", short_help="Followers that start from remote storage: plan, build.")
-_add("bootstrap plan", bootstrap_plan, "Reads only: how an empty follower would start.")
-_add("bootstrap build", bootstrap_build, "WRITES the directory of an empty follower.")
+_add("bootstrap plan", "Reads only: how an empty follower would start.")
+_add("bootstrap build", "WRITES the directory of an empty follower.")
 app.add_typer(GROUPS["follower"], name="follower", short_help="Replicas that started from it: check, repair.")
-_add("follower check", follower_check, "Reads only: replicas that lost their producer state.")
-_add("follower repair", follower_repair, "WRITES the right snapshots into such replicas.")
+_add("follower check", "Reads only: replicas that lost their producer state.")
+_add("follower repair", "WRITES the right snapshots into such replicas.")
 app.add_typer(GROUPS["metadata"], name="metadata", short_help="What the controllers decided: image, history.")
-_add("metadata history", metadata_history, "Reads only: how a partition or a broker came to be what it is.")
-_add("metadata image", metadata_image, "Reads only: brokers, topics, partitions, as the metadata log has them.")
+_add("metadata history", "Reads only: how a partition or a broker came to be what it is.")
+_add("metadata image", "Reads only: brokers, topics, partitions, as the metadata log has them.")
 app.add_typer(GROUPS["kraft"], name="kraft", short_help="Metadata logs of KRaft: check, advise, simulate.")
-_add("kraft check", kraft_check, "Reads only: whether a metadata log is sound.")
-_add("kraft advise", kraft_advise, "Reads only: where the start of a metadata log would move now.")
-_add("kraft simulate", kraft_simulate, "Reads only: how the start of a metadata log would move.")
+_add("kraft check", "Reads only: whether a metadata log is sound.")
+_add("kraft advise", "Reads only: where the start of a metadata log would move now.")
+_add("kraft simulate", "Reads only: how the start of a metadata log would move.")
 app.add_typer(GROUPS["hook"], name="hook", short_help="Beside a broker: run, before it starts.")
-_add("hook run", hook_run, "WRITES missing snapshots, then starts a broker.", WithCommand)
-_add("undo", undo, "REMOVES what a rebuild wrote, by its receipt.")
+_add("hook run", "WRITES missing snapshots, then starts a broker.", cls=WithCommand)
+app.add_typer(GROUPS["fleet"], name="fleet", short_help="Many brokers: merge their scans.")
+_add("fleet merge", "Reads only: the scans of many brokers as one answer.")
+_add("report", "Reads only: a page (HTML) of what other verbs found.")
+_add("undo", "REMOVES what a rebuild wrote, by its receipt.")
 
 
 def main() -> None:

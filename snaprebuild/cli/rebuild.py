@@ -141,6 +141,24 @@ SavedPlan = Annotated[
         help="Carry out a saved plan, with the options it was made with; refused when the disk has moved on. Default: none.",
     ),
 ]
+Stage = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stage",
+        metavar="DIR",
+        help="While the broker runs, build the snapshots in DIR and nothing in the log directories; `install DIR/plan.jsonl` links them "
+        "while it is stopped. DIR lies on the same file system, outside of every log directory; repeatable, one for each file system. "
+        "Default: beside the segments.",
+    ),
+]
+BrokerRunning = Annotated[
+    bool,
+    typer.Option(
+        "--broker-running",
+        help="Write beside a running broker of 2.8 or newer: of closed segments below the recovery point only. They count from its next "
+        "start on. One of 2.7 or older, which deletes them, is refused where its release can be told. Default: refused while it runs.",
+    ),
+]
 Results = Annotated[
     str | None,
     typer.Option(
@@ -160,6 +178,8 @@ class Asked:
     paths: Paths = None
     server_properties: ServerProperties = None
     out: Out = None
+    stage: Stage = None
+    broker_running: BrokerRunning = False
     boundaries: BoundariesOption = Boundaries.MISSING
     replay_from: ReplayFromOption = ReplayStart.AUTO
     set_aside: SetAside = False
@@ -202,6 +222,8 @@ class Asked:
             expiration_ms=self.expiration_ms,
             metadata=self.metadata,
             s3=s3.settings(),
+            stage=tuple(self.stage or ()),
+            broker_running=self.broker_running,
         ).checked()
 
 
@@ -279,8 +301,8 @@ def rebuild(
     """WRITES snapshots that are missing, into the log directories or to --out; an existing file is never replaced.
 
     PATH is a partition directory, a log directory, or any directory above them; several may be named. Stop the broker first:
-    while it runs, only --out and --dry-run work. The snapshots take effect when it next starts. Exit code 1 when something that
-    is wanted is left out.
+    while it runs, only --stage, --broker-running, --out and --dry-run work. The snapshots take effect when it next starts. Exit
+    code 1 when something that is wanted is left out.
     """
     from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.rebuild_output import print_rebuild, rebuild_document
@@ -290,6 +312,7 @@ def rebuild(
     from snaprebuild.operations.receipt import Receipt, default_receipt_path
     from snaprebuild.operations.result_table import result_file, write_results
     from snaprebuild.operations.saved_plan import load_plan
+    from snaprebuild.operations.staging.stage import stage
 
     check_paths(None, plan=plan)
     if results == "":
@@ -304,11 +327,19 @@ def rebuild(
     with engine_of(engine, master, effects) as chosen:
         made = make_plan(asked.request(s3), each=chosen.planning()) if plan is None else load_plan(plan)
         chosen.keep_effects((partition.source for partition in made.partitions), made.request.s3)
-        kept = None if dry_run else Receipt(default_receipt_path(made.request.out) if receipt is None else receipt, made)
+        is_staged = bool(made.request.stage)
+        if is_staged and receipt is not None:
+            raise UsageError("--receipt: what is staged is told by its plan; `install` leaves a receipt")
+        kept = (
+            None if dry_run or is_staged else Receipt(default_receipt_path(made.request.out) if receipt is None else receipt, made)
+        )
         try:
             with bytes_progress("replaying", made.bytes_least) as progress:
                 reader = chosen.reading(made.bytes_least, progress)
-                result = carry_out(made, jobs=jobs, engine=reader, dry_run=dry_run, receipt=kept, progress=progress)
+                if is_staged:
+                    result = stage(made, jobs=jobs, engine=reader, dry_run=dry_run, progress=progress)
+                else:
+                    result = carry_out(made, jobs=jobs, engine=reader, dry_run=dry_run, receipt=kept, progress=progress)
         except BaseException:
             if kept is not None and kept.is_there:
                 tell(f"receipt of what was written: {shown(kept.path)} (`snaprebuild undo` takes it back)")

@@ -111,7 +111,7 @@ def _print_left_out(plan: Plan) -> None:
 
 
 def _print_live_brokers(plan: Plan) -> None:
-    if plan.request.out is None and any(partition.boundaries for partition in plan.partitions):
+    if plan.request.in_place and not plan.request.broker_running and any(partition.boundaries for partition in plan.partitions):
         for finding in plan.findings:
             if finding.code == "live-broker":
                 print_text(f"a live broker holds {shown(finding.path)}: stop it first, or write elsewhere with --out")
@@ -126,8 +126,9 @@ def rebuild_document(result: RebuildResult, effects: str | None) -> dict[str, ob
         "expiration_ms": plan.clock.expiration_ms,
         "dry_run": result.is_dry_run,
         "receipt": result.receipt,
+        "staged_plan": result.staged_plan,
         "effects": effects_json(effects, (partition.from_effects for partition in result.partitions)),
-        "takes_effect": "when a broker next loads the log, at its start",
+        "takes_effect": "when a broker next loads the log, at its start" + (", behind `install`" if plan.request.stage else ""),
         "partitions": [_partition_result(partition) for partition in result.partitions],
         "differences_not_listed": result.differences_not_listed,
         "totals": dict(Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)),
@@ -212,14 +213,20 @@ def print_rebuild(result: RebuildResult) -> None:
         in_store = any(is_object(partition.plan.target) for partition in result.partitions)
         undone = "" if in_store else " (`snaprebuild undo` takes back what it lists)"
         print_text(f"receipt: {shown(result.receipt)}{undone}")
-    if totals["written"] and result.plan.request.out is None:
+    if result.staged_plan is not None:
+        states = sum(boundary.exists for partition in result.partitions for boundary in partition.plan.boundaries)
+        if states:
+            print_text(f"{states} of them stand in the log directory already: states from which what closes later is replayed")
+        print_text(f"Nothing was written there. With the broker stopped: snaprebuild install {shown(result.staged_plan)}")
+    if totals["written"] and result.plan.request.in_place:
         print_text("The snapshots take effect when the broker next starts.")
 
 
 def _title(result: RebuildResult, written: int) -> str:
     if result.is_dry_run:
         return "Dry run: nothing was written"
-    return f"{counted(written, 'snapshot')} written" if written else "Nothing was written"
+    done = "staged" if result.plan.request.stage else "written"
+    return f"{counted(written, 'snapshot')} {done}" if written else f"Nothing was {done}"
 
 
 def _actions_text(actions: Counter[str]) -> str:

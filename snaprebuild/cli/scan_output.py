@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from formats.partition_metadata import uuid_to_text
 from snaprebuild.cluster.copy_attempt import ways_to_stop
 from snaprebuild.operations.scan_result import AtNextStart, LogDirScan, PartitionScan, ScanResult, Shutdown
 
@@ -41,6 +42,7 @@ def _log_dir(log_dir: LogDirScan) -> dict[str, object]:
         "path": log_dir.state.path,
         "node_id": None if meta is None else meta.node_id,
         "cluster_id": None if meta is None else meta.cluster_id,
+        "directory_id": None if meta is None or meta.directory_id is None else uuid_to_text(meta.directory_id),
         "shutdown": log_dir.shutdown.value,
         "held_by": log_dir.held_by,
         **log_dir.counts.as_json(),
@@ -55,6 +57,7 @@ def _partition(partition: PartitionScan, shutdown: Shutdown) -> dict[str, object
         "topic_partition": directory.topic_partition,
         "topic": directory.name.topic,
         "partition": directory.name.partition,
+        "topic_id": None if partition.topic_id is None else uuid_to_text(partition.topic_id),
         "form": directory.name.form.name.lower(),
         "topic_kind": partition.source.topic_kind.value,
         "is_compacted": partition.source.is_compacted,
@@ -66,7 +69,10 @@ def _partition(partition: PartitionScan, shutdown: Shutdown) -> dict[str, object
             "known_by": partition.log_end.known_by,
             "at_least": partition.log_end.at_least,
         },
+        "high_watermark": (partition.source.log_dir.high_watermarks or {}).get(directory.topic_partition),
+        "leader_epoch": partition.leader_epoch,
         "counts": partition.counts.as_json(),
+        "segments": _segments(partition),
         "boundaries": [
             {
                 "offset": boundary.offset,
@@ -75,6 +81,7 @@ def _partition(partition: PartitionScan, shutdown: Shutdown) -> dict[str, object
                 "entries": boundary.entries,
                 "at_next_start": _fate(boundary.at_next_start),
                 "why": list(boundary.why),
+                "first_open_offset": boundary.first_open_offset,
             }
             for boundary in partition.boundaries
         ],
@@ -89,6 +96,16 @@ def _partition(partition: PartitionScan, shutdown: Shutdown) -> dict[str, object
         },
         "upload": _upload(partition),
         "next_start": _next_start(partition, shutdown),
+    }
+
+
+def _segments(partition: PartitionScan) -> dict[str, list[int]]:
+    """In columns: a broker has hundred thousands, and a line for each fact of each would be most of the document."""
+    files = [segment.log for segment in partition.source.directory.segments]
+    return {
+        "base_offsets": [segment.base_offset for segment in partition.source.directory.segments],
+        "sizes_bytes": [file.identity.size_bytes for file in files],
+        "modified_ms": [file.identity.mtime_ns // 1_000_000 for file in files],
     }
 
 

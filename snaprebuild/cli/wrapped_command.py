@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import sys
@@ -118,6 +117,8 @@ def _forked() -> int:
 
 def _end_with(parent: int) -> None:
     """Where this process is killed, nobody else would wait for the work, which holds the lock that the next start wants."""
+    import ctypes
+
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         raise KeyboardInterrupt  # it was killed already

@@ -116,6 +116,11 @@ class SourceVerdict:
     results: tuple[RuleResult, ...]
     on_word: tuple[str, ...] = ()
 
+    def limit_without(self, rule: Rule) -> int | None:
+        """Where the line would be drawn without one of the rules; None for nowhere."""
+        limits = (each.ruling.limit for each in self.results if each.rule is not rule and each.ruling.limit is not None)
+        return min(limits, default=None)
+
     @property
     def is_rejected(self) -> bool:
         """Nothing may be taken from it."""

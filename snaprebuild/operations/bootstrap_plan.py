@@ -367,5 +367,6 @@ def _steps(planned: PlannedBootstrap) -> Iterator[Step]:
         state.next_offset,
         planned.state_epochs,
     )
-    following = tuple(entry for entry in planned.view.epochs if entry.start_offset >= state.next_offset)
+    # A leader epoch comes to a follower with its first batch: that of a leader to which nobody has written since does not.
+    following = tuple(entry for entry in planned.view.epochs if state.next_offset <= entry.start_offset < leader.log_end)
     yield Step("everything is fetched", state.log_start, state.next_offset, leader.log_end, (*planned.state_epochs, *following))

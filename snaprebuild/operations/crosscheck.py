@@ -179,7 +179,7 @@ class ListedDifferences:
         """
         if not comparison.differences:
             return
-        bisect.insort(self._listing, (place, offset, comparison))
+        bisect.insort(self._listing, (place, offset, comparison), key=lambda each: each[:2])
         self._count += len(comparison.differences)
         while self._count > DIFFERENCES_OF_A_RUN_MAX:
             last = self._listing[-1][2]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from snaprebuild.operations.findings import Finding, Severity
-from snaprebuild.operations.planned import PartitionPlan
+from snaprebuild.operations.planned import PartitionPlan, Request
 from snaprebuild.operations.source import PartitionSource, TopicKind
 
-__all__ = ["IRREGULAR_NAME", "is_missed", "left_out_findings", "not_due_in_place", "not_trusted"]
+__all__ = ["IRREGULAR_NAME", "is_missed", "left_out_findings", "not_due", "not_due_in_place", "not_trusted"]
 
 NO_BROKER_FILES = "no broker's files lie around it, so that nothing tells what a broker would do here: write with --out"
 CLEANER_UNKNOWN = "the cleaner's checkpoint cannot be read, so that nothing tells whether the topic is compacted: write with --out"
@@ -16,8 +16,51 @@ NOT_KNOWN_TO_BE_DUE = frozenset((NO_BROKER_FILES, CLEANER_UNKNOWN, END_BELOW_REC
 """Reasons for which something that a broker may need is left out."""
 
 
+def not_due(request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
+    """Why a snapshot at this offset must not be written where the request wants it, which is no ``--out``, or None."""
+    if request.stage:
+        return _not_due_when_stopped(partition, offset)
+    if request.broker_running:
+        return _not_due_while_running(partition, offset)
+    return not_due_in_place(partition, offset, is_log_end=is_log_end)
+
+
 def not_due_in_place(partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
     """Why a snapshot at this offset must not be written into the log directory, or None."""
+    reason = _not_due_anyhow(partition, offset, is_log_end=is_log_end)
+    if reason is not None or partition.log_dir.was_shut_down_cleanly:
+        return reason
+    if is_log_end:
+        return "the broker was not shut down cleanly: it writes the one at the log end itself"
+    if offset > partition.recovery_point:
+        return f"the broker was not shut down cleanly: above its recovery point {partition.recovery_point} it regenerates snapshots"
+    return None
+
+
+def _not_due_when_stopped(partition: PartitionSource, offset: int) -> str | None:
+    """The same before a clean stop that is to come."""
+    reason = _not_due_anyhow(partition, offset, is_log_end=False)
+    if reason is None and offset > partition.directory.segments[-1].base_offset:
+        return "the log end moves while the broker runs, which writes the one there itself when it stops"
+    return reason
+
+
+def _not_due_while_running(partition: PartitionSource, offset: int) -> str | None:
+    """Only what no append, no truncation and no recovery comes near: closed, flushed, and committed."""
+    reason = _not_due_anyhow(partition, offset, is_log_end=False)
+    if reason is not None:
+        return reason
+    if offset >= partition.directory.segments[-1].base_offset:
+        return "the broker is at work on the active segment: it writes snapshots from there on itself"
+    if offset > partition.recovery_point:
+        return f"it lies above the recovery point {partition.recovery_point}: a broker that is killed now regenerates it"
+    high_watermark = (partition.log_dir.high_watermarks or {}).get(partition.topic_partition, 0)
+    if offset > high_watermark:
+        return f"it lies above the high watermark {high_watermark} of the checkpoint: the log may still be cut there"
+    return None
+
+
+def _not_due_anyhow(partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
     kind = partition.topic_kind
     if kind is TopicKind.CLUSTER_METADATA:
         return "the cluster metadata log keeps its own snapshots"
@@ -33,11 +76,6 @@ def not_due_in_place(partition: PartitionSource, offset: int, *, is_log_end: boo
         return NO_BROKER_FILES
     if not partition.log_dir.is_cleaner_known:
         return CLEANER_UNKNOWN
-    if not partition.log_dir.was_shut_down_cleanly:
-        if is_log_end:
-            return "the broker was not shut down cleanly: it writes the one at the log end itself"
-        if offset > partition.recovery_point:
-            return f"the broker was not shut down cleanly: above its recovery point {partition.recovery_point} it regenerates snapshots"
     return None
 
 

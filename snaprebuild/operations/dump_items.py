@@ -187,7 +187,9 @@ class Dump:
         self._told[code] = len(self.findings), count
         error.in_file(self.path)
         expected, found = (None if value is None else str(value) for value in (error.expected, error.found))
-        self.findings.append(DumpedFinding(code, severity, self.path, error.message, offset, error.position, expected, found))
+        self.findings.append(
+            DumpedFinding(code, severity, self.path, error.message, offset, position=error.position, expected=expected, found=found)
+        )
 
     def count_findings(self) -> None:
         """Adds to each finding how many more there were."""

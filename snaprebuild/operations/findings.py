@@ -40,6 +40,7 @@ class Finding:
         path: file or directory concerned.
         message: one sentence for a person.
         offset: boundary or batch offset concerned, or None.
+        reason: stable name of the kind, where one code has several that differ in their cause and not in what is to be done.
     """
 
     code: str
@@ -47,6 +48,7 @@ class Finding:
     path: str
     message: str
     offset: int | None = None
+    reason: str | None = None
 
     def as_json(self) -> dict[str, object]:
         """Plain values, the severity by name. An offset below 0, which a damaged batch may claim, is none."""

@@ -258,7 +258,14 @@ def _judge(replica: CheckedReplica) -> None:
 def _differing(snapshots: Iterable[CheckedSnapshot], path: str) -> list[Finding]:
     """Those that lack nobody, and are wrong all the same."""
     return [
-        Finding("wrong-snapshot", Severity.FINDING, path, f"{each.status.value.replace('_', ' ')}: {each.reason}", each.offset)
+        Finding(
+            "wrong-snapshot",
+            Severity.FINDING,
+            path,
+            f"{each.status.value.replace('_', ' ')}: {each.reason}",
+            each.offset,
+            each.status.reason,
+        )
         for each in snapshots
         if each.proven_wrong and each.status is not None
     ]

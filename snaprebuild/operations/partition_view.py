@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from formats import limits
 from formats.checkpoint_file import LeaderEpochEntry
 from formats.file_names import LOG_START_OFFSET_CHECKPOINT, PARTITION_METADATA, REPLICATION_OFFSET_CHECKPOINT
-from formats.partition_metadata import read_partition_metadata
 from formats.remote_log_metadata import TopicIdPartition
 from snaprebuild.cluster.remote_log import highest_remote_offset
 from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.log_facts import log_end_offset
 from snaprebuild.operations.remote_partition import RemotePartition, Tier
 from snaprebuild.operations.source import PartitionSource, check_segments_are_files
-from snaprebuild.storage.log_dir import read_leader_epochs
+from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
 
-__all__ = ["Known", "PartitionView", "topic_id_of", "view_partition"]
+__all__ = ["Known", "PartitionView", "view_partition"]
 
 FIRST_COPY = "the first copy in remote storage, as a broker that becomes leader takes it"
 FIRST_SEGMENT = "the first segment on disk"
@@ -87,18 +85,6 @@ class PartitionView:
         return Known(_clamped(wanted, self.log_start.value, self.log_end.value), "--high-watermark")
 
 
-def topic_id_of(directory: PartitionDir) -> bytes | None:
-    """The topic id of a partition directory; None where ``partition.metadata`` is absent.
-
-    Raises:
-        ReadFailedError: it cannot be read.
-        FormatError: it does not parse.
-    """
-    path = directory.file_path(PARTITION_METADATA)
-    data = directory.store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
-    return None if data is None else read_partition_metadata(data, file=path).topic_id
-
-
 def view_partition(source: PartitionSource, tier: Tier | None = None, remote_storage: bool | None = None) -> PartitionView:
     """Looks at the ends of a log and at its small files.
 
@@ -117,7 +103,7 @@ def view_partition(source: PartitionSource, tier: Tier | None = None, remote_sto
     end = log_end_offset(directory) if directory.segments else None
     epochs = tuple(LeaderEpochEntry(epoch, start) for epoch, start in read_leader_epochs(directory) or ())
     epochs = _cut(epochs, source.checkpointed_log_start, end)
-    topic_id = topic_id_of(directory)
+    topic_id = read_topic_id(directory)
     remote = None
     if tier is not None and source.can_be_tiered and remote_storage is not False:
         remote = _remote_of(source, topic_id, tier, findings)

@@ -15,7 +15,7 @@ from formats.errors import FormatError
 from formats.file_names import snapshot_file_name
 from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.broker_properties import read_server_properties
-from snaprebuild.operations.due_in_place import IRREGULAR_NAME, left_out_findings, not_due_in_place
+from snaprebuild.operations.due_in_place import IRREGULAR_NAME, left_out_findings, not_due
 from snaprebuild.operations.each import Each, here_for
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.log_facts import check_deadline, largest_timestamp_hint, log_end_offset, window_index
@@ -30,7 +30,9 @@ from snaprebuild.operations.planned import (
     remote_below,
 )
 from snaprebuild.operations.replay_partition import Clock, PartitionReplay, ReplayFrom, read_snapshot_file
+from snaprebuild.operations.running_broker import check_running_brokers
 from snaprebuild.operations.source import PartitionSource, check_segments_are_files, live_broker_notes, open_source
+from snaprebuild.operations.staging.stage_place import staged_directories
 from snaprebuild.operations.verdict.judges import is_judged
 from snaprebuild.operations.verdict.plan_gate import judged_plans
 from snaprebuild.replay.block_effect import effect_of_block
@@ -40,7 +42,7 @@ from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.partition_dir import PartitionDir
 
-__all__ = ["make_plan", "stop_index"]
+__all__ = ["check_next_start", "make_plan", "stop_index"]
 
 RATE_SAMPLE_BYTES = 32 << 20
 
@@ -73,17 +75,18 @@ def make_plan(
         RefusedError: the output directory lies in a log directory.
     """
     source = open_source(request.paths, request.server_properties, request.selection, request.s3)
-    if request.out is not None:
-        source = replace(source, partitions=without_output(source.partitions, request.out))
+    for place in request.stage if request.out is None else (request.out,):
+        source = replace(source, partitions=without_output(source.partitions, place))
     expiration = request.expiration_ms or source.expiration_ms or DEFAULT_EXPIRATION_MS
     clock = Clock(request.as_of_ms, expiration)
-    targets = target_directories(request.out, source.partitions)
+    targets = staged_directories(request.stage, source) if request.stage else target_directories(request.out, source.partitions)
     if request.out is not None:
         check_output(request.out, targets.values(), source.partitions, store_of(request.out, request.s3))
     if most_first is not None:
         source = replace(source, partitions=tuple(sorted(source.partitions, key=most_first, reverse=True)))
     retention_ms, retention_source = _retention(request.server_properties)
-    findings = [*source.findings, *live_broker_notes(source)]
+    notes = check_running_brokers(source) if request.broker_running else live_broker_notes(source)
+    findings = [*source.findings, *notes]
     wanted = [_Wanted(each, targets[each.directory.path], request, clock, retention_ms, deadline) for each in source.partitions]
     plans = []
     each = each or here_for(partition.directory.store for partition in source.partitions)
@@ -163,8 +166,8 @@ def _plan_partition(asked: _Wanted, findings: list[Finding]) -> PartitionPlan:
     has_first = mode is ReplayFrom.AUTO and directory.snapshot_at(bases[0]) is not None
     best = _best_class(start_index, bases[0], is_remote_below=remote_below(partition, request) is not None, has_first=has_first)
     wanted = tuple(BoundaryPlan(offset, is_end, exists, best) for offset, is_end, exists in boundaries)
-    if request.out is None and log_end is not None:
-        _check_next_start(partition, log_end, [boundary.offset for boundary in wanted], findings)
+    if request.in_place and log_end is not None:
+        check_next_start(partition, log_end, [boundary.offset for boundary in wanted], findings)
     return PartitionPlan(
         source=partition,
         target=target,
@@ -181,8 +184,15 @@ def _plan_partition(asked: _Wanted, findings: list[Finding]) -> PartitionPlan:
     )
 
 
-def _check_next_start(partition: PartitionSource, log_end: int, offsets: list[int], findings: list[Finding]) -> None:
-    """Snapshots that the broker would remove again when it starts: it does so above a segment whose offset index is missing."""
+def check_next_start(partition: PartitionSource, log_end: int, offsets: list[int], findings: list[Finding]) -> None:
+    """Tells of snapshots that the broker would remove again when it starts: it does so above a segment whose offset index is missing.
+
+    Args:
+        partition: the partition.
+        log_end: its log end offset.
+        offsets: of the snapshots.
+        findings: gets what is found.
+    """
     directory = partition.directory
     start = broker_start(
         LoadedLog(
@@ -223,6 +233,8 @@ def _stop_index(directory: PartitionDir, request: Request, boundaries: list[tupl
     bases = [segment.base_offset for segment in directory.segments]
     offset, is_log_end, _ = boundaries[-1]
     mode = ReplayFrom(request.replay_from)
+    if request.stage or request.broker_running:
+        return stop_index(directory, mode, offset)
     spares = window > 0 and boundaries[0][0] > bases[min(window, len(bases) - 1)]
     if is_log_end or (mode is ReplayFrom.AUTO and request.offset_to is None and not spares):
         return len(bases)
@@ -260,13 +272,17 @@ def _wanted(
             _check_existing(directory, offset, findings)
         if request.boundaries == "missing" and exists and not request.set_aside:
             continue
-        reason = None if request.out is not None or exists else not_due_in_place(partition, offset, is_log_end=is_end)
+        reason = None if request.out is not None or exists else not_due(request, partition, offset, is_log_end=is_end)
         if request.out is None and snapshot_file_name(offset) in directory.unreadable:
             reason = IRREGULAR_NAME
         if reason is None:
             wanted.append((offset, is_end, exists))
         else:
             left_out.append((offset, reason))
+    active = directory.segments[-1].base_offset
+    if request.stage and wanted and wanted[-1][0] < active:
+        # What closes until it is installed is replayed from here, whether or not the broker has written this one.
+        wanted.append((active, False, active in existing))
     return wanted, left_out
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from snaprebuild.cluster.source_verdict import SourceVerdict
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.findings import Finding
-from snaprebuild.operations.replay_partition import Clock, GivenState, ReplayFrom
+from snaprebuild.operations.replay_partition import Clock, GivenState, ReplayFrom, ReplayPoint
 from snaprebuild.operations.source import PartitionSource, Selection
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, is_object
 
@@ -42,6 +42,9 @@ class Request:
         as_of_ms, expiration_ms: the clock.
         metadata: location of the cluster's metadata log, which tells whether replicas may be written to; None for each broker's own.
         s3: how object stores are reached.
+        stage: directories outside of the log directories, one on each of their file systems, that snapshots are built in for ``install``;
+            empty to write where they belong.
+        broker_running: write in place beside a running broker, what it will not touch until it starts again.
     """
 
     paths: tuple[str, ...]
@@ -61,6 +64,13 @@ class Request:
     expiration_ms: int | None = None
     metadata: str | None = None
     s3: S3Settings = USUAL_S3
+    stage: tuple[str, ...] = ()
+    broker_running: bool = False
+
+    @property
+    def in_place(self) -> bool:
+        """Whether snapshots go beside their segments."""
+        return self.out is None and not self.stage
 
     def as_json(self) -> dict[str, object]:
         """Plain values; ``s3`` is None where no object store is concerned."""
@@ -88,6 +98,8 @@ class Request:
             raise UsageError("--set-aside renames files in the log directories, and --out leaves those alone: give one of them")
         if self.set_aside and any(map(is_object, self.paths)):
             raise UsageError("--set-aside renames files, and objects are never renamed or removed")
+        if self.stage or self.broker_running:
+            self._check_beside_broker()
         return replace(
             self,
             paths=tuple(map(absolute, self.paths)),
@@ -96,7 +108,26 @@ class Request:
             out=None if self.out is None else absolute(self.out),
             metadata=None if self.metadata is None else absolute(self.metadata),
             s3=self.s3 if self.s3.run else replace(self.s3, run=secrets.token_hex(8)),
+            stage=tuple(map(os.path.abspath, self.stage)),
         )
+
+    def _check_beside_broker(self) -> None:
+        """What goes with a broker that runs meanwhile."""
+        option = "--stage" if self.stage else "--broker-running"
+        if self.stage and self.broker_running:
+            raise UsageError("--stage writes nothing into the log directories, --broker-running does: give one of them")
+        if self.out is not None:
+            raise UsageError(f"{option} and --out name different places: give one of them")
+        if self.set_aside:
+            raise UsageError(f"--set-aside needs a broker that is stopped: not with {option}")
+        if self.boundaries != "missing":
+            raise UsageError(f"{option} is for snapshots that are missing: not with --boundaries {self.boundaries}")
+        if self.stage and self.drop_expired:
+            raise UsageError("--stage: what closes later is replayed from the staged state, so that nothing may be dropped from it")
+        if any(map(is_object, (*self.paths, *self.stage))):
+            raise UsageError(f"{option}: no broker runs on an object store")
+        if not all(self.stage):
+            raise UsageError("--stage: the path is empty")
 
     @property
     def selection(self) -> Selection:
@@ -140,6 +171,7 @@ class PartitionPlan:
         fault: why nothing can be done, or None.
         given: the state before the first segment, where it is known from elsewhere; None to begin as the request says.
         verdict: on the replica as a source of snapshots; None where nothing would be written.
+        resumed: where the replay goes on from, with ``given`` for what that state is worth; None to begin as the request says.
     """
 
     source: PartitionSource
@@ -157,6 +189,7 @@ class PartitionPlan:
     fault: str | None = None
     given: GivenState | None = None
     verdict: SourceVerdict | None = None
+    resumed: ReplayPoint | None = None
 
 
 @dataclass(frozen=True, slots=True)

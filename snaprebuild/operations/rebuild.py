@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -36,6 +36,7 @@ from snaprebuild.operations.replay_partition import BoundaryState, Clock, Partit
 from snaprebuild.operations.schedule import Engine, ReadTask, Tell, run
 from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, remove_other_name
+from snaprebuild.operations.staging.write_staged import StageWriter
 from snaprebuild.operations.write_in_place import InPlaceWriter
 from snaprebuild.operations.write_out import OutWriter
 from snaprebuild.replay.classes import Judgement, SnapshotClass
@@ -45,6 +46,7 @@ from snaprebuild.replay.window import expired_mask
 from snaprebuild.storage.broker_lock import HeldLock, hold
 from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.log_dir import listed_again, read_log_dir, store_of
+from snaprebuild.storage.same_mount import check_links
 
 __all__ = ["Progress", "RebuildJob", "RemoteRebuild", "rebuild"]
 
@@ -67,6 +69,8 @@ def rebuild(
     receipt: Receipt | None = None,
     progress: Progress | None = None,
     deadline: float | None = None,
+    told: ReceiptSink | None = None,
+    locks: Mapping[str, HeldLock] | None = None,
 ) -> RebuildResult:
     """Carries out ``plan``. A failure in one partition does not stop the others.
 
@@ -79,6 +83,8 @@ def rebuild(
         progress: told of every segment.
         deadline: nothing is read once ``time.monotonic()`` is past it: a partition that is not done by then keeps what was written, and a
             finding tells what it lacks. None for none.
+        told: is told what is written in place of a receipt, and belongs to the caller, who ends it.
+        locks: on log directories that the caller holds, by their paths; others are held here.
 
     Raises:
         RefusedError: the receipt would lie among the files of a broker, or its name is taken; or a store would replace what is there.
@@ -90,21 +96,21 @@ def rebuild(
     if not dry_run:
         _prepare_writes(plan)
     results = [PartitionResult(partition) for partition in plan.partitions]
-    in_place = plan.request.out is None
+    in_place = plan.request.in_place
     # The writers end before the locks are let go, also when an interrupt ends the run: nothing is written without the lock.
     with contextlib.ExitStack() as held, ThreadPoolExecutor(WRITERS, thread_name_prefix="writer") as writers:
-        locks = _Locks(held, needed=in_place and not dry_run)
-        told = _told_corrupt(plan)
-        context = _Context(
-            _named(plan.request), plan.clock, writers, dry_run, receipt, progress, told, ListedDifferences(), deadline=deadline
-        )
+        needed = in_place and not dry_run and not plan.request.broker_running
+        locks_of = _Locks(held, locks or {}, needed=needed)
+        corrupt, listed = _told_corrupt(plan), ListedDifferences()
+        sink = told if receipt is None and not dry_run else receipt
+        context = _Context(_named(plan.request), plan.clock, writers, dry_run, sink, progress, corrupt, listed, deadline=deadline)
         works = []
         for place, result in enumerate(results):
             second_names = _second_names(result.plan) if in_place and not dry_run else []
             if not result.plan.boundaries and not second_names:
                 continue
             try:
-                lock = locks.of(result)
+                lock = locks_of.of(result)
             except (RefusedError, WriteFailedError) as error:
                 if result.plan.boundaries:
                     _refuse(result, error)
@@ -132,6 +138,8 @@ def _prepare_writes(plan: Plan) -> None:
     """Asks each place once, before anything is read or written, whether what is there is safe from being replaced."""
     out, settings = plan.request.out, plan.request.s3
     wanted = [partition for partition in plan.partitions if partition.boundaries]
+    for directory in plan.request.stage if wanted else ():
+        check_links(directory)
     for place in sorted({partition.source.log_dir.path if out is None else out for partition in wanted}):
         store_of(place, settings).prepare_writes(place)
 
@@ -172,10 +180,10 @@ def _told_corrupt(plan: Plan) -> frozenset[tuple[str, int | None]]:
 class _Locks:
     """Holds each log directory once while it is written to, so that no broker starts on it."""
 
-    def __init__(self, stack: contextlib.ExitStack, *, needed: bool) -> None:
+    def __init__(self, stack: contextlib.ExitStack, held: Mapping[str, HeldLock], *, needed: bool) -> None:
         self._stack = stack
         self._needed = needed
-        self._held: dict[str, HeldLock | RefusedError | WriteFailedError] = {}
+        self._held: dict[str, HeldLock | RefusedError | WriteFailedError] = {**held}
 
     def of(self, result: PartitionResult) -> HeldLock | None:
         log_dir = result.plan.source.log_dir
@@ -235,6 +243,8 @@ def _refuse(result: PartitionResult, error: SnaprebuildError) -> None:
 
 
 def _writer_of(result: PartitionResult, context: _Context, lock: HeldLock | None) -> SnapshotWriter:
+    if context.request.stage:
+        return StageWriter(result, context.request, context.receipt, dry_run=context.dry_run)
     if context.request.out is None:
         return InPlaceWriter(result, context.request, lock, context.receipt, dry_run=context.dry_run)
     return OutWriter(result, context.clock, context.receipt, dry_run=context.dry_run)
@@ -243,7 +253,7 @@ def _writer_of(result: PartitionResult, context: _Context, lock: HeldLock | None
 def _replay_of(plan: PartitionPlan, request: Request, clock: Clock) -> PartitionReplay:
     mode, first, log_end = ReplayFrom(request.replay_from), plan.boundaries[0].offset, plan.log_end_offset or 0
     remote_from, window, stop = remote_below(plan.source, request), plan.window_index, plan.stop_index
-    return PartitionReplay(plan.source.directory, mode, clock, window, stop, first, log_end, None, plan.given, remote_from)
+    return PartitionReplay(plan.source.directory, mode, clock, window, stop, first, log_end, plan.resumed, plan.given, remote_from)
 
 
 class _RebuildWork(BoundaryWork):
@@ -369,7 +379,7 @@ class _RebuildWork(BoundaryWork):
         told = is_corrupt and (self._result.plan.source.directory.path, state.offset) in self._told_corrupt
         if comparison is not None and comparison.proven_wrong and not told and not (wanted and self._request.set_aside):
             message = f"the snapshot is {comparison.status.value.replace('_', ' ')}: {comparison.reason}; --set-aside replaces it"
-            self._result.say("wrong-snapshot", Severity.FINDING, message, state.offset)
+            self._result.say("wrong-snapshot", Severity.FINDING, message, state.offset, comparison.status.reason)
         if wanted is not None:
             rebuilt = self._rebuilt(wanted, state, comparison)
             size_bytes = rebuilt.entries.nbytes
@@ -411,7 +421,7 @@ class _RebuildWork(BoundaryWork):
     def _written_earlier(self, rebuilt: RebuiltSnapshot) -> BoundaryResult | None:
         """Asked of a file that is there: what an earlier attempt at the same partition has written is written; None where it has not."""
         earlier_ns = self._context.earlier_ns
-        stood_there = self._request.out is None and rebuilt.found is not None
+        stood_there = self._request.in_place and rebuilt.found is not None
         if earlier_ns is None or self._context.dry_run or stood_there:
             return None
         data = write_entries(rebuilt.entries)

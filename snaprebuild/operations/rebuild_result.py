@@ -65,9 +65,9 @@ class PartitionResult:
     replay_reason: str = ""
     seconds: float = 0.0
 
-    def say(self, code: str, severity: Severity, message: str, offset: int | None = None) -> None:
+    def say(self, code: str, severity: Severity, message: str, offset: int | None = None, reason: str | None = None) -> None:
         """Adds a finding about the partition; several writers may do so at once."""
-        self.findings.append(Finding(code, severity, self.plan.source.directory.path, message, offset))
+        self.findings.append(Finding(code, severity, self.plan.source.directory.path, message, offset, reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,7 @@ class RebuildResult:
         is_dry_run: nothing was written.
         receipt: path of the file that tells what was written; None where nothing was, or nobody asked.
         receipt_findings: what went wrong with its end.
+        staged_plan: path of the plan for ``install``; None where nothing was staged.
     """
 
     plan: Plan
@@ -87,6 +88,7 @@ class RebuildResult:
     is_dry_run: bool
     receipt: str | None = None
     receipt_findings: tuple[Finding, ...] = ()
+    staged_plan: str | None = None
 
     @property
     def findings(self) -> tuple[Finding, ...]:

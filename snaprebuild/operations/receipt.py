@@ -16,7 +16,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -43,6 +43,7 @@ __all__ = [
     "WrittenReceipt",
     "default_receipt_path",
     "load_receipt",
+    "read_receipt",
     "take_step",
 ]
 
@@ -159,7 +160,7 @@ class Receipt:
 
         Args:
             path: of the file, which must not exist.
-            plan: what is carried out.
+            plan: what is carried out; partitions that it does not name are numbered as they come.
         """
         self.path = os.path.abspath(path)
         self._plan = plan
@@ -204,9 +205,46 @@ class Receipt:
         """
         self._announce("write", partition, offset, **{"class": snapshot_class}, entries=entries, **_facts(made))
 
+    def announce_all(self, partition: PartitionPlan, files: Iterable[tuple[int, str, int, Fingerprint]]) -> None:
+        """The same for several files of a partition; nothing may have its name before ``sync`` has returned.
+
+        Args:
+            partition: that they belong to.
+            files: offset, class, count of entries, bytes.
+
+        Raises:
+            WriteFailedError, RefusedError: the receipt cannot be written, so that nothing may be.
+        """
+        number = self._number(partition)
+        journal = self._opened(number, partition)
+        lines = [
+            self._line("write", number, offset, **{"class": snapshot_class}, entries=entries, **_facts(made))
+            for offset, snapshot_class, entries, made in files
+        ]
+        journal.append("\n".join(lines), sync=False)
+
+    def sync(self) -> None:
+        """Returns when all that was announced is on the device.
+
+        Raises:
+            WriteFailedError: it cannot be.
+        """
+        if self._journal is not None:
+            self._journal.sync()
+
+    def settle_all(self, partition: PartitionPlan, offsets: Sequence[int]) -> None:
+        """Files that were announced have their names. Not waited for, as ``settle``."""
+        number = self._number(partition)
+        if self._journal is None or not offsets:
+            return
+        self._files += len(offsets)
+        lines = (_line({"step": "written", "partition": number, "offset": offset}) for offset in offsets)
+        with contextlib.suppress(WriteFailedError):
+            self._journal.append("\n".join(lines), sync=False)
+
     def settle(self, partition: PartitionPlan, offset: int, error: SnaprebuildError | None = None) -> None:
         """What became of the last file that was announced at an offset. Not waited for, and no failure: without it, the file tells."""
-        number = self._numbers[partition.source.directory.path]
+        number = self._number(partition)
         if self._journal is None or number not in self._told or isinstance(error, OutcomeUnknownError):
             return
         outcome = "written" if error is None else "not_written"
@@ -224,11 +262,18 @@ class Receipt:
             self._journal.append(_line({"step": "end", "ended_ms": int(time.time() * 1000), "written": self._files}))
             self._journal.close()
 
+    def _number(self, partition: PartitionPlan) -> int:
+        with self._opening:
+            return self._numbers.setdefault(partition.source.directory.path, len(self._numbers))
+
     def _announce(self, step: str, partition: PartitionPlan, offset: int, **facts: object) -> None:
-        number = self._numbers[partition.source.directory.path]
+        number = self._number(partition)
         journal = self._opened(number, partition)
-        name = snapshot_file_name(offset)
-        journal.append(_line({"step": step, "partition": number, "offset": offset, "name": name, **facts}))
+        journal.append(self._line(step, number, offset, **facts))
+
+    @staticmethod
+    def _line(step: str, number: int, offset: int, **facts: object) -> str:
+        return _line({"step": step, "partition": number, "offset": offset, "name": snapshot_file_name(offset), **facts})
 
     def _opened(self, number: int, partition: PartitionPlan) -> JournalFile:
         """The file, with the line of the partition, which gets to the device with the line of its first file."""
@@ -293,12 +338,14 @@ class PartitionReceipt:
         source: directory of its segments.
         target: directory of the files, without links.
         log: the partition as a broker would have found it before the run; None where its log end could not be read.
+        segments: (base offset, bytes) of each, ascending.
     """
 
     topic_partition: str
     source: str
     target: str
     log: LoadedLog | None
+    segments: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -373,6 +420,19 @@ def load_receipt(path: str) -> WrittenReceipt:
         ReadFailedError: it cannot be read.
         RefusedError: it tells of objects, which are neither removed nor judged by a receipt.
     """
+    receipt = read_receipt(path)
+    if any(is_object(partition.target) for partition in receipt.partitions.values()):
+        raise RefusedError("tells of objects in a bucket, which are neither removed nor looked after by a receipt", path=path)
+    return receipt
+
+
+def read_receipt(path: str) -> WrittenReceipt:
+    """Reads a receipt, wherever its files are; otherwise as ``load_receipt``.
+
+    Raises:
+        UsageError: no such file, or no receipt; the line is named.
+        ReadFailedError: it cannot be read.
+    """
     reading = _Reading(path)
     with open_named_file(path) as file:
         number = 0
@@ -384,10 +444,7 @@ def load_receipt(path: str) -> WrittenReceipt:
                 reading.take(number, line)
         except OSError as error:
             raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
-    receipt = reading.whole()
-    if any(is_object(partition.target) for partition in receipt.partitions.values()):
-        raise RefusedError("tells of objects in a bucket, which are neither removed nor looked after by a receipt", path=path)
-    return receipt
+    return reading.whole()
 
 
 class _Reading:
@@ -413,7 +470,7 @@ class _Reading:
                 self._header(found)
             else:
                 self._step(self._receipt, found)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, IndexError, TypeError, ValueError) as error:
             raise self._fault(expected, shown(f"{type(error).__name__}: {error}")) from error
 
     def whole(self) -> WrittenReceipt:
@@ -479,10 +536,12 @@ def _fingerprint_of(found: dict[str, Any]) -> Fingerprint:
 def _partition_of(found: dict[str, Any]) -> PartitionReceipt:
     target, source = _is(str, found["target"]), _is(str, found["source"])
     for path in (target, source):
+        os.fsencode(path)  # JSON has characters that no name has
         if not (os.path.isabs(path) or is_object(path)) or "\0" in path:
             raise ValueError(f"path {path}")
     log_end = found["log_end_offset"]
     bases = tuple(_offsets(found["segments"]))
+    segments = tuple(zip(bases, (_whole(row[1]) for row in found["segments"]), strict=True))
     log = None
     if log_end is not None and bases:
         log = LoadedLog(
@@ -495,7 +554,7 @@ def _partition_of(found: dict[str, Any]) -> PartitionReceipt:
             without_index=frozenset(_whole(each) for each in found["without_index"]),
             is_tiered=_is(bool, found["is_tiered"]),
         )
-    return PartitionReceipt(_is(str, found["topic_partition"]), source, target, log)
+    return PartitionReceipt(_is(str, found["topic_partition"]), source, target, log, segments)
 
 
 def _offsets(rows: Any) -> Iterator[int]:

@@ -249,6 +249,8 @@ class PartitionReplay:
             return index, f"an earlier replay came to {self.resumed.offset}"
         if self.mode is ReplayFrom.LOG_START:
             return 0, "asked for: the first segment on disk"
+        if not self._segments:
+            return 0, "no segment is on disk"
         # The last segment is always read where it is wanted: only it tells the log end.
         window = min(self.window_index, self.stop_index, len(self._segments) - 1)
         if window == 0:
@@ -293,7 +295,7 @@ class PartitionReplay:
         return next(behind, None)
 
     def _has_first_snapshot(self) -> bool:
-        first = self._segments[0].base_offset
+        first = self._segments[0].base_offset if self._segments else 0
         return first > 0 and self.directory.snapshot_at(first) is not None
 
     def point(self, state: BoundaryState) -> ReplayPoint | None:

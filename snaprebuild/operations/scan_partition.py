@@ -17,7 +17,7 @@ from snaprebuild.operations.upload_blockers import BlockedSegment, Blocker, Free
 from snaprebuild.operations.upload_preflight import Preflight, preflight, stable_bound
 from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrigin, broker_start
 from snaprebuild.storage.atomic_file import Ownership
-from snaprebuild.storage.log_dir import read_leader_epochs
+from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
 
 __all__ = ["scan_partition"]
 
@@ -49,6 +49,7 @@ class _PartitionScanner:
         self.log_start = source.log_start_offset
         self.findings: list[Finding] = []
         self.log_end = self._log_end()
+        self.leader_epochs = self._leader_epochs()
 
     def scan(self) -> PartitionScan:
         self._look_at_names()
@@ -83,6 +84,8 @@ class _PartitionScanner:
             preflight=upload,
             waiting_segments=self._waiting_segments(upload.bound.ceiling),
             next_start=next_start,
+            topic_id=self._topic_id(),
+            leader_epoch=self.leader_epochs[-1][0] if self.leader_epochs else None,
             findings=tuple(self.findings),
             counts=self._counts(boundaries, checked, others, blocked, stuck, stuck_after_rebuild),
         )
@@ -167,7 +170,9 @@ class _PartitionScanner:
                 assert snapshot.error is not None
                 self._say_unreadable(snapshot)
             for why in snapshot.why if snapshot.parses else ():
-                self._say("suspect-snapshot", Severity.FINDING, why, name=snapshot.file.name, offset=snapshot.offset)
+                path = self.directory.file_path(snapshot.file.name)
+                finding = Finding("suspect-snapshot", Severity.FINDING, path, why.text, snapshot.offset, why.suspicion.value)
+                self.findings.append(finding)
         if self.can_be_tiered and checked and all(each.is_empty and not each.why for each in checked):
             message = (
                 "has empty snapshots only, as a log without idempotent producers has; but a broker that finds none writes such too"
@@ -223,7 +228,8 @@ class _PartitionScanner:
                     offset == self.log_end.offset,
                     snapshot.entries if snapshot is not None and snapshot.parses else None,
                     None if after is None else _at_next_start(after.get(offset), snapshot is not None),
-                    () if snapshot is None else tuple(snapshot.why),
+                    () if snapshot is None else tuple(why.text for why in snapshot.why),
+                    None if snapshot is None else snapshot.first_open_offset,
                 )
             )
         return tuple(boundaries)
@@ -308,14 +314,26 @@ class _PartitionScanner:
             self._say("already-tiered", Severity.NOTE, message)
         return blocked
 
-    def _first_epoch_offset(self) -> int | None:
-        """Start offset of the first leader epoch; None without any, -1 where the checkpoint does not tell."""
+    def _leader_epochs(self) -> tuple[tuple[int, int], ...] | None:
+        """Epochs with their start offsets, none without a checkpoint; None where it does not tell."""
         try:
-            epochs = read_leader_epochs(self.directory)
+            return read_leader_epochs(self.directory) or ()
         except (FormatError, ReadFailedError) as error:
             self._say("unreadable-leader-epochs", Severity.FINDING, f"{error}; a broker cannot load the log with it")
+            return None
+
+    def _topic_id(self) -> bytes | None:
+        try:
+            return read_topic_id(self.directory)
+        except (FormatError, ReadFailedError) as error:
+            self._say("unreadable-topic-id", Severity.FINDING, f"{error}; a broker cannot load the log with it")
+            return None
+
+    def _first_epoch_offset(self) -> int | None:
+        """Start offset of the first leader epoch; None without any, -1 where the checkpoint does not tell."""
+        if self.leader_epochs is None:
             return -1
-        return min((start for _, start in epochs), default=None) if epochs else None
+        return min((start for _, start in self.leader_epochs), default=None)
 
     def _stuck_bytes(self, blocked: tuple[BlockedSegment, ...]) -> tuple[int, int]:
         """Bytes from the first blocked segment to the last closed one: now, and once everything is rebuilt and the broker started."""

@@ -78,6 +78,7 @@ class BoundaryScan:
         entries: count of producers in the snapshot, None where there is none or it was not parsed.
         at_next_start: what the next start of the broker leaves there; None where that cannot be told.
         why: what is wrong or suspicious.
+        first_open_offset: where the oldest transaction begins that the snapshot has as open; None without one.
     """
 
     offset: int
@@ -86,6 +87,7 @@ class BoundaryScan:
     entries: int | None = None
     at_next_start: AtNextStart | None = None
     why: tuple[str, ...] = ()
+    first_open_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,8 @@ class PartitionScan:
         preflight: each closed segment with what becomes of it, and what is tried next; of a topic that is never uploaded no segment.
         waiting_segments: closed segments above the last stable offset or the high watermark.
         next_start: what the broker does to the snapshots; None where that cannot be told.
+        topic_id: 16 bytes of ``partition.metadata``; None where it is absent, as before 2.8, or cannot be read.
+        leader_epoch: the last one of the checkpoint; None without any.
         findings: everything to say about it.
         counts: its share of the sums.
     """
@@ -159,6 +163,8 @@ class PartitionScan:
     preflight: Preflight
     waiting_segments: int
     next_start: BrokerStart | None
+    topic_id: bytes | None
+    leader_epoch: int | None
     findings: tuple[Finding, ...]
     counts: Counts
 

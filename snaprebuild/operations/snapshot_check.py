@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,6 +48,23 @@ class ReadOutcome(Enum):
     """It could not be read by this program."""
 
 
+class Suspicion(StrEnum):
+    """What kind of doubt it is: the reason of a finding ``suspect-snapshot``."""
+
+    CORRUPT = "corrupt"
+    OTHER_OFFSET = "other-offset"
+    PRODUCER_TWICE = "producer-twice"
+    TRANSACTION_TWICE = "transaction-twice"
+    EMPTY = "false-empty"
+
+
+class Why(NamedTuple):
+    """What is wrong or suspicious about a snapshot, in a word and in a sentence."""
+
+    suspicion: Suspicion
+    text: str
+
+
 @dataclass(slots=True)
 class CheckedSnapshot:
     """One snapshot file.
@@ -56,7 +74,7 @@ class CheckedSnapshot:
         file: name, size, owner.
         outcome: what reading it came to.
         entries: count of producers; 0 where it was not parsed.
-        why: what is wrong or suspicious, one sentence each.
+        why: what is wrong or suspicious.
         error: the fault of reading or parsing.
         least_offset: the least offset that an entry names (last batch or open transaction), ``NOTHING`` without any.
         newest_timestamp: of all entries, ms; -1 without any.
@@ -67,7 +85,7 @@ class CheckedSnapshot:
     file: ListedFile
     outcome: ReadOutcome = ReadOutcome.PARSED
     entries: int = 0
-    why: list[str] = field(default_factory=list)
+    why: list[Why] = field(default_factory=list)
     error: FormatError | ReadFailedError | None = None
     least_offset: int = NOTHING
     newest_timestamp: int = -1
@@ -139,7 +157,7 @@ def _body(directory: PartitionDir, snapshot: CheckedSnapshot) -> memoryview:
         return NO_BODY
     except FormatError as error:
         snapshot.outcome, snapshot.error = ReadOutcome.CORRUPT, error
-        snapshot.why.append(f"a broker cannot load it: {_short(error)}")
+        snapshot.why.append(Why(Suspicion.CORRUPT, f"a broker cannot load it: {_short(error)}"))
         return NO_BODY
     return memoryview(data)[HEADER_BYTES : HEADER_BYTES + snapshot.entries * ENTRY_BYTES]
 
@@ -167,13 +185,14 @@ def _look_at_entries(batch: list[tuple[CheckedSnapshot, memoryview]]) -> None:
         snapshot.newest_timestamp = int(newest[index])
         snapshot.first_open_offset = None if least_open[index] == NOTHING else int(least_open[index])
         if above[index]:
-            snapshot.why.append("an entry names an offset at or above the file's own: it belongs to another offset")
+            why = "an entry names an offset at or above the file's own: it belongs to another offset"
+            snapshot.why.append(Why(Suspicion.OTHER_OFFSET, why))
         if twice[index]:
-            snapshot.why.append("a producer id stands twice: the broker keeps the last entry, and each open transaction for good")
+            why = "a producer id stands twice: the broker keeps the last entry, and each open transaction for good"
+            snapshot.why.append(Why(Suspicion.PRODUCER_TWICE, why))
         if opened_twice[index]:
-            snapshot.why.append(
-                "two open transactions begin at the same offset: the second marker keeps the broker from loading the log"
-            )
+            why = "two open transactions begin at the same offset: the second marker keeps the broker from loading the log"
+            snapshot.why.append(Why(Suspicion.TRANSACTION_TWICE, why))
 
 
 def _have_twins(values: np.ndarray, starts: np.ndarray, counts: np.ndarray, least: int = -(2**63)) -> np.ndarray:
@@ -202,9 +221,8 @@ def _suspect_empty_ones(
         for snapshot in checked:
             if snapshot.is_empty and snapshot.offset == first_base:
                 # `TierStateMachine.buildRemoteLogAuxState` throws the restored snapshot away and leaves an empty one.
-                snapshot.why.append(
-                    "is empty where the log was taken over from the tier: the producers of the data before it are lost"
-                )
+                why = "is empty where the log was taken over from the tier: the producers of the data before it are lost"
+                snapshot.why.append(Why(Suspicion.EMPTY, why))
 
 
 def _look_above(checked: list[CheckedSnapshot], boundaries: frozenset[int]) -> None:
@@ -212,7 +230,8 @@ def _look_above(checked: list[CheckedSnapshot], boundaries: frozenset[int]) -> N
     least = NOTHING
     for snapshot in reversed(checked):
         if snapshot.is_empty and snapshot.offset in boundaries and least < snapshot.offset:
-            snapshot.why.append(f"is empty, but a later snapshot knows of offset {least}, which lies below it")
+            why = f"is empty, but a later snapshot knows of offset {least}, which lies below it"
+            snapshot.why.append(Why(Suspicion.EMPTY, why))
         least = min(least, snapshot.least_offset)
 
 
@@ -240,10 +259,12 @@ def _look_below(directory: PartitionDir, checked: list[CheckedSnapshot], boundar
             modified = snapshot.file.identity.mtime_ns // 1_000_000
             now = modified if first is None else min(modified, first)
             if older is not None and _is_young(older.newest_timestamp, now, expiration_ms):
-                snapshot.why.append(f"is empty, but the one at {older.offset} has {older.entries} entries that had not expired")
+                why = f"is empty, but the one at {older.offset} has {older.entries} entries that had not expired"
+                snapshot.why.append(Why(Suspicion.EMPTY, why))
             elif with_aborted is not None and _is_young(clock.first_of(with_aborted), now, expiration_ms):
                 place = f"the segment at {with_aborted.base_offset}"
-                snapshot.why.append(f"is empty, but {place} lists aborted transactions whose producers had not expired")
+                why = f"is empty, but {place} lists aborted transactions whose producers had not expired"
+                snapshot.why.append(Why(Suspicion.EMPTY, why))
 
 
 def _is_young(timestamp: int | None, now: int, expiration_ms: int) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,14 +18,22 @@ from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.planned import BoundaryPlan, PartitionPlan
 from snaprebuild.operations.rebuild_result import LEFT_OUT, BoundaryResult, PartitionResult
 from snaprebuild.operations.receipt import ReceiptSink
-from snaprebuild.replay.classes import Judgement
+from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.fingerprint import Fingerprint
 from snaprebuild.storage.store import Store, is_object
 from snaprebuild.storage.whole_file import remove_second_name
 
-__all__ = ["RebuiltSnapshot", "SnapshotWriter", "create_snapshot", "remove_other_name", "tell_class"]
+__all__ = [
+    "RebuiltSnapshot",
+    "SnapshotWriter",
+    "create_snapshot",
+    "owner_of_snapshot",
+    "remove_other_name",
+    "tell_class",
+    "too_little_proven",
+]
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +62,10 @@ class RebuiltSnapshot:
     def path(self) -> str:
         """Where it goes."""
         return os.path.join(self.target, snapshot_file_name(self.wanted.offset))
+
+    def data(self) -> bytes:
+        """Its bytes."""
+        return write_entries(self.entries)
 
     def left_out(self, why: str) -> BoundaryResult:
         """The result of one that is not written."""
@@ -99,18 +113,46 @@ def tell_class(result: PartitionResult, rebuilt: RebuiltSnapshot) -> None:
         result.say(code, Severity.FINDING, "; ".join(judgement.reasons[:3]), wanted.offset)
 
 
+def too_little_proven(rebuilt: RebuiltSnapshot, *, allow_unproven: bool) -> str | None:
+    """Why its class keeps a snapshot from log directories, or None."""
+    klass = rebuilt.judgement.snapshot_class
+    if klass is SnapshotClass.UNSOUND:
+        return "an UNSOUND snapshot is never written into a log directory"
+    if klass is SnapshotClass.UNPROVEN and not allow_unproven:
+        return "an UNPROVEN snapshot is written with --allow-unproven only"
+    return None
+
+
+def owner_of_snapshot(partition: PartitionPlan, offset: int) -> Ownership:
+    """Owner, group and mode of the segment that ends at an offset."""
+    segments = partition.source.directory.segments
+    return segments[max(bisect.bisect_left(segments, offset, key=lambda each: each.base_offset) - 1, 0)].log.ownership
+
+
 def create_snapshot(
-    rebuilt: RebuiltSnapshot, owner: Ownership | None, partition: PartitionPlan, receipt: ReceiptSink | None
+    rebuilt: RebuiltSnapshot,
+    owner: Ownership | None,
+    partition: PartitionPlan,
+    receipt: ReceiptSink | None,
+    check: Callable[[], None] = lambda: None,
 ) -> None:
     """Writes the file, which stands in the receipt before it has its name.
+
+    Args:
+        rebuilt: what is written.
+        owner: owner, group and mode; None for the process.
+        partition: that it belongs to.
+        receipt: is told of it.
+        check: called before it gets its name; what it raises leaves nothing behind.
 
     Raises:
         AlreadyExistsError: the name is taken.
         StorageError: as ``Store.create``, or the receipt cannot be written.
     """
-    offset, data = rebuilt.wanted.offset, write_entries(rebuilt.entries)
+    offset, data = rebuilt.wanted.offset, rebuilt.data()
 
     def announce(mtime_ns: int) -> None:
+        check()
         if receipt is not None:
             made = Fingerprint.of(data, mtime_ns)
             receipt.announce(partition, offset, rebuilt.judgement.snapshot_class.value, len(rebuilt.entries), made)

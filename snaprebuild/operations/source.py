@@ -42,6 +42,8 @@ __all__ = [
     "check_segments_are_files",
     "live_broker_notes",
     "open_source",
+    "partition_source",
+    "why_skipped",
 ]
 
 
@@ -223,10 +225,9 @@ def open_source(
         for directory in log_dir.partitions:
             if not selection.takes(directory):
                 continue
-            skipped = _why_skipped(directory, directory.path in discovery.named)
+            skipped = why_skipped(directory, directory.path in discovery.named)
             if skipped is None:
-                partition = PartitionSource(directory, log_dir.state, relative(directory.path, ancestor))
-                partitions.append(replace(partition, is_tiered=_is_tiered(partition)))
+                partitions.append(partition_source(directory, log_dir.state, relative(directory.path, ancestor)))
             else:
                 findings.append(skipped)
     findings += _in_two_log_dirs(partitions, log_dirs)
@@ -275,7 +276,19 @@ def _live_log_dirs(source: Source) -> list[str]:
     return live
 
 
-def _why_skipped(directory: PartitionDir, is_named: bool) -> Finding | None:
+def partition_source(directory: PartitionDir, state: LogDirState, below: str) -> PartitionSource:
+    """A partition that was listed, with what its broker's files say.
+
+    Args:
+        directory: the listing.
+        state: of its log directory.
+        below: its path below what all paths have in common.
+    """
+    partition = PartitionSource(directory, state, below)
+    return replace(partition, is_tiered=_is_tiered(partition))
+
+
+def why_skipped(directory: PartitionDir, is_named: bool) -> Finding | None:
     """Directories that a broker deletes, moves or sets aside, or whose compaction was interrupted, are no source."""
     severity = Severity.REFUSED if is_named else Severity.FINDING
     reasons = {

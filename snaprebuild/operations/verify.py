@@ -321,7 +321,9 @@ class _VerifyWork(PartitionWork):
                 first = comparison.differences[0]
                 message += f"; producer {first.producer_id}: {first.consequence}"
             path = self._verdict.source.directory.path
-            self._verdict.findings.append(Finding("wrong-snapshot", Severity.FINDING, path, message, verdict.offset))
+            self._verdict.findings.append(
+                Finding("wrong-snapshot", Severity.FINDING, path, message, verdict.offset, comparison.status.reason)
+            )
         self._listed.add(self._place, verdict.offset, comparison)
 
 

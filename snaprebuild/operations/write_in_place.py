@@ -7,17 +7,24 @@ import contextlib
 import os
 
 from formats.file_names import snapshot_file_name
-from snaprebuild.errors import AlreadyExistsError, SnaprebuildError, StorageError, WriteFailedError
-from snaprebuild.operations.due_in_place import not_due_in_place, not_trusted
+from snaprebuild.errors import AlreadyExistsError, RefusedError, SnaprebuildError, StorageError, WriteFailedError
+from snaprebuild.operations.due_in_place import not_due, not_trusted
 from snaprebuild.operations.findings import Severity
 from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.operations.receipt import ReceiptSink
-from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, create_snapshot, tell_class
-from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.operations.snapshot_writer import (
+    RebuiltSnapshot,
+    SnapshotWriter,
+    create_snapshot,
+    owner_of_snapshot,
+    tell_class,
+    too_little_proven,
+)
 from snaprebuild.replay.difference import SnapshotStatus
 from snaprebuild.storage.broker_lock import HeldLock
 from snaprebuild.storage.fingerprint import fingerprint_at
+from snaprebuild.storage.store import FileIdentity
 from snaprebuild.storage.whole_file import aside_name, set_aside
 
 __all__ = ["InPlaceWriter"]
@@ -37,7 +44,8 @@ class InPlaceWriter(SnapshotWriter):
         Args:
             result: of the partition; findings go there.
             request: what was asked for.
-            lock: on the log directory; None in a dry run, and where there is no broker's directory (nothing is written then).
+            lock: on the log directory; None in a dry run, where there is no broker's directory (nothing is written then), and where
+                its broker runs.
             receipt: gets what is written; None leaves none.
             dry_run: write nothing.
         """
@@ -57,30 +65,52 @@ class InPlaceWriter(SnapshotWriter):
         if comparison is not None and not self._request.set_aside:
             return rebuilt.result(KEPT, comparison=comparison)
         plan = self._result.plan
-        not_due = not_due_in_place(plan.source, wanted.offset, is_log_end=wanted.is_log_end) or not_trusted(plan, wanted.offset)
-        if not_due is not None:
-            self._result.say("wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_due}", wanted.offset)
-            return rebuilt.left_out(not_due)
+        not_now = not_due(self._request, plan.source, wanted.offset, is_log_end=wanted.is_log_end) or not_trusted(
+            plan, wanted.offset
+        )
+        if not_now is not None:
+            reason = None if comparison is None else comparison.status.reason
+            self._result.say("wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_now}", wanted.offset, reason)
+            return rebuilt.left_out(not_now)
         tell_class(self._result, rebuilt)
-        klass = rebuilt.judgement.snapshot_class
-        if klass is SnapshotClass.UNSOUND:
-            return rebuilt.left_out("an UNSOUND snapshot is never written into a log directory")
-        if klass is SnapshotClass.UNPROVEN and not self._request.allow_unproven:
-            return rebuilt.left_out("an UNPROVEN snapshot is written with --allow-unproven only")
+        too_little = too_little_proven(rebuilt, allow_unproven=self._request.allow_unproven)
+        if too_little is not None:
+            return rebuilt.left_out(too_little)
         if self._dry_run:
             return rebuilt.result(WOULD_WRITE, comparison=comparison)
-        if self._lock is not None:
-            self._lock.verify()
+        self._check_lock()
         aside = self._set_aside(wanted.offset) if comparison is not None else None
-        segments = self._directory.segments
-        segment = segments[max(bisect.bisect_left(segments, wanted.offset, key=lambda each: each.base_offset) - 1, 0)]
+        check = (lambda: self._check_beside_broker(wanted.offset)) if self._request.broker_running else self._check_lock
         try:
-            create_snapshot(rebuilt, segment.log.ownership, plan, self._receipt)
+            create_snapshot(rebuilt, owner_of_snapshot(plan, wanted.offset), plan, self._receipt, check)
         except SnaprebuildError:
             if aside is not None:
                 self._put_back(wanted.offset, aside)
             raise
         return rebuilt.result(WRITTEN, aside=aside, comparison=comparison)
+
+    def _check_lock(self) -> None:
+        if self._lock is not None:
+            self._lock.verify()
+
+    def _check_beside_broker(self, offset: int) -> None:
+        """A running broker deletes, renames and cuts segments: both that meet at the offset must be what they were when they were read.
+
+        Raises:
+            RefusedError: they are not.
+        """
+        directory = self._directory
+        behind = bisect.bisect_left(directory.segments, offset, key=lambda each: each.base_offset)
+        for segment in directory.segments[behind - 1 : behind + 1]:
+            path = directory.file_path(segment.log.name)
+            try:
+                is_same = FileIdentity.of(os.lstat(path)) == segment.log.identity
+            except OSError as error:
+                raise RefusedError(
+                    f"{segment.log.name} is gone ({error.strerror}): the log moved meanwhile", path=directory.path
+                ) from error
+            if not is_same:
+                raise RefusedError(f"{segment.log.name} changed since it was read: the log moved meanwhile", path=directory.path)
 
     def _set_aside(self, offset: int) -> str:
         for number in range(1, ASIDE_NUMBERS_MAX + 1):

@@ -55,6 +55,11 @@ class SnapshotStatus(Enum):
     CORRUPT = "corrupt"
     """Does not parse, or holds what no snapshot of its name can hold."""
 
+    @property
+    def reason(self) -> str:
+        """As findings name it."""
+        return self.value.replace("_", "-")
+
 
 class DifferenceKind(Enum):
     """How one entry differs."""
@@ -77,6 +82,7 @@ class Difference:
         found: likewise.
         is_certain: the retained log proves it.
         consequence: what a broker with this snapshot would do.
+        open_from: first offset of the transaction that is open by the log; None without one, and of an entry that the log does not have.
     """
 
     producer_id: int
@@ -86,6 +92,7 @@ class Difference:
     found: int | None
     is_certain: bool
     consequence: str
+    open_from: int | None = None
 
 
 @dataclass(slots=True)
@@ -250,9 +257,15 @@ def _missing(truth: SegmentEffect, expected: np.ndarray, rows: np.ndarray, knowl
     def difference(index: int) -> Difference:
         entry = expected[rows[index]]
         producer_id, last = int(entry["producer_id"]), int(entry["last_offset"])
-        return Difference(producer_id, DifferenceKind.MISSING, None, last, None, bool(is_certain[index]), cost_of_missing(entry))
+        certain, cost = bool(is_certain[index]), cost_of_missing(entry)
+        return Difference(producer_id, DifferenceKind.MISSING, None, last, None, certain, cost, _open_from(entry))
 
     return _Differing(is_certain, expected["current_txn_first_offset"][rows] != NONE, difference)
+
+
+def _open_from(entry: np.void) -> int | None:
+    first = int(entry["current_txn_first_offset"])
+    return None if first == NONE else first
 
 
 def _extra(found: np.ndarray, rows: np.ndarray, knowledge: Knowledge) -> _Differing:
@@ -300,7 +313,8 @@ def _changed(
         older = other["last_offset"] < entry["last_offset"] or other["timestamp"] < entry["timestamp"]
         kind = DifferenceKind.STALE if older and certain else DifferenceKind.FIELD
         values = int(entry[name]), int(other[name])
-        return Difference(int(entry["producer_id"]), kind, name, *values, certain, cost_of_change(name, entry, other))
+        cost = cost_of_change(name, entry, other)
+        return Difference(int(entry["producer_id"]), kind, name, *values, certain, cost, _open_from(entry))
 
     is_transaction = expected["current_txn_first_offset"][rows] != found["current_txn_first_offset"][found_rows]
     return _Differing(is_certain, is_transaction, difference)

@@ -70,7 +70,7 @@ class JournalFile:
             raise (self._failed(error) if isinstance(error, OSError) else error) from error
 
     def append(self, line: str, *, sync: bool = True) -> None:
-        """Appends a line.
+        """Appends a line, or several.
 
         Args:
             line: text without its end.
@@ -91,6 +91,18 @@ class JournalFile:
                 wanted = self._written
             if sync:
                 self._sync_up_to(wanted)
+        except OSError as error:
+            self._failure = self._failed(error)
+            raise self._failure from error
+
+    def sync(self) -> None:
+        """Returns when all lines so far are on the device.
+
+        Raises:
+            WriteFailedError: they cannot be.
+        """
+        try:
+            self._sync_up_to(self._written)
         except OSError as error:
             self._failure = self._failed(error)
             raise self._failure from error

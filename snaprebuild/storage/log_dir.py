@@ -21,10 +21,12 @@ from formats.file_names import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
+    PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     parse_partition_dir_name,
 )
+from formats.partition_metadata import read_partition_metadata
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.directory_kind import BROKER_FILES, REMOTE_LOG_INDEX_CACHE, is_partition, leads_to_directory
@@ -42,6 +44,7 @@ __all__ = [
     "listed_again",
     "read_leader_epochs",
     "read_log_dir",
+    "read_topic_id",
     "store_of",
 ]
 
@@ -298,3 +301,15 @@ def read_leader_epochs(partition: PartitionDir) -> tuple[tuple[int, int], ...] |
     if data is None:
         return None
     return tuple((entry.epoch, entry.start_offset) for entry in read_leader_epoch_checkpoint(data, file=path))
+
+
+def read_topic_id(partition: PartitionDir) -> bytes | None:
+    """The topic id of a partition directory, 16 bytes; None where ``partition.metadata`` is absent, as before 2.8.
+
+    Raises:
+        ReadFailedError: it cannot be read.
+        FormatError: it does not parse.
+    """
+    path = partition.file_path(PARTITION_METADATA)
+    data = partition.store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
+    return None if data is None else read_partition_metadata(data, file=path).topic_id

@@ -60,7 +60,7 @@ def write_text_file(path: str, pieces: Iterable[str]) -> None:
     directory, name = os.path.split(os.path.abspath(path))
     temporary: str | None = None
     try:
-        with tempfile.NamedTemporaryFile("w", dir=directory, prefix=f".{name}-", delete=False) as file:
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=directory, prefix=f".{name}-", delete=False) as file:
             temporary = file.name
             file.writelines(pieces)
             file.flush()

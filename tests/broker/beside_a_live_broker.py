@@ -272,6 +272,11 @@ class _Judge:
                 return
         yield f"{finding}"
 
+    def _is_refused(self, name: str) -> bool:
+        """Not all of a partition was read, and a finding says so."""
+        findings = [each for document in self._said.documents for each in document["findings"]]
+        return any(each["code"] in REFUSALS and name in Path(each["path"]).parts for each in findings)
+
     # ---- what is said of partitions ----
 
     def _partition(self, partition: dict[str, Any]) -> Iterator[str]:
@@ -290,7 +295,7 @@ class _Judge:
             yield from self._open(name, partition)
         elif verb == "explain" and partition["offset"] is not None:
             yield from self._explained(name, partition)
-        elif verb == "stats":
+        elif verb == "stats" and not self._is_refused(name):
             yield from self._counted(name, partition)
 
     def _candidates(self, name: str) -> list[Files]:

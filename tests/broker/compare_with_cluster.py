@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="compare-with-cluster", description=__doc__)
     parser.add_argument("chapters", nargs="*", metavar="CHAPTER", help=f"{', '.join(CHAPTERS)} (default: all)")
-    versions = [version for version, release in RELEASES.items() if release.zookeeper is None]
+    versions = [version for version, release in RELEASES.items() if release.zookeeper is None and release.has_tiering]
     parser.add_argument("--broker", choices=versions, default=KAFKA_VERSION, help="release (default: %(default)s)")
     options = parser.parse_args(arguments)
     chosen = options.chapters or list(CHAPTERS)
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str]) -> int:
             figures |= CHAPTERS[name](work / name, options.broker, say).tell()
         say.end(figures)
     except Exception as error:  # whatever it is: the exit code tells
+        traceback.print_exc()
         sys.stderr.write(f"compare-with-cluster: {type(error).__name__}: {error}\nleft for a look: {work}\n")
         return 1
     shutil.rmtree(work)

@@ -87,7 +87,8 @@ class LiveFollower:
     def _planned(self, topic: str, feature: str) -> dict[str, Any]:
         leader = self._leader
         tier = (leader.remote_dir, "--metadata-log", leader.log_dir)
-        run = in_json("bootstrap plan", leader.log_dir / f"{topic}-0", *tier, "--profile", "kafka-4.3", "--feature", feature)
+        options = ("--profile", "kafka-4.3", "--feature", feature, "--remote-storage", "on")
+        run = in_json("bootstrap plan", leader.log_dir / f"{topic}-0", *tier, *options)
         return partition_row(run.document)
 
     # ---- the cases ----
@@ -109,9 +110,10 @@ class LiveFollower:
         self._leader.reassign(topic, [1, 2])
         asked = (ASKS[-6], -1)
         wait(lambda: self._requests(topic, mark).count(asked) >= 3, "the follower does not ask again and again", JOIN_SECONDS)
-        self._say.check("the follower asks for -6 again and again, is told -1, and has no log", self._log(topic)["log_end"], 0)
+        self._say.check("the follower asks for -6 again and again, is told -1, and has no log", self._log(topic)["log_end"] or 0, 0)
         self._say.check("it asks what plan said", self._round(topic, mark, planned), _calls(planned))
         self._cases += 1
+        self._leader.set_topic(topic, {"local.retention.ms": -2})  # else the record is rolled, uploaded and deleted likewise
         write_kind(self._leader.address, topic, Kind.IDEMPOTENT, 1)
         self._leader.wait_for_replicas(topic, leader=1, in_sync={1, 2})
         self._did(topic, self._planned(topic, "on"), None, "somebody has written a record")
@@ -127,13 +129,12 @@ class LiveFollower:
         )
         self._leader.reassign(topic, [1, 2])
         self._follower.wait_for_log(FAILED, follower_mark, JOIN_SECONDS, times=4)
-        self._say.check("the follower fails each time, and has no log", self._log(topic)["log_end"], 0)
+        self._say.check("the follower fails each time, and has no log", self._log(topic)["log_end"] or 0, 0)
         self._say.check("it asks what plan said", self._round(topic, mark, planned), _calls(planned))
         self._cases += 1
 
     def _did(self, topic: str, planned: dict[str, Any], mark: int | None, what: str) -> None:
-        decision, last = planned["decision"], planned["steps"][-1]
-        claim = {name: last[name] for name in ("log_start", "local_start", "log_end", "leader_epochs")}
+        decision, claim = planned["decision"], self._claim(topic, planned)
         share = planned["share"]["replicated_bytes"]
         self._say.show(
             f"{topic}: plan says row {decision['row']}, {decision['action']}, {decision['offset']}; {claim}; {share} bytes"
@@ -146,6 +147,17 @@ class LiveFollower:
             self._say.check("it asks the leader what plan said", self._round(topic, mark, planned), _calls(planned))
         self._cases += 1
 
+    def _claim(self, topic: str, planned: dict[str, Any]) -> dict[str, Any]:
+        """What the follower's log is to be when it has fetched everything: where it starts like any other, it is the leader's.
+
+        A leader epoch reaches a follower with its first batch.
+        """
+        if planned["steps"]:
+            return {name: planned["steps"][-1][name] for name in ("log_start", "local_start", "log_end", "leader_epochs")}
+        ends = {name: planned[name]["offset"] for name in ("log_start", "log_end")}
+        epochs = [each for each in _leader_epochs(self._leader.log_dir / f"{topic}-0") if each[1] < ends["log_end"]]
+        return {**ends, "local_start": planned["decision"]["offset"], "leader_epochs": epochs}
+
     # ---- what the follower did ----
 
     def _directory(self, topic: str) -> Path:
@@ -155,14 +167,15 @@ class LiveFollower:
         """Of the follower, as its files tell while it runs, read by hand."""
         directory = self._directory(topic)
         bases = sorted(int(path.stem) for path in directory.glob("*.log"))
+        if not bases:
+            return {"log_end": None}
         batches = list(batches_in((directory / f"{bases[-1]:020d}.log").read_bytes()))
         log_start = checkpointed(self._follower.log_dir / "log-start-offset-checkpoint", topic)
-        epochs = (directory / "leader-epoch-checkpoint").read_text().splitlines()[2:]
         return {
             "log_start": 0 if log_start is None else log_start,
             "local_start": bases[0],
             "log_end": batches[-1].next_offset if batches else bases[-1],
-            "leader_epochs": [[int(word) for word in line.split()] for line in epochs],
+            "leader_epochs": _leader_epochs(directory),
         }
 
     def _mark(self) -> int:
@@ -181,7 +194,13 @@ class LiveFollower:
         return found
 
     def _round(self, topic: str, mark: int, planned: dict[str, Any]) -> list[tuple[str, int]]:
-        return self._requests(topic, mark)[: len(_calls(planned))]
+        """As many of its requests as plan names: where it fails, it begins anew. All of them where there should be none."""
+        return self._requests(topic, mark)[: len(_calls(planned)) or None]
+
+
+def _leader_epochs(directory: Path) -> list[list[int]]:
+    lines = (directory / "leader-epoch-checkpoint").read_text().splitlines()[2:]
+    return [[int(word) for word in line.split()] for line in lines]
 
 
 def _rows(message: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

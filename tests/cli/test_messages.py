@@ -188,6 +188,7 @@ OPERANDS = {
     "follower repair": "DIR and STORE are those of `follower check`",
     "metadata history": "DIR is __cluster_metadata-0, a copy of it under any name",
     "metadata image": "DIR is __cluster_metadata-0, a copy of it under any name",
+    "install": "PLAN is what `rebuild --stage DIR` left",
     "dump": "FILE is a segment, an index, a snapshot",
     "diff": "A and B are snapshot files of any name",
     "tier audit": "STORE is a directory or s3://BUCKET/PREFIX",
@@ -197,6 +198,8 @@ OPERANDS = {
     "kraft advise": "DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it",
     "kraft check": "DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it",
     "kraft simulate": "SCENARIO is a file in TOML",
+    "fleet merge": "SCAN.json is what scan prints with --output json",
+    "report": "FILE is what scan, verify, tier audit or transactions print",
     "tier inventory": "STORE is a directory or s3://BUCKET/PREFIX",
 }
 """What the text of a verb says of its operands, where they are no PATH."""

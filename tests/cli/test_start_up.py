@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+import typer
 from command import in_json
 from documents import VERBS, check, validator_of
 from jsonschema import Draft202012Validator
@@ -15,6 +18,8 @@ from log_dirs import EMPTY_SNAPSHOT, copy_of, snapshot_name
 from manifests import REPOSITORY
 
 import snaprebuild
+from snaprebuild.cli.main import app
+from snaprebuild.cli.verbs import VerbGroup
 
 HEAVY = ("pyspark", "boto3", "pandas", "numpy", "construct", "rich", "crcmod")
 LISTS = "import json, sys; {}; sys.stderr.write(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))"
@@ -36,7 +41,7 @@ runpy.run_module("snaprebuild", run_name="__main__", alter_sys=True)
 
 def command_of(verb: str) -> list[str]:
     """Words of the command whose documents have this name."""
-    groups = ("bootstrap-", "follower-", "hook-", "isr-", "kraft-", "metadata-", "source-", "tier-")
+    groups = ("bootstrap-", "fleet-", "follower-", "hook-", "isr-", "kraft-", "metadata-", "source-", "tier-")
     return verb.split("-") if verb.startswith(groups) else [verb]
 
 
@@ -52,6 +57,43 @@ def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:
     assert "typer" in loaded
     assert not loaded & set(HEAVY)
     assert done.stdout
+
+
+def modules_after(*arguments: str) -> set[str]:
+    """Modules of verbs that a run has loaded at its end."""
+    whole_names = RUNS.replace(".split('.')[0]", "")
+    script = f"import json, sys\nsys.argv[1:] = {list(arguments)!r}\n{whole_names}"
+    done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    loaded = json.loads(done.stderr.splitlines()[-1])
+    known = {verb.module for group in VerbGroup.verbs.values() for verb in group.values()}
+    return {name.removeprefix("snaprebuild.cli.") for name in loaded} & known
+
+
+def test_only_the_verb_that_is_asked_for_is_loaded() -> None:
+    assert modules_after("--help") == set()
+    assert modules_after("tier", "--help") == set()
+    assert modules_after("tire") == set()  # an error that suggests another
+    assert modules_after("dump", "--help") == {"dump"}
+    assert modules_after("tier", "inventory", "--help") == {"tier_inventory"}
+
+
+def test_the_list_says_what_the_verbs_say() -> None:
+    root = typer.main.get_command(app)
+    assert isinstance(root, click.Group)
+    groups = {"snaprebuild": root} | {name: each for name, each in root.commands.items() if isinstance(each, click.Group)}
+    assert set(groups) == set(VerbGroup.verbs)
+    seen = 0
+    for name, group in groups.items():
+        assert list(group.commands) == group.list_commands(click.Context(group))
+        for own_name, verb in VerbGroup.verbs[name].items():
+            command = group.commands[own_name]
+            assert (command.name, command.short_help) == (own_name, verb.short_help)
+            (whole,) = inspect.getdoc(command.callback).splitlines()[:1]  # type: ignore[union-attr]
+            kind = verb.short_help.split()[0]
+            assert kind in ("Reads", "WRITES", "REMOVES")
+            assert whole.split()[0] == kind, f"{name} {own_name}: the list says {kind}, its help says {whole!r}"
+            seen += 1
+    assert seen >= 29
 
 
 def test_importing_the_library_loads_nothing() -> None:

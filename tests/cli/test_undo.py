@@ -433,6 +433,20 @@ def test_a_receipt_that_was_tampered_with(field: str, value: object, tmp_path: P
     assert tree(logs) == before
 
 
+@pytest.mark.parametrize("verb", [("undo",), ("verify", "--receipt")], ids=" ".join)
+@pytest.mark.parametrize("path", ["/logs/\ud800", "/logs/\0", "logs"])
+def test_a_receipt_of_paths_that_nothing_can_have(path: str, verb: tuple[str, ...], tmp_path: Path) -> None:
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    lines = [json.loads(line) for line in receipt.read_text().splitlines()]
+    assert lines[1]["step"] == "partition"
+    lines[1]["target"] = path
+    receipt.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    run = snaprebuild(*verb, receipt)
+    assert run.exit_code == 2
+    assert "line 2: expected a step" in run.stderr
+
+
 # --- killed -----------------------------------------------------------------------------------------------------------------
 
 ALIVE = 1 << 30

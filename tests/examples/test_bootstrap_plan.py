@@ -240,6 +240,15 @@ def test_the_example_of_the_proposal(example: tuple[Path, Path], profile: str) -
     ]
 
 
+def test_a_leader_epoch_that_nobody_has_written_in(example: tuple[Path, Path]) -> None:
+    """The follower hears of it with its first batch (a real one of 4.3.1 did: scripts/compare-with-cluster follower)."""
+    entries = [LeaderEpochEntry(epoch, start) for epoch, start in ((0, 0), (1, 3), (2, 5), (3, 7), (4, 9))]
+    (example[0] / "tp-0" / "leader-epoch-checkpoint").write_bytes(write_leader_epoch_checkpoint(entries))
+    (partition,) = in_json("bootstrap plan", *example).document["partitions"]
+    assert partition["log_end"]["offset"] == 9
+    assert partition["steps"][-1]["leader_epochs"] == [[0, 0], [1, 3], [2, 5], [3, 7]]
+
+
 def test_the_example_without_the_feature(example: tuple[Path, Path]) -> None:
     """The offset below the local start is of the epoch before: seg-0-2 is what it starts from."""
     (partition,) = in_json("bootstrap plan", *example, "--feature", "off").document["partitions"]

@@ -18,14 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crash_model import Content
+from every_verb import run_here
 from log_dirs import remove_snapshots
 from manifests import FIXTURES
 from traced_run import Change, traced
 from tree_model import File, Folder, Tree, TreeDisk, build_tree, key_of, read_tree
-from typer.testing import CliRunner
-
-from snaprebuild.cli.main import app
-from snaprebuild.errors import SnaprebuildError
 
 AS_OF = ("--as-of", "1795266500000")
 LONG_AGO = ("--as-of", "2026-11-20")
@@ -66,12 +63,6 @@ class Writer:
     codes_again: tuple[int, ...] = (0,)
 
 
-def run_here(*arguments: str) -> int:
-    """The command without a process of its own."""
-    done = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
-    return done.exit_code
-
-
 def bare_log(root: Path) -> None:
     shutil.copytree(FIXTURES / "damaged" / "healthy" / "log", root / "logs")
     remove_snapshots(root / "logs" / "payments-0")
@@ -88,7 +79,12 @@ def false_empty(root: Path) -> None:
 
 def rebuilt_log(root: Path) -> None:
     bare_log(root)
-    assert run_here("rebuild", f"{root}/logs", *AS_OF, "--jobs", "1", "--receipt", f"{root}/receipt.jsonl") == 0
+    assert run_here(["rebuild", f"{root}/logs", *AS_OF, "--jobs", "1", "--receipt", f"{root}/receipt.jsonl"]).code == 0
+
+
+def staged_log(root: Path) -> None:
+    bare_log(root)
+    assert run_here(["rebuild", f"{root}/logs", *AS_OF, "--jobs", "1", "--stage", f"{root}/staged"]).code == 0
 
 
 def lost_follower(root: Path) -> None:
@@ -125,6 +121,10 @@ WRITERS = {
     "rebuild --set-aside": Writer(
         false_empty, (*REBUILD, "--set-aside", *RECEIPT), (*REBUILD, "--set-aside", *AGAIN), r"^receipts/", FIRST
     ),
+    # The plan names inodes, which no other run has.
+    "rebuild --stage": Writer(bare_log, (*REBUILD, "--stage", "{}/staged"), journals=r"^staged/plan\.jsonl$"),
+    # So what lies there of another run is not installed; a rebuild finishes what an install has begun.
+    "install": Writer(staged_log, ("install", "{}/staged/plan.jsonl", *RECEIPT), (*REBUILD, *AGAIN), r"^receipts/", FIRST),
     "undo": Writer(rebuilt_log, ("undo", "{}/receipt.jsonl"), is_removing=True),
     "follower repair": Writer(lost_follower, (*FOLLOWER, *RECEIPT), (*FOLLOWER, *AGAIN), r"^receipts/", FIRST),
     "bootstrap build": Writer(nothing, BUILD, codes_again=(0, 3)),
@@ -248,12 +248,12 @@ def faults_after_another_run(writer: Writer, run: Recorded, tree: Tree, number: 
     shutil.rmtree(run.root)
     run.root.mkdir()
     build_tree(run.root, tree)
-    done = CliRunner().invoke(app, filled(writer.again or writer.arguments, run.root, f"again-{number}"))
-    code = done.exception.exit_code if isinstance(done.exception, SnaprebuildError) else done.exit_code  # the entry point prints it
-    if done.exception is not None and not isinstance(done.exception, SystemExit | SnaprebuildError):
-        return [f"another run throws {done.exception!r}"]
-    if code not in writer.codes_again:
-        return [f"another run ends with {code}: {done.output[-600:]} {done.exception or ''}"]
+    try:
+        done = run_here(filled(writer.again or writer.arguments, run.root, f"again-{number}"))
+    except Exception as error:
+        return [f"another run throws {error!r}"]
+    if done.code not in writer.codes_again:
+        return [f"another run ends with {done.code}: {done.stdout[-600:]} {done.error}"]
     found = results(writer, read_tree(run.root))
     wanted = {path: what for path, what in results(writer, run.after).items() if not (writer.is_elsewhere and path not in found)}
     return different(wanted, found, "another run")

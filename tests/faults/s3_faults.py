@@ -16,12 +16,10 @@ from pathlib import Path
 from unittest import mock
 
 from crash_matrix_writers import AS_OF, IN_MEMORY, LONG_AGO, Figures, bare_log, whole_log
+from every_verb import run_here
 from faulty_store import FaultyStore, faulty_store
 from manifests import FIXTURES
-from typer.testing import CliRunner
 
-from snaprebuild.cli.main import app
-from snaprebuild.errors import SnaprebuildError
 from snaprebuild.storage import s3_requests
 
 BUCKET = "bucket"
@@ -98,14 +96,7 @@ STORE_WRITERS = {
 def ran(writer: StoreWriter, store: FaultyStore, root: Path, again: str) -> int:
     """The command, here; its exit code."""
     arguments = [each.replace("{again}", again).replace("{}", str(root)) for each in writer.arguments]
-    try:
-        return (
-            CliRunner()
-            .invoke(app, [*arguments, "--s3-endpoint-url", store.endpoint, "--s3-path-style"], catch_exceptions=False)
-            .exit_code
-        )
-    except SnaprebuildError as error:
-        return error.exit_code
+    return run_here([*arguments, "--s3-endpoint-url", store.endpoint, "--s3-path-style"]).code
 
 
 def masked(objects: dict[str, bytes], *, is_replacing: bool) -> dict[str, bytes | None]:

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapshots, snapshot_name, write_partition
 
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
-from snaprebuild.operations import saved_plan
+from snaprebuild.operations import plan_lines, saved_plan
 from snaprebuild.operations.plan import make_plan
 from snaprebuild.operations.planned import Plan, Request
 from snaprebuild.operations.saved_plan import load_plan, save_plan
@@ -80,7 +80,7 @@ def test_what_is_saved(tmp_path: Path) -> None:
     directory = write_partition(logs / "t-0", {0: batch(0, count=3), 3: batch(3, count=4), 7: batch(7), 9: b""})
     (directory / snapshot_name(7)).write_bytes(EMPTY_SNAPSHOT)
     header, partition, closing = lines_of(path := saved(tmp_path, planned(logs)))
-    assert header["schema"] == "snaprebuild.saved-plan/4"
+    assert header["schema"] == "snaprebuild.saved-plan/5"
     assert header["request"]["paths"] == [str(logs)]
     assert header["expiration_ms"] == 86_400_000
 
@@ -221,7 +221,7 @@ def test_any_byte_that_changed_is_noticed(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "another version": lambda header: {**header, "schema": "snaprebuild.saved-plan/5"},
+    "another version": lambda header: {**header, "schema": "snaprebuild.saved-plan/4"},
     "no request": lambda header: {key: value for key, value in header.items() if key != "request"},
     "a store that is none": lambda header: {**header, "request": {**header["request"], "s3": {"endpoint_url": None}}},
     "no expiration": lambda header: {key: value for key, value in header.items() if key != "expiration_ms"},
@@ -324,6 +324,6 @@ def test_memory_is_that_of_one_partition(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_line_without_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(tmp_path, planned(make_log_dir(tmp_path / "logs")))
-    monkeypatch.setattr(saved_plan, "LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(plan_lines, "LINE_BYTES_MAX", 100)
     with pytest.raises(UsageError, match="line 1: expected a whole line of at most 100 bytes, found 100 bytes without an end"):
         load_plan(str(path))

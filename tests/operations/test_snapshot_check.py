@@ -45,7 +45,7 @@ def said_of(offset: int, entries: Sequence[ProducerEntry]) -> tuple[object, ...]
 
 def said(snapshot: CheckedSnapshot) -> tuple[object, ...]:
     reasons = ("at or above the file's own", "a producer id stands twice", "two open transactions begin at the same offset")
-    why = [next(reason for reason in reasons if reason in sentence) for sentence in snapshot.why]
+    why = [next(reason for reason in reasons if reason in each.text) for each in snapshot.why]
     return snapshot.entries, why, snapshot.least_offset, snapshot.newest_timestamp, snapshot.first_open_offset
 
 

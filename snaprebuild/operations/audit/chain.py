@@ -405,7 +405,7 @@ class AuditChain:
                     first, more = audited.differences[0], audited.difference_count - 1
                     message += f". A follower that starts from it, of producer {first.producer_id}: {first.consequence}"
                     message += f"; and {counted(more, 'producer')} more" if more else ""
-                say(Finding("tier-wrong-snapshot", severity, self._place, message, audited.start_offset))
+                say(Finding("tier-wrong-snapshot", severity, self._place, message, audited.start_offset, audited.verdict.value))
         if self._encrypted_for is not None:
             message = f"is encrypted for the key {self._encrypted_for!r}: --private-key names the file of its private half"
             say(Finding("refused", Severity.REFUSED, self._place, message))

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from formats.errors import FormatError
 from formats.file_names import INT64_MAX
 from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.operations.partition_view import topic_id_of
 from snaprebuild.operations.source import open_source
+from snaprebuild.storage.log_dir import read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import S3Settings
 
@@ -77,7 +77,7 @@ def read_local_starts(told: Sequence[str], log_dirs: Sequence[str], settings: S3
 
 def _topic_id(directory: PartitionDir) -> bytes | None:
     try:
-        return topic_id_of(directory)
+        return read_topic_id(directory)
     except (FormatError, ReadFailedError):
         return None
 

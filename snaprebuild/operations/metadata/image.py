@@ -140,7 +140,11 @@ def _fold_first_whole(
         fault = log.checkpoint_fault(checkpoint)
         if fault is None:
             fold = ImageFold()
-            fold.apply_checkpoint(log.checkpoint_batches(checkpoint), checkpoint.end_offset, checkpoint.epoch)
-            return fold, checkpoint, tuple(bad)
+            try:
+                fold.apply_checkpoint(log.checkpoint_batches(checkpoint), checkpoint.end_offset, checkpoint.epoch)
+            except FormatError as error:  # in its records, of which so far nothing was decoded
+                fault = error
+            else:
+                return fold, checkpoint, tuple(bad)
         bad.append((checkpoint, fault))
     return ImageFold(), None, tuple(bad)

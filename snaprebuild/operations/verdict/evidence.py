@@ -11,9 +11,8 @@ from formats.file_names import META_PROPERTIES
 from snaprebuild.cluster.source_evidence import LogDirEvidence, LogEvidence, PeerEvidence
 from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.operations.log_facts import log_end_offset
-from snaprebuild.operations.partition_view import topic_id_of
 from snaprebuild.storage.broker_lock import lock_holder
-from snaprebuild.storage.log_dir import LogDirState, read_leader_epochs
+from snaprebuild.storage.log_dir import LogDirState, read_leader_epochs, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = ["brokers_of", "log_dir_evidence", "log_evidence", "peer_evidence"]
@@ -105,7 +104,7 @@ def peer_evidence(directory: PartitionDir, state: LogDirState) -> PeerEvidence:
 
 def _topic_id(directory: PartitionDir, faults: list[str]) -> bytes | None:
     try:
-        return topic_id_of(directory)
+        return read_topic_id(directory)
     except (ReadFailedError, FormatError) as error:
         faults.append(str(error))
         return None

@@ -50,6 +50,7 @@ class Judges:
         truth: the metadata logs.
         broker_epoch: of a live broker, as the operator says.
         is_leader_by_word: likewise, that its replicas lead.
+        asks_locks: whether brokers hold the log directories; else all are taken for stopped.
         findings: what could not be asked; each once.
     """
 
@@ -57,6 +58,7 @@ class Judges:
     truth: ClusterTruth
     broker_epoch: int | None = None
     is_leader_by_word: bool = False
+    asks_locks: bool = True
     findings: list[Finding] = field(default_factory=list)
     _siblings: dict[str, tuple[LogDirState, ...]] = field(default_factory=dict)
     _metadata_dirs: dict[str, str] = field(default_factory=dict)
@@ -96,7 +98,7 @@ class Judges:
             log: what its own files say; ``named_only`` where they are read later.
             peers: other replicas.
         """
-        own = log_dir_evidence(state, self._siblings.get(state.path, ()), self.broker_epoch)
+        own = log_dir_evidence(state, self._siblings.get(state.path, ()), self.broker_epoch, asks_lock=self.asks_locks)
         read = self.metadata_of(state)
         cluster: ClusterEvidence | None = None
         missing = read if isinstance(read, str) else ""
@@ -130,7 +132,7 @@ def rejection(verdict: SourceVerdict, path: str) -> Finding:
     """The finding of a source that was refused."""
     assert verdict.rule is not None
     message = f"no source for {_A[verdict.purpose]}, {verdict}: {verdict.why} (rule {verdict.rule.name}, {verdict.rule.value})"
-    return Finding("source-rejected", Severity.REFUSED, path, message)
+    return Finding("source-rejected", Severity.REFUSED, path, message, reason=verdict.rule.value)
 
 
 def word_needed(verdict: SourceVerdict, path: str, severity: Severity) -> Finding | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from formats.errors import FormatError
 from snaprebuild.cluster.source_evidence import Purpose
+from snaprebuild.cluster.source_verdict import Rule
 from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
 from snaprebuild.operations.due_in_place import left_out_findings, not_trusted
 from snaprebuild.operations.each import Each
@@ -28,6 +29,8 @@ def judged_plans(
     each: Each,
     findings: list[Finding],
     deadline: float | None = None,
+    *,
+    holds_locks: bool = False,
 ) -> list[PartitionPlan]:
     """The plans with a verdict on each replica that is ``busy``; those that are rejected write nothing in place.
 
@@ -39,6 +42,7 @@ def judged_plans(
         each: judges the partitions.
         findings: gets what is to be told.
         deadline: a replica that was not judged once ``time.monotonic()`` is past it is not written to; None for none.
+        holds_locks: the caller holds the locks of the log directories, so that no broker does.
 
     Raises:
         UsageError: the metadata log that was named is none.
@@ -48,7 +52,7 @@ def judged_plans(
     truth = ClusterTruth(request.metadata, request.s3, deadline=deadline)
     with contextlib.suppress(DeadlinePassedError):  # of which each partition tells
         truth.named()
-    judges = Judges(Purpose.REBUILD, truth)
+    judges = Judges(Purpose.REBUILD, truth, asks_locks=not holds_locks)
     judges.meet(source.log_dirs, request.paths, source.properties)
     told: dict[str, PartitionPlan] = {}
     asked = []
@@ -56,7 +60,7 @@ def judged_plans(
         try:
             check_deadline(deadline, plan.source.directory.path)
             known = judges.know(plan.source.log_dir, named_only(plan.source.directory))
-            asked.append((plan, known, request.out is None, deadline))
+            asked.append((plan, known, request.out is None, bool(request.stage), deadline))
         except DeadlinePassedError:
             told[plan.source.directory.path], late = _too_late(plan)
             findings += late
@@ -75,8 +79,8 @@ def _too_late(plan: PartitionPlan) -> tuple[PartitionPlan, list[Finding]]:
     return replace(nothing, left_out=plan.left_out), [Finding("deadline-passed", Severity.FINDING, path, message)]
 
 
-def _judged(asked: tuple[PartitionPlan, KnownSource, bool, float | None]) -> tuple[PartitionPlan, list[Finding]]:
-    plan, known, in_place, deadline = asked
+def _judged(asked: tuple[PartitionPlan, KnownSource, bool, bool, float | None]) -> tuple[PartitionPlan, list[Finding]]:
+    plan, known, in_place, is_staged, deadline = asked
     directory = plan.source.directory
     try:
         check_deadline(deadline, directory.path)
@@ -92,12 +96,18 @@ def _judged(asked: tuple[PartitionPlan, KnownSource, bool, float | None]) -> tup
             return replace(plan, verdict=verdict), [told]
         nothing = nothing_planned(plan.source, plan.target, f"{verdict}: {verdict.why}", plan.log_end_offset)
         return replace(nothing, left_out=plan.left_out, verdict=verdict), [finding]
-    if not in_place or verdict.offset is None:
+    # What is staged waits for a clean stop, and is then held against the segments that it rests on.
+    below = verdict.limit_without(Rule.R9) if is_staged else verdict.offset
+    if not in_place or below is None:
         return replace(plan, verdict=verdict), []
     # What is there is compared all the same: whoever wants it right is to know that it is wrong.
     plan = replace(plan, verdict=verdict)
-    beyond = tuple((each.offset, why) for each in plan.boundaries if not each.exists and (why := not_trusted(plan, each.offset)))
-    kept = tuple(each for each in plan.boundaries if each.exists or each.offset <= verdict.offset)
+    beyond = tuple(
+        (each.offset, why)
+        for each in plan.boundaries
+        if not each.exists and each.offset > below and (why := not_trusted(plan, each.offset))
+    )
+    kept = tuple(each for each in plan.boundaries if each.exists or each.offset <= below)
     left_out = tuple(sorted((*plan.left_out, *beyond)))
     if not kept:
         plan = nothing_planned(plan.source, plan.target, None, plan.log_end_offset)

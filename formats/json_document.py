@@ -1,0 +1,181 @@
+"""JSON documents of any size: one member of the outermost object at a time, and of long lists one element at a time.
+
+A document of this program is an object whose members are small, but for lists with an element for each partition. So what is in memory
+is one element and the piece of the text that it stands in, whatever the document comes to.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NoReturn
+
+from formats.errors import BadValueError, FormatError, LimitExceededError, TruncatedError
+from formats.text_lines import shown
+
+__all__ = ["JsonMembers"]
+
+CHUNK_BYTES = 1 << 20
+
+VALUE_CHARS_MAX = 256 << 20
+"""Of one member or element: a partition of 2,000,000 segments is told in less."""
+
+WORD_CHARS_MAX = 16
+"""More than any word or escape of JSON has."""
+
+_BLANKS = " \t\n\r"
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
+
+
+class JsonMembers:
+    """The members of the outermost object, in their order: an iterator over (name, value), and for streamed lists (name, element).
+
+    Attributes:
+        seen: names of the members that have come so far, also of lists without an element.
+    """
+
+    def __init__(self, read: Callable[[int], bytes], streamed: Collection[str] = (), *, file: str | None = None) -> None:
+        """Reads nothing yet.
+
+        Args:
+            read: gives at most so many bytes of what follows, none at the end.
+            streamed: names of members that are lists, told element by element.
+            file: its name, for errors.
+        """
+        self.seen: set[str] = set()
+        self._text = _Text(read, file)
+        self._streamed = frozenset(streamed)
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """Reads on.
+
+        Raises:
+            TruncatedError: it ends early.
+            BadValueError: it is no JSON, no object, or has a member twice; positions are bytes.
+            LimitExceededError: a value is too long.
+        """
+        text = self._text
+        text.take("{")
+        if not text.comes("}"):
+            while True:
+                yield from self._member()
+                if text.comes("}"):
+                    break
+                text.take(",")
+        if text.peek():
+            raise text.fault(BadValueError, "document", "nothing behind the object", text.peek())
+
+    def _member(self) -> Iterator[tuple[str, Any]]:
+        text = self._text
+        if text.peek() != '"':
+            raise text.unexpected("a name")
+        name = text.value()
+        if name in self.seen:
+            raise text.fault(BadValueError, "member", "each name once", shown(name))
+        self.seen.add(name)
+        text.take(":")
+        if name not in self._streamed:
+            yield name, text.value()
+            return
+        text.take("[")
+        if text.comes("]"):
+            return
+        while True:
+            yield name, text.value()
+            if text.comes("]"):
+                return
+            text.take(",")
+
+
+class _Text:
+    """A window of the text that moves on."""
+
+    def __init__(self, read: Callable[[int], bytes], file: str | None) -> None:
+        self._read = read
+        self._file = file
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._window = ""
+        self._at = 0
+        self._window_at_bytes = 0
+        self._is_end = False
+
+    def peek(self) -> str:
+        """The next character that is no blank; empty at the end."""
+        while True:
+            while self._at < len(self._window):
+                if self._window[self._at] not in _BLANKS:
+                    return self._window[self._at]
+                self._at += 1
+            if self._is_end:
+                return ""
+            self._more()
+
+    def comes(self, char: str) -> bool:
+        """Whether this one is next; it is taken then."""
+        if self.peek() != char:
+            return False
+        self._at += 1
+        return True
+
+    def take(self, char: str) -> None:
+        """Takes it, or raises."""
+        if not self.comes(char):
+            raise self.unexpected(char)
+
+    def value(self) -> Any:
+        """The value that comes next."""
+        self.peek()
+        while True:
+            try:
+                found, end = _DECODER.raw_decode(self._window, self._at)
+            except json.JSONDecodeError as error:
+                # Behind a string without an end there may be one, and behind half a word its other half.
+                is_half = error.msg.startswith("Unterminated") or len(self._window) - error.pos < WORD_CHARS_MAX
+                if self._is_end or not is_half:
+                    kind = TruncatedError if self._is_end and error.pos >= len(self._window.rstrip()) else BadValueError
+                    self._at = error.pos
+                    raise self.fault(
+                        kind, "document", "JSON", (error.msg[0].lower() + error.msg[1:]).removesuffix(" starting at")
+                    ) from None
+            except RecursionError:
+                raise self.fault(LimitExceededError, "value", "values that are nested less", "too deep a nesting") from None
+            except ValueError as error:
+                raise self.fault(BadValueError, "value", "a number of JSON", shown(str(error))) from None
+            else:
+                # A number may go on behind the window: with its fraction or exponent, of which this may be half.
+                may_go_on = type(found) in (int, float) and len(self._window) - end < WORD_CHARS_MAX
+                if self._is_end or not may_go_on:
+                    self._at = end
+                    return found
+            if len(self._window) - self._at > VALUE_CHARS_MAX:
+                raise self.fault(LimitExceededError, "value", f"at most {VALUE_CHARS_MAX} characters", "more")
+            self._more()
+
+    def unexpected(self, expected: str) -> FormatError:
+        """An error: something else stands here."""
+        found = self.peek()
+        return self.fault(BadValueError if found else TruncatedError, "document", expected, shown(found) if found else "its end")
+
+    def fault(self, kind: type[FormatError], what: str, expected: str, found: str) -> FormatError:
+        """An error at the place that is looked at."""
+        position = self._window_at_bytes + len(self._window[: self._at].encode("utf-8", "surrogatepass"))
+        return kind(what, file=self._file, position=position, expected=expected, found=found)
+
+    def _more(self) -> None:
+        """Drops what was taken, and takes in as much again as is left, so that a long value is not looked at from its start too often."""
+        taken = self._window[: self._at]
+        self._window_at_bytes += len(taken) if taken.isascii() else len(taken.encode("utf-8", "surrogatepass"))
+        self._window, self._at = self._window[self._at :], 0
+        data = self._read(max(CHUNK_BYTES, len(self._window)))
+        self._is_end = not data
+        try:
+            self._window += self._decoder.decode(data, final=self._is_end)
+        except UnicodeDecodeError as error:
+            raise self.fault(BadValueError, "document", "UTF-8", f"a byte of {error.object[error.start]:#04x}") from None

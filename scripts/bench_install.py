@@ -1,0 +1,150 @@
+"""What `install` adds to the downtime of a broker, phase by phase: partitions and boundaries as many as asked for, in one log directory.
+
+Segments are one batch each: an install reads none of them, so that their size is no matter. The directories are as warm as the making of
+them left them, and cannot be made cold here: where a disk has to be asked for each, `install --dry-run` before the stop warms them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from log_dirs import batch, make_log_dir, snapshot_bytes  # noqa: E402
+
+from formats.producer_snapshot import ProducerEntry  # noqa: E402
+from snaprebuild.operations.planned import Request  # noqa: E402
+from snaprebuild.operations.replay_partition import Clock  # noqa: E402
+from snaprebuild.operations.staging.staged_plan import (  # noqa: E402
+    StagedPartition,
+    StagedPlan,
+    StagedSnapshot,
+    save_staged_plan,
+)
+from snaprebuild.replay.classes import SnapshotClass  # noqa: E402
+from snaprebuild.storage.fingerprint import Fingerprint  # noqa: E402
+from snaprebuild.storage.store import FileIdentity  # noqa: E402
+
+PHASES = ("load", "check", "announce", "link", "sync", "replay")
+PROMISED_SECONDS, PROMISED_BOUNDARIES = 30.0, 200_000
+TOPICS = 40
+
+
+def main() -> int:
+    """Makes the directories and measures; exit code 1 where the promise is not kept at its size."""
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--partitions", type=int, default=4000, help="default: 4000")
+    asked.add_argument("--boundaries", type=int, default=50, help="of each partition; default: 50")
+    asked.add_argument("--runs", type=int, default=3, help="default: 3")
+    asked.add_argument("--directory", type=Path, help="where the log directory is made; default: a temporary one")
+    options = asked.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-install-", dir=options.directory) as scratch:
+        root = Path(scratch)
+        began = time.perf_counter()
+        plan = make(root, options.partitions, options.boundaries)
+        os.sync()
+        count = options.partitions * options.boundaries
+        print(
+            f"{options.partitions} partitions x {options.boundaries} boundaries = {count}, made in {time.perf_counter() - began:.0f} s"
+        )
+        print(f"| run | whole command s | {' | '.join(PHASES)} |\n|---|---|{'---|' * len(PHASES)}")
+        runs = []
+        for number in range(options.runs):
+            seconds, phases = measure(root, plan, count, number)
+            runs.append((seconds, phases))
+            print(f"| {number + 1} | {seconds:.2f} | {' | '.join(f'{phases.get(each, 0):.2f}' for each in PHASES)} |", flush=True)
+            take_back(root)
+        least = min(seconds for seconds, _ in runs)
+        by_phase = " | ".join(f"{min(phases.get(each, 0) for _, phases in runs):.2f}" for each in PHASES)
+        print(f"| least | {least:.2f} | {by_phase} |")
+        memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+        print(f"{least / count * 1e6:.0f} us a boundary; memory {memory:.0f} MiB; directories warm")
+    promised = PROMISED_SECONDS * max(count / PROMISED_BOUNDARIES, 1)
+    if least > promised:
+        print(f"MISSED: {promised:.0f} s")
+    return 1 if least > promised else 0
+
+
+def make(root: Path, partitions: int, boundaries: int) -> StagedPlan:
+    """Segments of a stopped broker, and what was staged for them."""
+    names = [f"topic{number % TOPICS}-{number // TOPICS}" for number in range(partitions)]
+    logs, stage = root / "logs", root / "staged"
+    make_log_dir(logs, recovery_points=dict.fromkeys(names, boundaries + 1))
+    segments = [batch(base, producer_id=7, sequence=base) for base in range(boundaries + 1)]
+    entry = ProducerEntry(7, 0, 0, 0, 0, 1_000, -1, -1)
+    data = [snapshot_bytes([entry]) for _ in range(boundaries)]
+    sha256 = hashlib.sha256(data[0]).hexdigest()
+    staged = []
+    for name in names:
+        directory, target = logs / name, stage / f"{name}.staged"
+        directory.mkdir(parents=True)
+        target.mkdir(parents=True)
+        identities = []
+        for base, content in enumerate(segments):
+            for ending, what in ((".log", content), (".index", b""), (".timeindex", b"")):
+                identity = written(directory / f"{base:020d}{ending}", what)
+                if ending == ".log":
+                    identities.append((base, identity))
+        written(directory / "leader-epoch-checkpoint", b"0\n1\n0 0\n")
+        written(directory / f"{boundaries + 1:020d}.snapshot", data[0])
+        snapshots = []
+        for offset, content in enumerate(data, start=1):
+            made = written(target / f"{offset:020d}.snapshot", content)
+            file = Fingerprint(sha256, made.size_bytes, made.mtime_ns)
+            snapshots.append(StagedSnapshot(offset, file, made.inode, SnapshotClass.EXACT, 1, is_due=True))
+        partition = StagedPartition(
+            str(directory), name, None, str(target), 0, 0, tuple(identities), tuple(snapshots), (), ("made",)
+        )
+        staged.append(partition)
+    request = Request((str(logs),), stage=(str(stage),))
+    plan = StagedPlan(str(stage / "plan.jsonl"), request, Clock(2_000, 86_400_000), 2_000, (str(logs),), tuple(staged))
+    save_staged_plan(plan)
+    return plan
+
+
+def written(path: Path, data: bytes) -> FileIdentity:
+    """A file, and what it is."""
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
+    try:
+        os.write(fd, data)
+        return FileIdentity.of(os.fstat(fd))
+    finally:
+        os.close(fd)
+
+
+def measure(root: Path, plan: StagedPlan, count: int, number: int) -> tuple[float, dict[str, float]]:
+    """Seconds of the whole command, its start included, and of each phase."""
+    report = root / f"report-{number}.json"
+    arguments = ["install", plan.path, "--receipt", str(root / f"receipt-{number}.jsonl"), "--report", str(report)]
+    began = time.perf_counter()
+    done = subprocess.run([sys.executable, "-m", "snaprebuild", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - began
+    assert done.returncode == 0, done.stderr
+    document = json.loads(report.read_text())
+    assert document["totals"] == {"written": count}, document["totals"]
+    report.unlink()
+    return seconds, document["seconds"]
+
+
+def take_back(root: Path) -> None:
+    """As it was before the run."""
+    for directory in os.scandir(root / "logs"):
+        if directory.is_dir():
+            kept = max(name for name in os.listdir(directory.path) if name.endswith(".snapshot"))
+            for name in os.listdir(directory.path):
+                if name.endswith(".snapshot") and name != kept:
+                    os.unlink(os.path.join(directory.path, name))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+// Everything on the chosen partition: the timeline, and the same in tables.
+
+const FIRST_ROWS = 25;
+
+function showDetail(partition) {
+  const node = byId("detail");
+  if (!partition) {
+    node.replaceChildren(el("p", { class: "empty" }, "No partition is chosen."));
+    return;
+  }
+  // A merge tells of a partition and not of its segments.
+  const hasLog = partition.bases.length > 0 || partition.boundaries.length > 0;
+  const frame = el("div", { class: "frame" });
+  const readout = el("p", { class: "readout", role: "status" });
+  readout.textContent = "\u00a0";
+  const parts = [
+    el("h3", { id: "detail-title", tabindex: -1 }, partition.name),
+    el("p", { class: "path" }, partition.place),
+    factsOf(partition),
+    partition.next ? el("p", { class: "notice missing" }, `Next attempt: ${partition.next}.`) : null,
+    ...(hasLog ? [axisButtons(partition), frame, readout, legendOf(partition)] : []),
+    ...(partition.tables || []).map(([title, columns, rows]) => tableOf(title, columns, rows.map((row) => el("tr", {}, cells(...row))))),
+    producersOf(partition),
+    transactionsOf(partition),
+    boundariesOf(partition),
+    findingsOf(partition),
+    lacksOf(partition),
+  ];
+  node.replaceChildren(...parts.filter(Boolean));
+  if (hasLog) timeline(partition, frame, readout);
+}
+
+function factsOf(partition) {
+  const end = partition.end ?? (partition.atLeast === undefined ? undefined : `at least ${partition.atLeast}`);
+  const facts = [
+    ["log start", partition.start],
+    ["log end", end],
+    ["high watermark", partition.highWatermark],
+    ["last stable offset", partition.lastStable],
+    ["segments", partition.segments ? `${grouped(partition.segments)}, ${sizeText(partition.size)}` : undefined],
+    ["stuck", partition.stuck ? sizeText(partition.stuck) : undefined],
+    ["kind", partition.kind],
+    ["documents", partition.documents.map((number) => DATA.documents[number].name).join(", ")],
+    ...(partition.facts || []),
+  ].filter(([, value]) => value !== undefined && value !== null);
+  return el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+}
+
+function axisButtons(partition) {
+  if (!partition.bases.length) return null;
+  const buttons = Object.entries(AXES).map(([name, [title]]) =>
+    el("button", { type: "button", title, "aria-pressed": state.axis === name ? "true" : "false", onclick: () => changeAxis(name, partition) }, name),
+  );
+  return el("div", { class: "axis", role: "group", "aria-label": "Widths in the timeline" }, el("span", {}, "Widths:"), buttons);
+}
+
+function changeAxis(name, partition) {
+  state.axis = name;
+  showDetail(partition);
+  byId("detail").querySelector(`.axis [aria-pressed="true"]`).focus();
+}
+
+function legendOf(partition) {
+  const fates = [...new Set(partition.fates)].map((fate) => FATES[fate]);
+  const tones = { fine: "snapshot is there", missing: "missing", wrong: "proven wrong", doubted: "in doubt", written: "written by a run", quiet: "not due" };
+  const present = Object.keys(tones).filter((tone) => partition.tones[tone]);
+  const picture = (...parts) => svg("svg", { width: 16, height: 14, "aria-hidden": "true" }, ...parts);
+  return el(
+    "ul",
+    { class: "legend" },
+    fates.map(([tone, text]) => el("li", {}, picture(svg("rect", { class: `seg ${tone}`, x: 1, y: 2, width: 14, height: 10, rx: 2 })), text)),
+    present.map((tone) => el("li", {}, picture(markerOf({ tone, offset: 0, more: {} }, 8, 7)), tones[tone])),
+    [false, true]
+      .filter((isLate) => partition.transactions.some((each) => each.isLate === isLate))
+      .map((isLate) => el("li", {}, picture(svg("rect", { class: `txn${isLate ? " late" : ""}`, x: 1, y: 3, width: 14, height: 8, rx: 3 })), isLate ? "late transaction" : "open transaction")),
+  );
+}
+
+// A table whose first rows are shown, and the others when they are asked for.
+function tableOf(title, columns, rows, text) {
+  if (!rows.length) return null;
+  const body = el("tbody", {}, rows.slice(0, FIRST_ROWS));
+  const all = el("button", { type: "button", class: "all" }, `Show all ${grouped(rows.length)}`);
+  all.addEventListener("click", () => {
+    body.append(...rows.slice(FIRST_ROWS));
+    all.remove();
+  });
+  return el(
+    "section",
+    { class: "block" },
+    el("h4", {}, title, el("span", { class: "many" }, grouped(rows.length))),
+    text ? el("p", { class: "hint" }, text) : null,
+    el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, columns.map((name) => el("th", { scope: "col" }, name)))), body)),
+    rows.length > FIRST_ROWS ? all : null,
+  );
+}
+
+function cells(...values) {
+  return values.map((value) => el("td", { class: typeof value === "number" ? "number" : null }, value ?? "–"));
+}
+
+function producersOf(partition) {
+  const rows = partition.producers.map((each) => {
+    const differs = each.field ? `${words(each.field)}: ${each.found} instead of ${each.expected}` : each.kind === "missing" ? "no entry" : words(each.kind);
+    return el("tr", { class: each.isCertain ? "certain" : "uncertain" }, cells(Number(each.offset), each.id, differs, each.isCertain ? "proven" : "not proven", each.cost));
+  });
+  const left = partition.producersLeft ? `${counted(partition.producersLeft, "more entry", "more entries")} differ, which the document counts and does not list.` : null;
+  return tableOf("What wrong snapshots say of producers", ["snapshot", "producer id", "differs", "", "what it costs"], rows, left);
+}
+
+function transactionsOf(partition) {
+  const rows = partition.transactions.map((each) =>
+    el("tr", {}, cells(Number(each.first), each.producer ?? "not named by a scan", each.until === null ? "log end" : String(each.until), each.isLate ? "late" : "")),
+  );
+  return tableOf("Open transactions", ["from", "producer id", "seen open until", ""], rows);
+}
+
+function boundariesOf(partition) {
+  const ranks = { wrong: 0, missing: 1, doubted: 2, written: 3, quiet: 4, fine: 5 };
+  const sorted = partition.boundaries.slice().sort((one, other) => ranks[one.tone] - ranks[other.tone] || Number(one.offset) - Number(other.offset));
+  const rows = sorted.map((each) => {
+    const more = each.more;
+    const entries = more.expected !== undefined && more.expected !== each.entries ? `${each.entries ?? 0} of ${more.expected}` : each.entries;
+    const said = [each.state && words(each.state), more.status && words(more.status), more.end ? "log end" : null].filter(Boolean).join(", ");
+    const fate = [more.action, more.next ? `next start: ${more.next}` : null, ...(more.why || [])].filter(Boolean).join("; ");
+    return el("tr", { class: each.tone }, cells(Number(each.offset), said, entries ?? null, more.class ?? null, fate));
+  });
+  return tableOf("Boundaries", ["offset", "snapshot", "producers", "class", "because"], rows, rows.length ? "What is wrong or missing stands first." : null);
+}
+
+function findingRow([code, severity, path, message, offset]) {
+  return el("tr", { class: severity }, cells(el("span", { class: `severity ${severity}` }, severity), code, offset === null ? "" : String(offset), message, path));
+}
+
+function findingsOf(partition) {
+  return tableOf("Findings", ["", "code", "offset", "message", "path"], partition.findings.map((number) => findingRow(DATA.findings[number])));
+}
+
+function lacksOf(partition) {
+  const lacks = [...partition.lacks, ...missingFacts(partition)];
+  if (!lacks.length) return null;
+  return el("section", { class: "block" }, el("h4", {}, "Not in the documents"), el("ul", { class: "lacks" }, lacks.map((each) => el("li", {}, each))));
+}
+
+// What a document says that it lacks is no lack where another one of this partition has it.
+function missingFacts(partition) {
+  const lists = partition.documents.map((number) => DATA.documents[number].lacks);
+  if (lists.length === 0) return [];
+  const verbs = new Set(partition.documents.map((number) => DATA.documents[number].schema.split(".")[1].split("/")[0]));
+  const told = (text) => [...verbs].some((verb) => text.includes(`\`${verb.replace("tier-", "tier ")}`));
+  return [...new Set(lists.flat())].filter((text) => !told(text));
+}

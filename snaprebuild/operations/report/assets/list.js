@@ -1,0 +1,146 @@
+// The list of partitions. Of thousands only those are in the document that are in sight, so that it stays quick; a reader of the screen is told
+// how many there are (aria-setsize) and which one is chosen (aria-activedescendant).
+
+const ROW = 48;
+const BEYOND = 8;
+const PRINTED_MAX = 200;
+
+const list = { node: byId("list"), rows: byId("rows"), shown: [], drawn: new Map(), isPrinted: false };
+
+function showList() {
+  list.shown = chosen();
+  list.rows.style.height = `${list.shown.length * ROW}px`;
+  for (const row of list.drawn.values()) row.remove();
+  list.drawn.clear();
+  const all = PARTITIONS.length;
+  byId("count").textContent =
+    list.shown.length === all ? counted(all, "partition") : `${grouped(list.shown.length)} of ${counted(all, "partition")}`;
+  if (!list.shown.includes(state.selected)) select(list.shown[0] || null, false);
+  drawRows();
+}
+
+function drawRows() {
+  if (list.isPrinted) return;
+  const first = Math.max(0, Math.floor(list.node.scrollTop / ROW) - BEYOND);
+  const last = Math.min(list.shown.length, Math.ceil((list.node.scrollTop + list.node.clientHeight) / ROW) + BEYOND);
+  drawRange(first, last);
+}
+
+function drawRange(first, last) {
+  for (const [index, row] of list.drawn) {
+    if (index < first || index >= last) {
+      row.remove();
+      list.drawn.delete(index);
+    }
+  }
+  for (let index = first; index < last; index += 1) {
+    if (!list.drawn.has(index)) {
+      const row = rowOf(list.shown[index], index);
+      list.drawn.set(index, row);
+      list.rows.append(row);
+    }
+  }
+}
+
+function rowOf(partition, index) {
+  const row = el(
+    "div",
+    {
+      class: `row ${toneOf(partition)}`,
+      role: "option",
+      id: `row-${partition.index}`,
+      "aria-selected": partition === state.selected ? "true" : "false",
+      "aria-setsize": list.shown.length,
+      "aria-posinset": index + 1,
+      "data-name": partition.name,
+      onclick: () => select(partition, true),
+    },
+    el("div", { class: "who" }, el("span", { class: "name" }, partition.name), el("span", { class: "place", title: plain(partition.place) }, placeText(partition))),
+    partition.bases.length || partition.boundaries.length ? miniature(partition) : el("span", {}),
+    el("div", { class: "badges" }, badgesOf(partition)),
+  );
+  row.style.top = `${index * ROW}px`;
+  return row;
+}
+
+function placeText(partition) {
+  const node = partition.node === undefined ? "" : `node ${partition.node} · `;
+  const parent = partition.place.endsWith(`/${partition.name}`) ? partition.place.slice(0, -partition.name.length - 1) : partition.place;
+  return node + parent;
+}
+
+function badgesOf(partition) {
+  const badges = [];
+  const say = (tone, text) => badges.push(el("span", { class: `badge ${tone}` }, text));
+  if (partition.outcome) say(partition.outcome === "elect" ? "open" : "doubted", partition.outcome);
+  if (partition.tones.wrong) say("wrong", `${partition.tones.wrong} wrong`);
+  if (partition.stuck) say("missing", `${sizeText(partition.stuck)} stuck`);
+  if (partition.tones.missing) say(partition.matters ? "missing" : "quiet", `${partition.tones.missing} missing`);
+  if (partition.matters && partition.tones.doubted) say("doubted", `${partition.tones.doubted} in doubt`);
+  if (partition.transactions.length) say("open", `${counted(partition.transactions.length, "transaction")} open`);
+  if (partition.tones.written) say("written", `${partition.tones.written} written`);
+  if (!badges.length) say("quiet", partition.kind && partition.kind !== "remote" ? partition.kind : "nothing found");
+  return badges.slice(0, 4);
+}
+
+function select(partition, isSeen) {
+  const before = state.selected;
+  state.selected = partition;
+  for (const each of [before, partition]) {
+    const row = each && byId(`row-${each.index}`);
+    if (row) row.setAttribute("aria-selected", each === partition ? "true" : "false");
+  }
+  if (partition && isSeen) bringIntoSight(list.shown.indexOf(partition));
+  if (partition) list.node.setAttribute("aria-activedescendant", `row-${partition.index}`);
+  else list.node.removeAttribute("aria-activedescendant");
+  showDetail(partition);
+}
+
+function bringIntoSight(index) {
+  if (index < 0) return;
+  const top = index * ROW;
+  if (top < list.node.scrollTop) list.node.scrollTop = top;
+  const below = top + ROW - list.node.clientHeight;
+  if (below > list.node.scrollTop) list.node.scrollTop = below;
+  drawRows();
+}
+
+function moved(event) {
+  const page = Math.max(1, Math.floor(list.node.clientHeight / ROW) - 1);
+  const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
+  if (event.key === "Enter") {
+    byId("detail-title")?.focus();
+    event.preventDefault();
+  } else if (event.key in steps && list.shown.length) {
+    const at = list.shown.indexOf(state.selected);
+    const next = Math.min(list.shown.length - 1, Math.max(0, at + steps[event.key]));
+    select(list.shown[next], true);
+    event.preventDefault();
+  }
+}
+
+function startList() {
+  let isAsked = false;
+  list.node.addEventListener("scroll", () => {
+    if (isAsked) return;
+    isAsked = true;
+    requestAnimationFrame(() => {
+      isAsked = false;
+      drawRows();
+    });
+  });
+  list.node.addEventListener("keydown", moved);
+  new ResizeObserver(drawRows).observe(list.node);
+  // On paper nobody scrolls.
+  addEventListener("beforeprint", () => {
+    list.isPrinted = true;
+    const printed = Math.min(list.shown.length, PRINTED_MAX);
+    list.rows.style.height = `${printed * ROW}px`;
+    drawRange(0, printed);
+    byId("count").textContent += printed < list.shown.length ? `; the first ${printed} are printed` : "";
+  });
+  addEventListener("afterprint", () => {
+    list.isPrinted = false;
+    showList();
+  });
+}

@@ -1,0 +1,108 @@
+// What the page knows: the data that stand in it, and what follows from them for each partition.
+
+const DATA = JSON.parse(byId("data").textContent);
+
+const FATES = {
+  u: ["uploadable", "would be uploaded"],
+  x: ["bad", "would be uploaded with a bad snapshot"],
+  b: ["blocked", "blocked"],
+  h: ["behind", "waits behind a blocked one"],
+  w: ["waits", "waits for a transaction or for replication"],
+  k: ["unknown", "last stable offset not known"],
+  a: ["active", "active segment"],
+  s: ["below", "below the log start"],
+  n: ["never", "of a topic that is never uploaded"],
+  p: ["unsaid", "listed"],
+  r: ["copy", "copy in remote storage"],
+};
+
+// The worst comes first: where several segments share one mark, it has the colour of the worst.
+const FATE_RANK = "bxhwkaurpns";
+
+const SEVERITIES = ["storage", "refused", "damaged", "finding", "note"];
+
+const MISSING = new Set(["missing", "irregular"]);
+const DOUBTED = new Set(["suspect", "corrupt", "unreadable"]);
+
+function boundaryOf([offset, state, entries, more]) {
+  const boundary = { offset, state, entries, more: more || {} };
+  if (boundary.more.wrong || state === "corrupt") boundary.tone = "wrong";
+  else if (MISSING.has(state)) boundary.tone = "missing";
+  else if (DOUBTED.has(state) || boundary.more.next === "removed" || boundary.more.next === "empty") boundary.tone = "doubted";
+  else if (boundary.more.action) boundary.tone = "written";
+  else boundary.tone = state === "not due" || state === "regenerated" ? "quiet" : "fine";
+  return boundary;
+}
+
+function producerOf([id, offset, kind, field, expected, found, isCertain, cost, openFrom]) {
+  return { id, offset, kind, field, expected, found, isCertain, cost, openFrom };
+}
+
+function transactionOf([first, until, producer, isLate]) {
+  return { first, until: until === undefined ? null : until, producer, isLate };
+}
+
+function finish(partition, index) {
+  partition.index = index;
+  partition.boundaries = partition.boundaries.map(boundaryOf);
+  partition.producers = (partition.producers || []).map(producerOf);
+  partition.transactions = (partition.transactions || []).map(transactionOf);
+  partition.findings = partition.findings || [];
+  partition.lacks = partition.lacks || [];
+  partition.size = partition.sizes.reduce((sum, size) => sum + (size || 0), 0);
+  partition.segments = partition.counts ? partition.counts.reduce((sum, count) => sum + count, 0) : partition.bases.length;
+  const tones = { wrong: 0, missing: 0, doubted: 0, written: 0, quiet: 0, fine: 0 };
+  for (const boundary of partition.boundaries) tones[boundary.tone] += 1;
+  partition.tones = tones;
+  partition.matters = !partition.kind || partition.kind === "remote";
+  partition.forgotten = partition.producers.length + (partition.producersLeft || 0);
+  const codes = new Set(partition.findings.map((number) => DATA.findings[number][0]));
+  partition.codes = codes;
+  partition.text = [partition.name, partition.place, partition.kind || "", ...codes, ...partition.producers.map((each) => each.id)]
+    .concat(partition.outcome || [])
+    .join("\n")
+    .toLowerCase();
+  return partition;
+}
+
+const PARTITIONS = DATA.partitions.map(finish);
+
+// Name, and whether a partition is one: the same for the buttons and for the numbers at the top.
+const FILTERS = [
+  ["wrong", "Wrong snapshots", (each) => each.tones.wrong > 0],
+  ["stuck", "Stuck", (each) => (each.stuck || 0) > 0],
+  ["missing", "Missing snapshots", (each) => each.tones.missing > 0 && each.matters],
+  ["doubted", "In doubt", (each) => each.tones.doubted > 0 && each.matters],
+  ["open", "Open transactions", (each) => each.transactions.length > 0],
+  ["written", "Written by a run", (each) => each.boundaries.some((boundary) => boundary.more.action)],
+  ["elect", "Elect", (each) => each.outcome === "elect"],
+  ["treat", "Treat", (each) => each.outcome === "treat"],
+  ["clean", "Nothing found", (each) => toneOf(each) === "fine"],
+];
+
+function toneOf(partition) {
+  if (partition.tones.wrong) return "wrong";
+  if (partition.matters && ((partition.stuck || 0) > 0 || partition.tones.missing)) return "missing";
+  if (partition.matters && partition.tones.doubted) return "doubted";
+  return "fine";
+}
+
+const SORTS = {
+  worst: (one, other) => one.index - other.index,
+  name: (one, other) => one.name.localeCompare(other.name, "en", { numeric: true }) || one.index - other.index,
+  stuck: (one, other) => (other.stuck || 0) - (one.stuck || 0) || one.index - other.index,
+  size: (one, other) => other.size - one.size || one.index - other.index,
+};
+
+const state = { search: "", filters: new Set(), code: null, sort: "worst", axis: "segments", selected: null };
+
+function chosen() {
+  const wanted = state.search.toLowerCase().split(/\s+/).filter(Boolean);
+  const tests = FILTERS.filter(([name]) => state.filters.has(name)).map(([, , test]) => test);
+  return PARTITIONS.filter(
+    (each) =>
+      wanted.every((word) => each.text.includes(word)) &&
+      tests.every((test) => test(each)) &&
+      (state.code === null || each.codes.has(state.code)),
+  ).sort(SORTS[state.sort]);
+}

@@ -1,0 +1,125 @@
+// The page as a whole: what stands at the top, findings, search, filters, colours.
+
+const THEMES = ["auto", "light", "dark"];
+
+function showTop() {
+  byId("title").textContent = plain(DATA.title);
+  byId("made").textContent = plain(`snaprebuild ${document.querySelector('meta[name="snaprebuild"]').content} · ${counted(DATA.documents.length, "document")}: ${DATA.documents.map((each) => each.name).join(", ")}`);
+  const sum = (take) => PARTITIONS.reduce((total, each) => total + (take(each) || 0), 0);
+  const wrong = sum((each) => each.tones.wrong);
+  const missing = sum((each) => (each.matters ? each.tones.missing : 0));
+  const stuck = PARTITIONS.filter((each) => each.stuck);
+  const cards = [
+    ["partitions", grouped(PARTITIONS.length), "", counted(sum((each) => each.segments), "segment")],
+    ["wrong snapshots", grouped(wrong), wrong ? "wrong" : "", wrong ? `${counted(sum((each) => each.forgotten), "producer")} told wrong` : "none proven wrong"],
+    ["stuck partitions", grouped(stuck.length), stuck.length ? "missing" : "", sizeText(sum((each) => each.stuck)) + " held back"],
+    ["missing snapshots", grouped(missing), missing ? "missing" : "", "of topics that can be uploaded"],
+    ["open transactions", grouped(sum((each) => each.transactions.length)), "", "as the documents tell"],
+    ["findings", grouped(DATA.findings.filter((each) => each[1] !== "note").length), "", `${grouped(DATA.findings.filter((each) => each[1] === "note").length)} notes`],
+  ];
+  byId("cards").append(...cards.map(([name, value, tone, below]) => el("div", { class: `card ${tone}` }, el("dt", {}, name), el("dd", { class: "value" }, value), el("dd", { class: "below" }, below))));
+}
+
+function showTables() {
+  byId("tables").append(
+    ...DATA.tables.map((table) => {
+      const rows = table.rows.map((row) => el("tr", {}, row.map((cell) => el("td", {}, cell))));
+      return el("div", { class: "panel" }, tableOf(table.title, table.columns, rows, table.text) || el("p", {}, `${table.title}: none`));
+    }),
+  );
+}
+
+function showCodes() {
+  const byCode = new Map();
+  DATA.findings.forEach((finding, number) => {
+    const known = byCode.get(finding[0]) || { code: finding[0], severity: finding[1], numbers: [] };
+    if (SEVERITIES.indexOf(finding[1]) < SEVERITIES.indexOf(known.severity)) known.severity = finding[1];
+    known.numbers.push(number);
+    byCode.set(finding[0], known);
+  });
+  const codes = [...byCode.values()].sort((one, other) => SEVERITIES.indexOf(one.severity) - SEVERITIES.indexOf(other.severity) || other.numbers.length - one.numbers.length);
+  const buttons = codes.map((each) =>
+    el("button", { type: "button", class: `code ${each.severity}`, "aria-pressed": "false", "data-code": each.code, onclick: () => chooseCode(each) }, el("span", { class: `severity ${each.severity}` }, each.severity), el("b", {}, each.code), el("span", { class: "many" }, grouped(each.numbers.length))),
+  );
+  byId("codes").append(...(buttons.length ? buttons : [el("p", { class: "empty" }, "None.")]));
+  if (DATA.findingsLeft) byId("codes").append(el("p", { class: "hint" }, `${grouped(DATA.findingsLeft)} more findings are in the documents and not on this page.`));
+}
+
+function chooseCode(each) {
+  state.code = state.code === each.code ? null : each.code;
+  for (const button of byId("codes").querySelectorAll("button")) button.setAttribute("aria-pressed", button.dataset.code === state.code ? "true" : "false");
+  const rows = state.code === null ? [] : each.numbers.map((number) => findingRow(DATA.findings[number]));
+  byId("code").replaceChildren(...[rows.length ? tableOf(each.code, ["", "code", "offset", "message", "path"], rows, "The list below shows the partitions that have it.") : null].filter(Boolean));
+  showList();
+}
+
+function showFilters() {
+  const used = FILTERS.map(([name, text, test]) => [name, text, PARTITIONS.filter(test).length]).filter(([, , count]) => count > 0);
+  byId("filters").append(
+    ...used.map(([name, text, count]) => {
+      const button = el("button", { type: "button", class: "filter", "aria-pressed": "false", "data-filter": name }, text, el("span", { class: "many" }, grouped(count)));
+      button.addEventListener("click", () => {
+        if (!state.filters.delete(name)) state.filters.add(name);
+        button.setAttribute("aria-pressed", state.filters.has(name) ? "true" : "false");
+        list.node.scrollTop = 0;
+        showList();
+      });
+      return button;
+    }),
+  );
+}
+
+function showDocuments() {
+  const rows = DATA.documents.map((each) =>
+    el("tr", {}, cells(each.name, each.schema, each.program, el("ul", { class: "lacks" }, each.facts.map(([name, value]) => el("li", {}, `${name}: ${value}`))), el("ul", { class: "lacks" }, each.lacks.map((text) => el("li", {}, text))))),
+  );
+  byId("documents").append(tableOf("Made from", ["file", "form", "written by", "says", "does not have"], rows) || "");
+  if (DATA.partitionsLeft) byId("documents").append(el("p", { class: "hint" }, `${grouped(DATA.partitionsLeft)} more partitions are in the documents and not on this page: the worst are here.`));
+}
+
+function startTheme() {
+  const button = byId("theme");
+  let at = 0;
+  button.addEventListener("click", () => {
+    at = (at + 1) % THEMES.length;
+    if (at) document.documentElement.dataset.theme = THEMES[at];
+    else delete document.documentElement.dataset.theme;
+    button.textContent = ["Auto", "Light", "Dark"][at];
+    button.setAttribute("aria-label", `Colours: ${["as the system has them", "light", "dark"][at]}`);
+  });
+}
+
+function start() {
+  showTop();
+  showTables();
+  showCodes();
+  showFilters();
+  showDocuments();
+  startTheme();
+  startList();
+  byId("search").addEventListener("input", (event) => {
+    state.search = event.target.value;
+    list.node.scrollTop = 0;
+    showList();
+  });
+  byId("sort").addEventListener("change", (event) => {
+    state.sort = event.target.value;
+    showList();
+  });
+  addEventListener("keydown", (event) => {
+    if (event.key === "/" && !(event.target instanceof HTMLInputElement)) {
+      byId("search").focus();
+      event.preventDefault();
+    }
+  });
+  let width = 0;
+  new ResizeObserver(() => {
+    const now = byId("detail").clientWidth;
+    if (now !== width && state.selected) showDetail(state.selected);
+    width = now;
+  }).observe(byId("detail"));
+  showList();
+  document.documentElement.dataset.ready = "true";
+}
+
+start();

@@ -1,0 +1,65 @@
+"use strict";
+// Text and elements. Whatever stands in a document gets to the page as text of a node or value of an attribute, never as HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+// Characters that are not seen, or turn the direction of what stands around them, are shown as their escapes.
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\u2028\u2029]/gu;
+
+function plain(text) {
+  return String(text).replace(UNSEEN, (char) => `\\u{${char.codePointAt(0).toString(16)}}`);
+}
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "onclick" || name === "oninput" || name === "onchange") node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  for (const child of children.flat()) {
+    if (child === null || child === undefined || child === false) continue;
+    node.append(child instanceof Node ? child : plain(child));
+  }
+  return node;
+}
+
+function el(tag, attributes, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+function svg(tag, attributes, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function byId(id) {
+  return document.getElementById(id);
+}
+
+function counted(count, noun, several) {
+  return `${grouped(count)} ${count === 1 ? noun : several || noun + "s"}`;
+}
+
+// Counts have groups of three digits; offsets are shown as they are, for somebody who copies them.
+function grouped(count) {
+  return String(count).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+}
+
+function sizeText(bytes) {
+  let value = bytes;
+  let unit = "B";
+  for (const larger of ["KiB", "MiB", "GiB", "TiB", "PiB"]) {
+    if (value < 1024) break;
+    value /= 1024;
+    unit = larger;
+  }
+  return unit === "B" ? `${bytes} B` : `${value.toFixed(1)} ${unit}`;
+}
+
+function timeText(seconds) {
+  const moment = new Date(seconds * 1000);
+  return isNaN(moment) ? `${seconds} s` : moment.toISOString().slice(0, 16).replace("T", " ") + " UTC";
+}
+
+function words(name) {
+  return String(name).replace(/[_-]/g, " ");
+}

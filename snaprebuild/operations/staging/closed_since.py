@@ -1,0 +1,146 @@
+"""Segments that closed between staging and stopping: replayed on the state that was staged, and nothing before it is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from formats.errors import FormatError
+from formats.file_names import snapshot_file_name
+from formats.producer_snapshot import read_entries
+from snaprebuild.errors import ReadFailedError
+from snaprebuild.operations.broker_properties import read_server_properties
+from snaprebuild.operations.each import here
+from snaprebuild.operations.findings import Finding, Severity
+from snaprebuild.operations.plan import stop_index
+from snaprebuild.operations.planned import PartitionPlan, Plan
+from snaprebuild.operations.rebuild import rebuild
+from snaprebuild.operations.replay_partition import GivenState, ReplayFrom, ReplayPoint
+from snaprebuild.operations.source import Source
+from snaprebuild.operations.staging.staged_check import CheckedPartition
+from snaprebuild.operations.staging.staged_plan import StagedPartition, StagedSnapshot
+from snaprebuild.operations.verdict.plan_gate import judged_plans
+from snaprebuild.replay.classes import Judgement, ReplayRecord
+from snaprebuild.replay.running_effect import RunningEffect
+from snaprebuild.replay.segment_effect import SegmentEffect, effect_of_entries
+from snaprebuild.storage.broker_lock import HeldLock
+from snaprebuild.storage.fingerprint import Fingerprint
+from snaprebuild.storage.log_dir import listed_again
+from snaprebuild.storage.regular_file import read_small_file
+
+if TYPE_CHECKING:
+    from snaprebuild.operations.receipt import Receipt
+
+__all__ = ["replay_closed_since", "staged_state"]
+
+
+def replay_closed_since(
+    partitions: Sequence[CheckedPartition],
+    whole: Plan,
+    locks: Mapping[str, HeldLock],
+    receipt: Receipt,
+    deadline: float | None,
+    jobs: int | None,
+    findings: list[Finding],
+) -> None:
+    """Writes what is due and was not staged. Adds to the results of the partitions.
+
+    Args:
+        partitions: those that have ``closed_since``.
+        whole: the request, and the clock.
+        locks: on their log directories.
+        receipt: gets what is written.
+        deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
+        jobs: worker processes, None for as many as processors.
+        findings: gets what is about no partition.
+    """
+    plans = [found for each in partitions if (found := _plan_of(each)) is not None]
+    if not plans:
+        return
+    request = whole.request
+    properties = None if request.server_properties is None else read_server_properties(request.server_properties)
+    source = Source(tuple(plan.source for plan in plans), (), None, properties)
+    judged = judged_plans(plans, plans, request, source, here, findings, deadline, holds_locks=True)
+    plan = replace(whole, partitions=tuple(judged))
+    done = rebuild(plan, jobs=jobs, told=receipt, locks=locks, deadline=deadline)
+    by_path = {each.result.plan.source.directory.path: each for each in partitions}
+    for result in done.partitions:
+        into = by_path[result.plan.source.directory.path].result
+        into.boundaries += result.boundaries
+        into.findings += result.findings
+        into.bytes_read += result.bytes_read
+        into.seconds += result.seconds
+
+
+def _plan_of(checked: CheckedPartition) -> PartitionPlan | None:
+    """From the staged state on; None where that cannot be relied on, which is told."""
+    plan, staged = checked.result.plan, checked.staged
+    source = replace(plan.source, directory=listed_again(plan.source.directory))  # with what was linked a moment ago
+    directory = source.directory
+    try:
+        point, given = staged_state(staged, checked.closed_since[0].offset)
+    except (ReadFailedError, FormatError) as error:
+        _give_up(checked, f"the staged state cannot be read: {error}")
+        return None
+    index = point.index_in(directory)
+    if index is None:
+        _give_up(checked, f"no segment begins at {point.offset}, where the staged state ends")
+        return None
+    wanted = tuple(checked.closed_since)
+    last = wanted[-1]
+    segments = directory.segments
+    stop = len(segments) if last.is_log_end else stop_index(directory, ReplayFrom.LOG_START, last.offset)
+    size_bytes = sum(each.size_bytes for each in segments[index:stop])
+    return PartitionPlan(
+        source=source,
+        target=plan.target,
+        boundaries=wanted,
+        left_out=(),
+        log_end_offset=plan.log_end_offset,
+        window_index=0,
+        replay_index=index,
+        replay_reason=f"staged up to {point.offset}",
+        stop_index=stop,
+        bytes_least=size_bytes,
+        bytes_most=size_bytes,
+        retention_frees_ms=None,
+        given=given,
+        resumed=point,
+    )
+
+
+def _give_up(checked: CheckedPartition, why: str) -> None:
+    message = f"{why}: what closed since is not rebuilt; stage again"
+    checked.result.say("not-staged", Severity.FINDING, message, checked.closed_since[0].offset)
+    for boundary in checked.closed_since:
+        checked.leave_out(boundary.offset, why, is_log_end=boundary.is_log_end)
+
+
+def staged_state(staged: StagedPartition, offset: int) -> tuple[ReplayPoint, GivenState]:
+    """The last staged state below an offset: where a replay goes on, and what it is worth.
+
+    Args:
+        staged: what was staged; its first snapshot lies below the offset.
+        offset: of a boundary.
+
+    Raises:
+        ReadFailedError: its file is not the one that was staged.
+        FormatError: it does not parse.
+    """
+    last = [each for each in staged.snapshots if each.offset < offset][-1]
+    effect = _effect_of(staged, last)
+    behind = max(((base, identity) for base, identity in staged.segments if base < last.offset), key=lambda each: each[0])
+    record = ReplayRecord(next_offset=last.offset)
+    point = ReplayPoint(last.offset, staged.first_offset, behind, RunningEffect(effect), effect, record)
+    reasons = staged.reasons if last is staged.snapshots[-1] else (f"staged at {last.offset}",)
+    return point, GivenState(effect, Judgement(last.snapshot_class, reasons))
+
+
+def _effect_of(staged: StagedPartition, snapshot: StagedSnapshot) -> SegmentEffect:
+    path = os.path.join(staged.target, snapshot_file_name(snapshot.offset))
+    data = read_small_file(path, snapshot.file.size_bytes)
+    if data is None or Fingerprint.of(data, snapshot.file.mtime_ns) != snapshot.file:
+        raise ReadFailedError("is not what was staged", path=path)
+    return effect_of_entries(read_entries(data, file=path))

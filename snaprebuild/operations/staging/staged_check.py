@@ -1,0 +1,246 @@
+"""Whether what was staged for a partition still rests on the segments that are there: what may be installed, and what closed since."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from formats.errors import FormatError
+from formats.file_names import parse_partition_dir_name, snapshot_file_name
+from formats.producer_snapshot import read_entries
+from snaprebuild.errors import ReadFailedError, RefusedError
+from snaprebuild.operations.due_in_place import is_missed, left_out_findings, not_due
+from snaprebuild.operations.findings import Severity
+from snaprebuild.operations.log_facts import log_end_offset
+from snaprebuild.operations.plan import check_next_start
+from snaprebuild.operations.planned import BoundaryPlan, PartitionPlan, Request, nothing_planned
+from snaprebuild.operations.rebuild_result import EQUAL, KEPT, LEFT_OUT, BoundaryResult, PartitionResult
+from snaprebuild.operations.replay_partition import Clock
+from snaprebuild.operations.snapshot_writer import owner_of_snapshot
+from snaprebuild.operations.source import PartitionSource, check_segments_are_files, partition_source, why_skipped
+from snaprebuild.operations.staging.stage import known_topic_id
+from snaprebuild.operations.staging.staged_plan import StagedPartition, StagedSnapshot
+from snaprebuild.replay.window import same_when_loaded
+from snaprebuild.storage.atomic_file import Ownership
+from snaprebuild.storage.fingerprint import fingerprint_at
+from snaprebuild.storage.log_dir import LogDirState
+from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
+
+__all__ = ["CheckedPartition", "checked_partition"]
+
+
+@dataclass(slots=True)
+class CheckedPartition:
+    """A partition as it is now, beside what was staged for it.
+
+    Attributes:
+        staged: what was staged.
+        result: what became of it so far, with the partition as it is now.
+        links: what is to get its name.
+        closed_since: boundaries that are due, and for which nothing was staged.
+    """
+
+    staged: StagedPartition
+    result: PartitionResult
+    links: list[StagedSnapshot] = field(default_factory=list)
+    closed_since: list[BoundaryPlan] = field(default_factory=list)
+
+    def leave_out(self, offset: int, why: str, *, is_log_end: bool = False) -> None:
+        """Tells of a boundary that gets no snapshot."""
+        self.result.boundaries.append(BoundaryResult(offset, is_log_end, LEFT_OUT, None, (why,)))
+
+
+def checked_partition(
+    staged: StagedPartition, state: LogDirState, ancestor: str, request: Request, clock: Clock, *, reads_bytes: bool
+) -> CheckedPartition:
+    """Looks at a partition and at what was staged for it. Changes nothing.
+
+    Args:
+        staged: what was staged.
+        state: the small files of its log directory.
+        ancestor: of all paths, for labels.
+        request: what decides which snapshots are due: to be written in place, or, before the stop, to be staged.
+        clock: for comparing with snapshots that are there.
+        reads_bytes: read every staged file, and hold its bytes against the plan; else size, time and inode tell.
+
+    Raises:
+        ReadFailedError: the partition cannot be looked at.
+        RefusedError: it is another one than it was.
+        FormatError: its last segment is damaged.
+    """
+    name = parse_partition_dir_name(os.path.basename(staged.path))
+    if name is None:
+        raise RefusedError("the staged plan names a directory that is none of a partition", path=staged.path)
+    directory = list_partition_dir(staged.path, name)
+    source = partition_source(directory, state, os.path.relpath(staged.path, ancestor))
+    skipped = why_skipped(directory, is_named=False)
+    if skipped is not None:
+        nothing = nothing_planned(source, staged.path, skipped.message)
+        return _all_left_out(CheckedPartition(staged, PartitionResult(nothing, findings=[skipped])), skipped.message)
+    check_segments_are_files(directory)
+    topic_id = known_topic_id(directory)
+    if staged.topic_id not in (None, topic_id):
+        raise RefusedError(
+            f"the topic id was {staged.topic_id}, and is {topic_id}: another topic has its name now", path=staged.path
+        )
+    if not directory.segments:
+        raise RefusedError("has no segment any more", path=staged.path)
+    plan = nothing_planned(source, staged.path, None, _log_end(source))
+    checked = CheckedPartition(staged, PartitionResult(plan))
+    sound_up_to = _sound_up_to(checked)
+    _take_staged(checked, sound_up_to, request, clock, reads_bytes=reads_bytes)
+    _take_closed_since(checked, sound_up_to, request)
+    if plan.log_end_offset is not None:
+        offsets = [*(each.offset for each in checked.links), *(each.offset for each in checked.closed_since)]
+        check_next_start(source, plan.log_end_offset, offsets, checked.result.findings)
+    return checked
+
+
+def _all_left_out(checked: CheckedPartition, why: str) -> CheckedPartition:
+    for snapshot in checked.staged.due:
+        checked.leave_out(snapshot.offset, why)
+    return checked
+
+
+def _log_end(source: PartitionSource) -> int | None:
+    """After a clean stop everything was flushed, and the snapshot there says the same: no segment need be opened."""
+    directory, flushed = source.directory, source.recovery_point
+    if source.log_dir.was_shut_down_cleanly and flushed >= directory.segments[-1].base_offset and directory.snapshot_at(flushed):
+        return flushed
+    return log_end_offset(directory)
+
+
+def _sound_up_to(checked: CheckedPartition) -> int | None:
+    """The base offset up to which every segment is what it was; None where all that was closed then is. What differs is a finding."""
+    now = {segment.base_offset: segment.log.identity for segment in checked.result.plan.source.directory.segments}
+    first, last = min(now), checked.staged.snapshots[-1].offset
+    was = dict(checked.staged.segments)  # up to the one that begins at the last snapshot: what that one holds is no matter
+    # Those below the first were deleted meanwhile, as retention does; what was replayed of them stays true.
+    for base in sorted(base for base in {*now, *was} if first <= base <= last):
+        is_same = base in now and base in was and (base == last or now[base] == was[base])
+        if not is_same:
+            what = "is not there any more" if base not in now else "was not there" if base not in was else "is another file"
+            message = f"the segment at {base} {what}: what was staged above it rests on it, and is not installed; stage again"
+            checked.result.say("stale-staged", Severity.REFUSED, message, base)
+            return base
+    return None
+
+
+def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Request, clock: Clock, *, reads_bytes: bool) -> None:
+    source = checked.result.plan.source
+    bases = {segment.base_offset for segment in source.directory.segments}
+    no_more: list[tuple[int, str]] = []
+    for snapshot in checked.staged.snapshots:
+        offset = snapshot.offset
+        if not snapshot.is_due and source.directory.snapshot_at(offset) is not None:
+            continue  # it stood there when the others were staged; a broker up to 2.7 may have deleted it since
+        reason = not_due(request, source, offset, is_log_end=False)
+        if reason is not None:
+            no_more.append((offset, reason))
+        elif (sound_up_to is not None and offset > sound_up_to) or offset not in bases:
+            checked.leave_out(offset, "the segments that it rests on are others now")
+        elif source.directory.snapshot_at(offset) is not None:
+            _take_existing(checked, snapshot, clock)
+        elif (fault := _fault_of(checked, snapshot, reads_bytes=reads_bytes)) is not None:
+            checked.result.say(
+                "stale-staged", Severity.REFUSED, f"the staged file {fault}: it is not installed; stage again", offset
+            )
+            checked.leave_out(offset, f"the staged file {fault}")
+        else:
+            checked.links.append(snapshot)
+    _tell_not_due(checked, no_more)
+
+
+def _tell_not_due(checked: CheckedPartition, no_more: list[tuple[int, str]]) -> None:
+    """As a plan tells them: a note where no broker needs it."""
+    plan = checked.result.plan
+    for offset, reason in no_more:
+        if is_missed(plan, offset, reason):
+            checked.leave_out(offset, reason)
+    told = PartitionPlan(plan.source, plan.target, (), tuple(no_more), plan.log_end_offset, 0, 0, "", 0, 0, 0, None)
+    checked.result.findings += left_out_findings(told)
+
+
+def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: Clock) -> None:
+    """A file of that name is there: of an earlier run of this plan, or of a broker. It is never replaced."""
+    directory, staged = checked.result.plan.source.directory, checked.staged
+    listed = directory.snapshot_at(snapshot.offset)
+    assert listed is not None
+    path = directory.file_path(listed.name)
+    is_equal = listed.identity.inode == snapshot.inode
+    if not is_equal:
+        try:
+            mine, theirs = (
+                read_entries(directory.store.read_small(each, size + 1) or b"", file=each)
+                for each, size in (
+                    (os.path.join(staged.target, listed.name), snapshot.file.size_bytes),
+                    (path, listed.identity.size_bytes),
+                )
+            )
+            is_equal = same_when_loaded(theirs, mine, clock.as_of_ms, clock.expiration_ms)
+        except (FormatError, ReadFailedError):
+            is_equal = False
+    if not is_equal:
+        message = "a snapshot stands here that differs from the staged one: kept; `verify` tells which is right"
+        checked.result.say("different-file", Severity.FINDING, message, snapshot.offset)
+    action = EQUAL if is_equal else KEPT
+    klass, entries = snapshot.snapshot_class, snapshot.entries
+    checked.result.boundaries.append(BoundaryResult(snapshot.offset, False, action, klass, (), entries, path))
+
+
+def _fault_of(checked: CheckedPartition, snapshot: StagedSnapshot, *, reads_bytes: bool) -> str | None:
+    """Why a staged file may not be installed, or None."""
+    path = os.path.join(checked.staged.target, snapshot_file_name(snapshot.offset))
+    try:
+        status = os.lstat(path)
+    except OSError as error:
+        return f"cannot be looked at: {error.strerror}"
+    made = snapshot.file
+    if not stat.S_ISREG(status.st_mode) or (status.st_size, status.st_mtime_ns, status.st_ino) != (
+        made.size_bytes,
+        made.mtime_ns,
+        snapshot.inode,
+    ):
+        return "is not the one that was staged"
+    owner, wanted = Ownership.of(status), owner_of_snapshot(checked.result.plan, snapshot.offset)
+    if owner != wanted:
+        return f"has {owner}, its segment has {wanted}"
+    if reads_bytes:
+        try:
+            if fingerprint_at(path) != made:
+                return "has other bytes than were staged"
+        except ReadFailedError as error:
+            return error.message
+    return None
+
+
+def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, request: Request) -> None:
+    """Boundaries that are due now, and were not staged: they are replayed from the staged state below the first of them, or told."""
+    plan, staged = checked.result.plan, checked.staged
+    known = {each.offset for each in staged.snapshots}
+    for offset, is_log_end in _missing(plan.source.directory, plan.log_end_offset):
+        if offset in known or not request.selection.takes_boundary(offset):
+            continue
+        if not_due(request, plan.source, offset, is_log_end=is_log_end) is not None or (
+            sound_up_to is not None and offset > sound_up_to
+        ):
+            continue
+        if offset > staged.snapshots[0].offset and offset not in staged.given_up and sound_up_to is None:
+            expected = staged.snapshots[-1].snapshot_class.value
+            checked.closed_since.append(BoundaryPlan(offset, is_log_end, exists=False, expected_class=expected))
+        else:
+            why = "is missing, and was not staged"
+            checked.result.say("not-staged", Severity.FINDING, f"the snapshot {why}: stage again", offset)
+            checked.leave_out(offset, why, is_log_end=is_log_end)
+
+
+def _missing(directory: PartitionDir, log_end: int | None) -> Iterable[tuple[int, bool]]:
+    existing = {offset for offset, _ in directory.snapshots}
+    bases = [segment.base_offset for segment in directory.segments[1:]]
+    for base in bases:
+        if base not in existing:
+            yield base, False
+    if log_end is not None and log_end > 0 and log_end not in existing and log_end not in bases:
+        yield log_end, True

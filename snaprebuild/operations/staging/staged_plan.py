@@ -1,0 +1,249 @@
+"""What was staged, as a file: each snapshot with its bytes, and the identity of every segment that it rests on.
+
+Its form is that of ``plan_lines`` (docs/json.md, docs/schema/staged-plan.schema.json).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from formats.text_lines import shown
+from snaprebuild.errors import UsageError
+from snaprebuild.operations.plan_lines import PlanLines, plan_lines, request_of
+from snaprebuild.operations.planned import Request
+from snaprebuild.operations.replay_partition import Clock
+from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.storage.fingerprint import Fingerprint
+from snaprebuild.storage.regular_file import open_named_file
+from snaprebuild.storage.small_file import write_text_file
+from snaprebuild.storage.store import FileIdentity
+
+__all__ = ["PLAN_NAME", "StagedPartition", "StagedPlan", "StagedSnapshot", "load_staged_plan", "save_staged_plan"]
+
+SCHEMA = "snaprebuild.staged-plan/1"
+
+PLAN_NAME = "plan.jsonl"
+"""In the first of the directories that were asked for."""
+
+INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class StagedSnapshot:
+    """A snapshot that lies ready.
+
+    Attributes:
+        offset: the boundary.
+        file: its bytes and time.
+        inode: of the file.
+        snapshot_class: its class.
+        entries: count.
+        is_due: it was missing then; else it is the state from which what closes later is replayed, and is installed if it is missing now.
+    """
+
+    offset: int
+    file: Fingerprint
+    inode: int
+    snapshot_class: SnapshotClass
+    entries: int
+    is_due: bool
+
+    @property
+    def row(self) -> list[object]:
+        """As a plan has it."""
+        made = self.file
+        klass = self.snapshot_class.value
+        return [self.offset, made.size_bytes, made.mtime_ns, self.inode, made.sha256, klass, self.entries, self.is_due]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPartition:
+    """A partition for which snapshots lie ready.
+
+    Attributes:
+        path: of its directory.
+        topic_partition: ``<topic>-<partition>``.
+        topic_id: from ``partition.metadata``, 16 bytes in hexadecimal digits; None where there was none.
+        target: directory of the staged files.
+        log_start_offset: then.
+        first_offset: where the replay began: base offset of a segment.
+        segments: base offset and identity of each from there on, then, up to the one that begins where the last snapshot lies.
+        snapshots: by offset, ascending.
+        given_up: boundaries that were to be staged, and for which no replay gives a snapshot that may be installed.
+        reasons: for the class of the last snapshot.
+    """
+
+    path: str
+    topic_partition: str
+    topic_id: str | None
+    target: str
+    log_start_offset: int
+    first_offset: int
+    segments: tuple[tuple[int, FileIdentity], ...]
+    snapshots: tuple[StagedSnapshot, ...]
+    given_up: tuple[int, ...]
+    reasons: tuple[str, ...]
+
+    @property
+    def due(self) -> tuple[StagedSnapshot, ...]:
+        """Those that are to be installed."""
+        return tuple(each for each in self.snapshots if each.is_due)
+
+    @property
+    def bytes_blocked(self) -> int:
+        """Of the first closed segment whose snapshot was missing and of every later one: they wait for it in remote storage."""
+        first = min((each.offset for each in self.snapshots if each.is_due), default=None)
+        closed = itertools.pairwise(self.segments)
+        return 0 if first is None else sum(at.size_bytes for (_, at), (following, _) in closed if following >= first)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPlan:
+    """What was staged.
+
+    Attributes:
+        path: of the file.
+        request: what was asked for.
+        clock: expiry.
+        staged_ms: when that was, ms since 1970.
+        log_dirs: every log directory of the broker, as far as it was known.
+        partitions: those for which something lies ready.
+    """
+
+    path: str
+    request: Request
+    clock: Clock
+    staged_ms: int
+    log_dirs: tuple[str, ...]
+    partitions: tuple[StagedPartition, ...]
+
+
+def save_staged_plan(plan: StagedPlan) -> None:
+    """Writes the file, whole, over an older one.
+
+    Raises:
+        RefusedError: it may not be written there (``check_place``).
+        WriteFailedError: it cannot be written.
+    """
+    header = {
+        "schema": SCHEMA,
+        "request": plan.request.as_json(),
+        "as_of_ms": plan.clock.as_of_ms,
+        "expiration_ms": plan.clock.expiration_ms,
+        "staged_ms": plan.staged_ms,
+        "log_dirs": plan.log_dirs,
+    }
+    write_text_file(plan.path, plan_lines(header, map(_line_of, plan.partitions)))
+
+
+def _line_of(partition: StagedPartition) -> dict[str, Any]:
+    return {
+        "path": partition.path,
+        "topic_partition": partition.topic_partition,
+        "topic_id": partition.topic_id,
+        "target": partition.target,
+        "log_start_offset": partition.log_start_offset,
+        "first_offset": partition.first_offset,
+        "segments": [[base, *identity.row] for base, identity in partition.segments],
+        "snapshots": [each.row for each in partition.snapshots],
+        "given_up": partition.given_up,
+        "reasons": partition.reasons,
+    }
+
+
+def load_staged_plan(path: str) -> StagedPlan:
+    """Loads what ``rebuild --stage`` has left. Looks at no file but this one.
+
+    Raises:
+        UsageError: no such file, or no staged plan: cut off, changed, of another version; the line is named.
+        ReadFailedError: it cannot be read.
+    """
+    with open_named_file(path) as file:
+        lines = PlanLines(path, file, "staged plan")
+        header = lines.header(SCHEMA, "request", "as_of_ms", "expiration_ms", "staged_ms", "log_dirs")
+        count = lines.check_whole()
+        try:
+            request = request_of(header["request"])
+            clock = Clock(_whole(header["as_of_ms"]), _whole(header["expiration_ms"], least=1))
+            log_dirs = tuple(_path(each) for each in header["log_dirs"])
+            staged_ms = _whole(header["staged_ms"])
+        except (ValueError, TypeError) as error:
+            raise _fault(lines, 1, "a header of this version", error) from error
+        partitions = []
+        for number, line in lines.partitions(count):
+            try:
+                partitions.append(_partition_of(line))
+            except (KeyError, TypeError, ValueError, IndexError) as error:
+                raise _fault(lines, number, "a partition", error) from error
+    return StagedPlan(path, request, clock, staged_ms, log_dirs, tuple(partitions))
+
+
+def _fault(lines: PlanLines, number: int, expected: str, error: Exception) -> UsageError:
+    return lines.fault(number, expected, shown(f"{type(error).__name__}: {error}"))
+
+
+def _partition_of(line: dict[str, Any]) -> StagedPartition:
+    topic_id = line["topic_id"]
+    if topic_id is not None and re.fullmatch("[0-9a-f]{32}", topic_id) is None:
+        raise ValueError(f"topic_id {topic_id}")
+    segments = tuple((base, _identity_of(row)) for base, row in _ascending(line["segments"], 4))
+    snapshots = tuple(_snapshot_of(offset, row) for offset, row in _ascending(line["snapshots"], 8))
+    if len(segments) < 2 or not snapshots or segments[-1][0] != snapshots[-1].offset:
+        raise ValueError("the last segment does not begin at the last snapshot")
+    return StagedPartition(
+        path=_path(line["path"]),
+        topic_partition=_text(line["topic_partition"]),
+        topic_id=topic_id,
+        target=_path(line["target"]),
+        log_start_offset=_whole(line["log_start_offset"]),
+        first_offset=_whole(line["first_offset"]),
+        segments=segments,
+        snapshots=snapshots,
+        given_up=tuple(map(_whole, line["given_up"])),
+        reasons=tuple(map(_text, line["reasons"])),
+    )
+
+
+def _identity_of(row: list[Any]) -> FileIdentity:
+    size_bytes, mtime_ns, inode = row
+    return FileIdentity(_whole(size_bytes), _whole(mtime_ns, least=-INT64_MAX), _whole(inode))
+
+
+def _ascending(rows: Any, count: int) -> Iterator[tuple[int, list[Any]]]:
+    previous = -1
+    for row in rows:
+        if len(row) != count or _whole(row[0]) <= previous:
+            raise ValueError(f"{row[:1]} does not ascend, or is no row of {count}")
+        previous = row[0]
+        yield previous, row[1:]
+
+
+def _snapshot_of(offset: int, row: list[Any]) -> StagedSnapshot:
+    size, mtime_ns, inode, sha256, klass, entries, is_due = row
+    if type(is_due) is not bool or re.fullmatch("[0-9a-f]{64}", sha256) is None:
+        raise ValueError(f"snapshot {offset}")
+    made = Fingerprint(sha256, _whole(size), _whole(mtime_ns, least=-INT64_MAX))
+    return StagedSnapshot(offset, made, _whole(inode), SnapshotClass(klass), _whole(entries), is_due)
+
+
+def _whole(value: object, least: int = 0) -> int:
+    if type(value) is not int or not least <= value <= INT64_MAX:
+        raise ValueError(f"{value!r} is no number from {least} to {INT64_MAX}")
+    return value
+
+
+def _path(value: object) -> str:
+    text = _text(value)
+    if not text.startswith("/") or "\0" in text:
+        raise ValueError(f"path {text!r}")
+    return text
+
+
+def _text(value: object) -> str:
+    if type(value) is not str:
+        raise TypeError(f"{value!r} is no text")
+    return value

@@ -1,0 +1,97 @@
+"""Snapshots made while a real broker runs and its topics grow: staged and installed, or written beside it. Its next start uploads."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from command import in_json, snaprebuild
+from kafka_node import KafkaNode
+from log_dirs import entries_in, snapshot_name, truth
+from manifests import FIXTURES
+
+from snaprebuild.storage.broker_process import broker_version
+
+pytestmark = pytest.mark.broker
+
+TRUTH = truth("kafka27-mixed", "mixed-0")
+LOG_END_OFFSET = 8231
+SEGMENT_BYTES = 20_000
+WAIT_SECONDS = 180.0
+TIERED = {"remote.storage.enable": "true", "local.retention.ms": -2, "local.retention.bytes": -2}
+STAGED, WRITTEN = "staged", "written"
+"""Two topics with the log of a broker of 2.7: one is treated in each way."""
+
+
+def bases(node: KafkaNode, topic: str) -> list[int]:
+    return sorted(int(path.stem) for path in (node.log_dir / f"{topic}-0").glob("*.log"))
+
+
+def missing(node: KafkaNode, topic: str) -> list[int]:
+    return [base for base in bases(node, topic)[1:] if not (node.log_dir / f"{topic}-0" / snapshot_name(base)).exists()]
+
+
+def test_two_stuck_topics_of_a_broker_that_goes_on_writing(tmp_path: Path) -> None:
+    receipt = tmp_path / "receipt.jsonl"
+    with KafkaNode(tmp_path / "node") as node:
+        node.start()
+        for topic in (STAGED, WRITTEN):
+            node.create_topic(topic, {"retention.ms": -1, "internal.segment.bytes": SEGMENT_BYTES})
+        node.stop()
+        for topic in (STAGED, WRITTEN):
+            node.plant(f"{topic}-0", FIXTURES / "kafka27-mixed" / "logs" / "mixed-0", LOG_END_OFFSET)
+        due = missing(node, STAGED)
+        assert due == sorted(set(TRUTH) - {7045, 7637, LOG_END_OFFSET})
+        mark = node.start()
+        for topic in (STAGED, WRITTEN):
+            node.set_topic(topic, TIERED)
+        node.wait_for_log(r"java\.lang\.NullPointerException", mark, WAIT_SECONDS, times=2)
+        assert broker_version(node.pid) == (4, 3)
+
+        node.produce(STAGED, 1500)
+        staged = in_json("rebuild", node.log_dir, "--stage", tmp_path / "staged", "--topic", STAGED)
+        assert staged.exit_code == 0, staged.stderr
+        assert missing(node, STAGED) == due, "nothing in the log directory"
+        beside = in_json("rebuild", node.log_dir, "--broker-running", "--topic", WRITTEN, "--receipt", tmp_path / "beside.jsonl")
+        assert beside.exit_code == 0, beside.stderr
+        assert "Kafka 4.3 runs here" in beside.messages("beside-broker")
+        assert [offset for offset, action in beside.actions(f"{WRITTEN}-0").items() if action == "written"] == due
+        assert node.remote_files(f"{WRITTEN}-0") == {}, "a running broker does not see them"
+        assert in_json("undo", tmp_path / "beside.jsonl").exit_code == 3
+
+        at_staging = bases(node, STAGED)
+        node.produce(STAGED, 1500)
+        closed_since = [base for base in bases(node, STAGED) if base > at_staging[-1]]
+        assert closed_since, "the log rolled meanwhile"
+        dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
+        assert (dry.exit_code, dry.document["totals"]) == (0, {"would_write": len(due)}), dry.stderr
+        assert in_json("install", tmp_path / "staged" / "plan.jsonl", "--receipt", receipt).exit_code == 3, "not while it runs"
+        node.stop()
+        done = in_json("install", tmp_path / "staged" / "plan.jsonl", "--receipt", receipt)
+        assert (done.exit_code, done.document["totals"]) == (0, {"written": len(due)}), done.stderr
+        assert done.partition(f"{STAGED}-0")["bytes_read"] == 0, "this broker has written those of what closed since itself"
+        for topic, offset in itertools.product((STAGED, WRITTEN), due):
+            assert entries_in((node.log_dir / f"{topic}-0" / snapshot_name(offset)).read_bytes()) == TRUTH[offset]
+        healthy = in_json("verify", node.log_dir, "--topic", STAGED, "--topic", WRITTEN)
+        assert healthy.exit_code == 0, healthy.stdout
+
+        mark = node.start()
+        # Two transactions hang: the first of them, at 6913, ends what may go up.
+        expected = [base for base, following in itertools.pairwise(bases(node, STAGED)) if following <= 6913]
+        node.wait_for_log(r"Copied 0000\d+\.log to remote storage", mark, WAIT_SECONDS, times=2 * len(expected))
+        assert "NullPointerException" not in node.log_since(mark)
+        for topic in (STAGED, WRITTEN):
+            remote = node.remote_files(f"{topic}-0")
+            following = dict(itertools.pairwise(bases(node, topic)))
+            assert sorted(int(name[:20]) for name in remote if name.endswith(".log")) == expected
+            for base in expected:
+                local = node.log_dir / f"{topic}-0" / snapshot_name(following[base])
+                assert remote[snapshot_name(base)].read_bytes() == local.read_bytes()
+        for each in (receipt, tmp_path / "beside.jsonl"):
+            kept = snaprebuild("verify", "--receipt", each, "--output", "json")
+            assert (kept.exit_code, kept.document["totals"]) == (0, {"kept": len(due)})
+        node.stop()
+        for each in (receipt, tmp_path / "beside.jsonl"):
+            assert in_json("undo", each).document["totals"] == {"removed": len(due)}
+        assert missing(node, STAGED) == missing(node, WRITTEN) == due

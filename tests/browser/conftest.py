@@ -1,0 +1,41 @@
+"""A real browser for tests of pages: Chromium, as distributions ship it, driven by its own protocol."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def program() -> str | None:
+    """The browser: $CHROMIUM, or the first on the PATH."""
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Generator[Browser, None, None]:
+    """One for each process that runs tests. With CI=true its absence is a failure, as of every part."""
+    found = program()
+    why = None
+    if found is None:
+        why = f"no Chromium ({', '.join(NAMES)}, or $CHROMIUM)"
+    elif importlib.util.find_spec("playwright") is None:
+        why = "no playwright (scripts/setup test)"
+    if why is not None:
+        pytest.skip(f"NOT RUN: pages in a real browser (marker browser): {why}")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        # Its sandbox wants a user of its own; what is opened here was made here, and there is no network to begin with.
+        running = driver.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"], timeout=120_000)
+        yield running
+        running.close()

@@ -1,0 +1,388 @@
+"""``rebuild --stage`` and ``install``: built beside a running broker, named while it is stopped, and what a rebuild would have written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command import Run, in_json, live_broker, snaprebuild
+from documents import validator_of
+from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
+from manifests import FIXTURES, bundled
+
+from snaprebuild.errors import UsageError
+from snaprebuild.operations.staging.install import install
+from snaprebuild.operations.staging.staged_plan import load_staged_plan
+
+AS_OF = ("--as-of", "2026-11-21T12:00:00Z")
+BUNDLED = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
+MIXED = sorted(set(truth("kafka27-mixed", "mixed-0")) - {7045, 7637, 8231})
+"""Boundaries of ``mixed-0`` that Kafka 2.7 left without a snapshot."""
+
+
+def staged(logs: Path, directory: Path, *options: object) -> Run:
+    return in_json("rebuild", logs, "--stage", directory, *AS_OF, *options)
+
+
+def installed(directory: Path, receipt: Path, *options: object) -> Run:
+    return in_json("install", directory / "plan.jsonl", "--receipt", receipt, *options)
+
+
+def snapshots_below(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.snapshot")}
+
+
+def running(logs: Path) -> Path:
+    """As while a broker runs: nothing says that it stopped cleanly."""
+    (logs / ".kafka_cleanshutdown").unlink()
+    return logs
+
+
+# --- what comes out ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_bundled_directory_gets_what_a_rebuild_in_place_writes(tmp_path: Path) -> None:
+    compared = 0
+    for fixture in BUNDLED:
+        one, other = (
+            Path(shutil.copytree(bundled(fixture), tmp_path / each / fixture, symlinks=True)) for each in ("one", "other")
+        )
+        for root in (one, other):
+            for directory in root.rglob("*-*"):
+                if directory.is_dir() and "tiered" not in str(directory.relative_to(root)):
+                    remove_snapshots(directory)
+        in_json("rebuild", one, *AS_OF, "--receipt", tmp_path / f"{fixture}-one.jsonl")
+        directory = tmp_path / f"{fixture}-staged"
+        run = staged(other, directory)
+        if run.document["staged_plan"] is None:
+            continue
+        before = tree(other)
+        done = installed(directory, tmp_path / f"{fixture}-other.jsonl")
+        assert done.exit_code in (0, 1, 4), f"{fixture}: {done.stderr}"
+        # What a partition lacks of which nothing was staged is not the business of an install.
+        names = {Path(each["path"]).relative_to(other) for each in done.document["partitions"]}
+        mine, theirs = (
+            {name: data for name, data in snapshots_below(root).items() if Path(name).parent in names} for root in (other, one)
+        )
+        assert mine == theirs, fixture
+        appeared, vanished, changed = changes(before, tree(other))
+        assert {Path(name).name for name in appeared - mine.keys()} <= {".lock"}, fixture
+        assert not vanished
+        assert not {name for name in changed if not (other / name).is_dir()}
+        compared += len(mine)
+    assert compared > 100
+
+
+def test_a_broker_may_run_while_it_is_staged_and_not_while_it_is_installed(tmp_path: Path) -> None:
+    logs = running(copy_of("kafka27-mixed", tmp_path))
+    before = tree(logs)
+    with live_broker(logs):
+        run = staged(logs, tmp_path / "staged")
+        assert (run.exit_code, run.codes["live-broker"]) == (0, 1)
+        assert run.actions("mixed-0") == dict.fromkeys([*MIXED, 7637], "written"), "and the state at the active segment"
+        dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
+        assert (dry.exit_code, dry.document["totals"]) == (0, {"would_write": 14}), dry.stderr
+        refused = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+        assert (refused.exit_code, refused.stdout) == (3, "")
+    appeared, vanished, changed = changes(before, tree(logs))
+    assert (appeared, vanished, changed) == ({".lock"}, set(), set())
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert done.document["totals"] == {"written": 14}, "all lie below the recovery point, so that the broker may as well be killed"
+
+
+def test_the_circle_of_receipts(tmp_path: Path) -> None:
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    staged(logs, tmp_path / "staged")
+    before = tree(logs)
+    done = installed(tmp_path / "staged", receipt)
+    assert (done.exit_code, done.document["totals"], done.document["receipt"]) == (0, {"written": 14}, str(receipt))
+    for line in receipt.read_text().splitlines():
+        validator_of("receipt").validate(json.loads(line))
+    assert in_json("verify", logs, *AS_OF).exit_code == 0
+    kept = snaprebuild("verify", "--receipt", receipt, "--output", "json")
+    assert (kept.exit_code, kept.document["totals"]) == (0, {"kept": 14})
+    again = installed(tmp_path / "staged", tmp_path / "again.jsonl")
+    assert (again.exit_code, again.document["totals"], again.document["receipt"]) == (0, {"equal": 14}, None)
+    undone = in_json("undo", receipt)
+    assert undone.document["totals"] == {"removed": 14}
+    appeared, vanished, _ = changes(before, tree(logs))
+    assert (appeared - {".lock"}, vanished) == (set(), set())
+    assert installed(tmp_path / "staged", tmp_path / "third.jsonl").document["totals"] == {"written": 14}, (
+        "after an undo, once more"
+    )
+
+
+def test_names_owner_and_mode_are_those_of_the_segments(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    for path in (logs / "mixed-0").iterdir():
+        path.chmod(0o640)
+    staged(logs, tmp_path / "staged")
+    installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    for offset in MIXED:
+        status = (logs / "mixed-0" / snapshot_name(offset)).stat()
+        assert (status.st_mode & 0o777, status.st_uid) == (0o640, os.getuid())
+
+
+def test_what_was_staged_as_lines_follows_its_schema(tmp_path: Path) -> None:
+    run = staged(copy_of("kafka27-mixed", tmp_path), tmp_path / "staged")
+    text = Path(run.document["staged_plan"]).read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    for line in lines:
+        validator_of("staged-plan").validate(line)
+    mixed = next(each for each in lines if each.get("topic_partition") == "mixed-0")
+    for offset, size, mtime_ns, inode, sha256, *_ in mixed["snapshots"]:
+        path = Path(mixed["target"], snapshot_name(offset))
+        status = path.stat()
+        assert (size, mtime_ns, inode) == (status.st_size, status.st_mtime_ns, status.st_ino)
+        assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert [each[0] for each in mixed["snapshots"] if each[-1]] == MIXED
+
+
+# --- what happened in between -----------------------------------------------------------------------------------------------
+
+
+def earlier(logs: Path, partition: str, keep: int) -> Callable[[], None]:
+    """Takes the newest segments away, as if they were not yet written. Returns what puts them back."""
+    directory = logs / partition
+    bases = sorted(int(path.stem) for path in directory.glob("*.log"))
+    later = [path for path in directory.iterdir() if path.name[:20].isdecimal() and int(path.name[:20]) > bases[keep]]
+    aside = logs.parent / "later"
+    aside.mkdir()
+    for path in later:
+        shutil.move(path, aside / path.name)
+    topic, _, number = partition.rpartition("-")
+    checkpoints = {logs / f"{name}-offset-checkpoint": "" for name in ("recovery-point", "replication")}
+    for checkpoint in checkpoints:
+        checkpoints[checkpoint] = text = checkpoint.read_text()
+        line = next(line for line in text.splitlines() if line.startswith(f"{topic} {number} "))
+        checkpoint.write_text(text.replace(line, f"{topic} {number} {bases[keep + 1]}"))
+
+    def back() -> None:
+        for path in aside.iterdir():
+            shutil.move(path, directory / path.name)
+        for checkpoint, text in checkpoints.items():
+            checkpoint.write_text(text)
+
+    return back
+
+
+def test_only_what_closed_since_is_replayed(tmp_path: Path) -> None:
+    logs, other = copy_of("kafka27-mixed", tmp_path), copy_of("kafka27-mixed", tmp_path / "other")
+    for root in (logs, other):
+        remove_snapshots(root / "mixed-0")
+    in_json("rebuild", other, *AS_OF, "--receipt", tmp_path / "other.jsonl")
+    put_back = earlier(logs, "mixed-0", keep=8)
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    put_back()
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert done.exit_code == 0, done.stderr
+    assert snapshots_below(logs / "mixed-0") == snapshots_below(other / "mixed-0")
+    bases = sorted(int(path.stem) for path in (logs / "mixed-0").glob("*.log"))
+    since = sum(path.stat().st_size for path in (logs / "mixed-0").glob("*.log") if int(path.stem) >= bases[8])
+    assert done.partition("mixed-0")["bytes_read"] == since, "and nothing below"
+    assert in_json("undo", tmp_path / "receipt.jsonl").document["totals"] == {"removed": 15}
+
+
+def test_what_a_broker_of_2_7_deleted_since_is_installed_too(tmp_path: Path) -> None:
+    """It keeps the snapshots of the last two segments alone, and goes on to the next: what stood there when it was staged may be gone."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    staged(logs, tmp_path / "staged")
+    path = logs / "mixed-0" / snapshot_name(7637)
+    before = path.read_bytes()
+    path.unlink()
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert (done.exit_code, done.document["totals"], done.partition("mixed-0")["bytes_read"]) == (0, {"written": 15}, 0)
+    assert path.read_bytes() == before
+
+
+def test_a_log_start_that_moved(tmp_path: Path) -> None:
+    """Retention deletes the first segments: their boundaries are not due any more, and the others stay what they were."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    staged(logs, tmp_path / "staged")
+    bases = sorted(int(path.stem) for path in (logs / "mixed-0").glob("*.log"))
+    for path in list((logs / "mixed-0").iterdir()):
+        if path.name[:20].isdecimal() and int(path.name[:20]) < bases[3]:
+            path.unlink()
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert done.exit_code == 0, done.stderr
+    assert done.actions("mixed-0") == dict.fromkeys([offset for offset in MIXED if offset > bases[3]], "written")
+    assert done.codes == {"not-due": 3}
+    fixture = truth("kafka27-mixed", "mixed-0")
+    found = snapshots_in(logs / "mixed-0")
+    assert all(found[offset] == fixture[offset] for offset in MIXED if offset > bases[3]), "also producers whose batches are gone"
+
+
+def damage(logs: Path, what: str) -> None:
+    mixed = logs / "mixed-0"
+    bases = sorted(mixed.glob("*.log"))
+    if what == "another file":
+        data = bases[5].read_bytes()
+        bases[5].unlink()
+        bases[5].write_bytes(data)
+    elif what == "cut":
+        os.truncate(bases[5], 100)
+    elif what == "touched":
+        os.utime(bases[5], ns=(0, 1))
+    elif what == "gone":
+        bases[5].unlink()
+    else:
+        (mixed / f"{int(bases[5].stem) + 1:020d}.log").write_bytes(b"")
+
+
+@pytest.mark.parametrize("what", ["another file", "cut", "touched", "gone", "one more"])
+def test_above_a_segment_that_is_another_nothing_is_installed(what: str, tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    staged(logs, tmp_path / "staged")
+    bases = sorted(int(path.stem) for path in (logs / "mixed-0").glob("*.log"))
+    damage(logs, what)
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert done.exit_code == 3, done.stderr
+    last = bases[6] if what == "one more" else bases[5]  # that one begins inside the fifth: all up to it is what it was
+    below = [offset for offset in MIXED if offset <= min(last, bases[5])] if what != "gone" else [o for o in MIXED if o < bases[5]]
+    assert [offset for offset, action in done.actions("mixed-0").items() if action == "written"] == below
+    assert done.codes["stale-staged"] == 1
+    assert done.actions("logappend-0") == {542: "written", 1015: "written"}, "the others go on"
+
+
+def test_a_staged_file_that_is_another_is_not_installed(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    staged(logs, tmp_path / "staged")
+    directory = tmp_path / "staged" / "mixed-0.staged"
+    first, second, third, fourth = (directory / snapshot_name(offset) for offset in MIXED[:4])
+    first.unlink()
+    os.utime(second, ns=(0, 1))
+    third.chmod(0o600)
+    status = fourth.stat()
+    with fourth.open("r+b") as file:  # only its bytes tell
+        file.seek(20)
+        file.write(b"\xff")
+    os.utime(fourth, ns=(status.st_atime_ns, status.st_mtime_ns))
+    dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
+    assert [offset for offset, action in dry.actions("mixed-0").items() if action == "left_out"] == MIXED[:4]
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert (done.exit_code, done.codes) == (3, {"stale-staged": 3})
+    assert [offset for offset, action in done.actions("mixed-0").items() if action == "left_out"] == MIXED[:3]
+
+
+def test_a_snapshot_that_appeared_is_kept(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    staged(logs, tmp_path / "staged")
+    same, other = (logs / "mixed-0" / snapshot_name(offset) for offset in MIXED[:2])
+    shutil.copy(tmp_path / "staged" / "mixed-0.staged" / same.name, same)
+    other.write_bytes(EMPTY_SNAPSHOT)
+    before = tree(logs)
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert (done.exit_code, done.codes) == (1, {"different-file": 1})
+    assert {offset: done.actions("mixed-0")[offset] for offset in MIXED[:2]} == {MIXED[0]: "equal", MIXED[1]: "kept"}
+    assert not {name for name in changes(before, tree(logs))[2] if not (logs / name).is_dir()}
+
+
+def test_a_topic_that_was_made_anew(tmp_path: Path) -> None:
+    logs = copy_of("kafka4-mixed", tmp_path)
+    (directory,) = [path for path in logs.glob("mixed-*") if path.is_dir()]
+    remove_snapshots(directory)
+    staged(logs, tmp_path / "staged")
+    metadata = directory / "partition.metadata"
+    metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert done.exit_code == 3
+    assert "another topic has its name now" in done.messages("refused")
+    assert not list(directory.glob("*.snapshot"))
+
+
+def test_partitions_that_went(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    staged(logs, tmp_path / "staged")
+    shutil.rmtree(logs / "logappend-0")
+    (logs / "mixed-0").rename(logs / "mixed-0.0123456789abcdef0123456789abcdef-delete")
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert (done.exit_code, done.document["totals"]) == (5, {"left_out": 14})
+    assert not [name for name in snapshots_below(logs) if int(Path(name).stem) in MIXED]
+
+
+# --- the deadline -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_most_blocked_come_first_and_a_deadline_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    staged(logs, tmp_path / "staged")
+    plan = load_staged_plan(str(tmp_path / "staged" / "plan.jsonl"))
+    none = installed(tmp_path / "staged", tmp_path / "none.jsonl", "--deadline", 0)
+    assert (none.exit_code, none.document["totals"], none.document["receipt"]) == (1, {"left_out": 14}, None)
+    moments = iter([1.0, 3.0])  # the first partition comes before the deadline, the second behind it
+    monkeypatch.setattr(time, "monotonic", lambda: next(moments))
+    one = install(plan, deadline=2.0, receipt=str(tmp_path / "one.jsonl"))
+    monkeypatch.undo()
+    assert [each.staged.topic_partition for each in one.partitions] == ["mixed-0", "logappend-0"], "the most blocked first"
+    assert [{each.action for each in partition.boundaries} for partition in one.partitions] == [{"written"}, {"left_out"}]
+    rest = installed(tmp_path / "staged", tmp_path / "rest.jsonl")
+    assert (rest.exit_code, rest.document["totals"]) == (0, {"equal": 12, "written": 2})
+
+
+# --- places and plans -------------------------------------------------------------------------------------------------------
+
+
+def test_places_that_are_refused(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    before = tree(tmp_path)
+    properties = tmp_path / "server.properties"
+    (tmp_path / "new disk").mkdir()
+    properties.write_text(f"log.dirs={logs},{tmp_path / 'new disk'}\n")
+    for place in (logs, logs / "staged", logs / "mixed-0" / "staged"):
+        run = snaprebuild("rebuild", logs, "--stage", place)
+        assert run.exit_code == 3, place
+        assert "log directory" in run.stderr or "broker would trip over" in run.stderr
+    inside = snaprebuild("rebuild", "--server-properties", properties, "--stage", tmp_path / "new disk" / "staged")
+    assert (inside.exit_code, "no broker starts" in inside.stderr) == (3, True), "also one that is still empty"
+    elsewhere = snaprebuild("rebuild", logs, "--stage", "/dev/shm/snaprebuild-staged")  # another file system
+    assert (elsewhere.exit_code, "no link leads here" in elsewhere.stderr) == (2, True)
+    assert not Path("/dev/shm/snaprebuild-staged").exists()
+    (tmp_path / "new disk").rmdir()
+    properties.unlink()
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--out", "x"),
+        ("--set-aside",),
+        ("--boundaries", "all"),
+        ("--drop-expired",),
+        ("--broker-running",),
+        ("--receipt", "r.jsonl"),
+    ],
+)
+def test_options_that_do_not_go_with_it(options: tuple[str, ...], tmp_path: Path) -> None:
+    run = snaprebuild("rebuild", FIXTURES / "kafka27-mixed", "--stage", tmp_path / "staged", *options)
+    assert run.exit_code == 2, run.stderr
+
+
+def test_a_plan_that_is_none(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    staged(logs, tmp_path / "staged")
+    plan = tmp_path / "staged" / "plan.jsonl"
+    whole = plan.read_text().splitlines(keepends=True)
+    for lines in ([], whole[:-1], whole[:1] + whole[2:], [whole[0].replace("staged-plan/1", "staged-plan/9"), *whole[1:]]):
+        plan.write_text("".join(lines))
+        run = snaprebuild("install", plan)
+        assert run.exit_code == 2, run.stderr
+        assert "is no staged plan: line" in run.stderr
+    assert snaprebuild("install", tmp_path / "none").exit_code == 2
+    with pytest.raises(UsageError, match="line 1"):
+        load_staged_plan(str(FIXTURES / "kafka27-mixed" / "manifest.json"))
+
+
+def test_a_second_staging_keeps_what_it_does_not_look_at(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    staged(logs, tmp_path / "staged", "--topic", "logappend")
+    again = staged(logs, tmp_path / "staged")
+    assert again.document["totals"] == {"equal": 16}
+    assert installed(tmp_path / "staged", tmp_path / "receipt.jsonl").document["totals"] == {"written": 14}

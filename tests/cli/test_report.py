@@ -1,0 +1,261 @@
+"""``snaprebuild report`` as a user runs it: what stands in the page is what the documents say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import in_json, snaprebuild
+from log_dirs import EMPTY_SNAPSHOT, copy_of, snapshot_name
+from manifests import FIXTURES, REPOSITORY
+from pages import HOSTILE, data_of, parsed, partition_of, scan_document, scanned, written
+
+from snaprebuild.errors import SnaprebuildError
+from snaprebuild.operations.report.make import make_report
+
+AS_OF = ("--as-of", "2026-11-21T12:00:00Z")
+
+
+def document(path: Path, verb: str, *arguments: object) -> Path:
+    path.write_text(snaprebuild(*verb.split(), *arguments, "--output", "json").stdout)
+    return path
+
+
+def page_of(tmp_path: Path, *documents: Path) -> Path:
+    page = tmp_path / "page.html"
+    run = in_json("report", *documents, "--html", page)
+    assert run.exit_code == 0
+    return page
+
+
+def test_a_scan(tmp_path: Path) -> None:
+    scan = document(tmp_path / "scan.json", "scan", FIXTURES / "kafka27-mixed")
+    said = json.loads(scan.read_text())
+    page = page_of(tmp_path, scan)
+    data = data_of(page)
+    names = [each["name"] for each in data["partitions"]]
+    assert names[:2] == ["mixed-0", "logappend-0"], "the worst first"
+    assert sorted(names[2:]) == ["deleted-0", "plain-0"]
+    mixed = data["partitions"][0]
+    files = sorted((FIXTURES / "kafka27-mixed/logs/mixed-0").glob("*.log"))
+    assert mixed["bases"] == [int(file.stem) for file in files]
+    assert mixed["sizes"] == [file.stat().st_size for file in files]
+    assert mixed["fates"] == "b" * 12 + "wwa", "12 blocked, two above the last stable offset, the active one"
+    missing = [row[0] for row in mixed["boundaries"] if row[1] == "missing"]
+    assert missing == [each["offset"] for each in said["partitions"][0]["boundaries"] if each["state"] == "missing"]
+    assert len(missing) == 12
+    assert (mixed["start"], mixed["end"], mixed["lastStable"]) == (0, 8231, 6913)
+    # Two transactions are open in it, as tests of `transactions` have it; a scan knows the oldest one alone.
+    assert mixed["transactions"] == [[6913, None, None, False]]
+    assert [data["findings"][number][0] for number in mixed["findings"]] == ["missing-snapshots", "above-last-stable-offset"]
+    assert any("which producers" in each for each in data["documents"][0]["lacks"])
+
+
+def test_a_partition_stands_once_with_what_all_documents_tell(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    (logs / "mixed-0" / snapshot_name(8231)).write_bytes(EMPTY_SNAPSHOT)
+    documents = [
+        document(tmp_path / "scan.json", "scan", logs),
+        document(tmp_path / "verify.json", "verify", logs, *AS_OF),
+        document(tmp_path / "transactions.json", "transactions", logs, *AS_OF),
+    ]
+    verified = json.loads(documents[1].read_text())
+    (judged,) = [each for each in verified["partitions"] if each["topic_partition"] == "mixed-0"]
+    data = data_of(page_of(tmp_path, *documents))
+    assert len(data["partitions"]) == 4
+    mixed = data["partitions"][0]
+    assert (mixed["name"], mixed["documents"]) == ("mixed-0", [0, 1, 2])
+    (end,) = [row for row in mixed["boundaries"] if row[0] == 8231]
+    assert end[2] == 0
+    assert (end[3]["status"], end[3]["wrong"], end[3]["expected"]) == ("false_empty", True, 35)
+    forgotten = {int(row[0]): row for row in mixed["producers"]}
+    assert forgotten.keys() == {each["producer_id"] for each in judged["snapshots"][-1]["differences"]}
+    assert len(forgotten) == 32, "of the 35 that Kafka's classes have there three have expired"
+    assert mixed["lastStable"] == 6913, "by replay: the scan takes it from the wrong snapshot"
+    assert {first: producer for first, _, producer, _ in mixed["transactions"]} == {6913: "33", 8226: "34"}
+    assert {producer: row[8] for producer, row in forgotten.items() if row[8] is not None} == {33: 6913, 34: 8226}
+
+
+def test_a_receipt(tmp_path: Path) -> None:
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    assert snaprebuild("rebuild", logs, "--receipt", receipt, *AS_OF).exit_code == 0
+    mixed = partition_of(page_of(tmp_path, receipt), "mixed-0")
+    assert [(row[0], row[3]["action"], row[3]["class"]) for row in mixed["boundaries"]] == [
+        (int(path.name[:20]), "written", "EXACT")
+        for path in sorted((logs / "mixed-0").glob("*.snapshot"))
+        if not (FIXTURES / "kafka27-mixed/logs/mixed-0" / path.name).exists()
+    ]
+    assert len(mixed["bases"]) == 15
+
+
+def test_an_audit(tmp_path: Path) -> None:
+    audit = document(tmp_path / "audit.json", "tier audit", FIXTURES / "aiven-layout/diseased", *AS_OF)
+    said = json.loads(audit.read_text())
+    wrong = {"false-empty", "zero-bytes", "corrupt", "missing-producers", "wrong"}
+    data = data_of(page_of(tmp_path, audit))
+    found = [row for partition in data["partitions"] for row in partition["boundaries"] if row[3].get("wrong")]
+    assert len(found) == sum(count for verdict, count in said["totals"].items() if verdict in wrong) > 0
+    assert sum(len(partition["bases"]) for partition in data["partitions"]) == sum(
+        len(each["copies"]) for each in said["partitions"]
+    )
+
+
+def test_names_get_nowhere(tmp_path: Path) -> None:
+    partitions = [scanned(name, number) for number, name in enumerate(HOSTILE)]
+    findings = [
+        {"code": name, "severity": "finding", "path": f"/kafka/{name}-{number}", "message": name, "offset": None}
+        for number, name in enumerate(HOSTILE)
+    ]
+    scan = written(scan_document(partitions, findings), tmp_path / "scan.json")
+    page = tmp_path / "page.html"
+    assert snaprebuild("report", scan, "--html", page, "--title", HOSTILE[0]).exit_code == 0
+    data = data_of(page)  # there are two scripts, and the policy allows the second as it is
+    assert {each["name"] for each in data["partitions"]} == {f"{name}-{number}" for number, name in enumerate(HOSTILE)}
+    assert parsed(page).title == data["title"] == HOSTILE[0]
+    raw = page.read_bytes()
+    assert b"<script>alert" not in raw
+    assert b"<img" not in raw
+    raw.decode("utf-8")
+
+
+def test_large_offsets_stay_as_they_are(tmp_path: Path) -> None:
+    most = 2**63 - 1
+    partition = scanned("far", log_end={"offset": most, "known_by": "x", "at_least": most}, high_watermark=2**53)
+    far = partition_of(page_of(tmp_path, written(scan_document([partition]), tmp_path / "scan.json")), "far-0")
+    assert (far["end"], far["highWatermark"], far["start"]) == (str(most), str(2**53), 0), "as text, where a double is not enough"
+
+
+def test_a_document_of_before_segments_were_listed(tmp_path: Path) -> None:
+    partition = scanned("old", missing=2)
+    del partition["segments"], partition["topic_id"], partition["high_watermark"], partition["leader_epoch"]
+    for boundary in partition["boundaries"]:
+        del boundary["first_open_offset"]
+    page = page_of(tmp_path, written(scan_document([partition]), tmp_path / "scan.json"))
+    data = data_of(page)
+    assert data["partitions"][0]["bases"] == []
+    assert [row[1] for row in data["partitions"][0]["boundaries"]].count("missing") == 2
+    assert any("does not list its segments" in each for each in data["documents"][0]["lacks"])
+
+
+def test_partitions_and_segments_have_limits(tmp_path: Path) -> None:
+    page = page_of(tmp_path, written(scan_document([scanned("long", segments=4321, missing=7)]), tmp_path / "scan.json"))
+    long = partition_of(page, "long-0")
+    assert len(long["bases"]) <= 1100
+    assert sum(long["counts"]) == 4321
+    assert sum(long["sizes"]) == 4321 << 20
+    assert long["fates"].count("b") == 2, "7 blocked, 5 at a time"
+    assert len(long["boundaries"]) == 2000
+    assert [row[0] for row in long["boundaries"] if row[1] == "missing"] == [100 * number for number in range(1, 8)]
+    assert any("4321 segments are drawn as" in each for each in long["lacks"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is damaged: byte 0: document: expected {, found its end"),
+        ("[]", "is damaged: byte 0: document: expected {, found '['"),
+        (
+            '{"a": 1, "b": 2}',
+            "is no document of fleet-merge or receipt or scan or tier-audit or transactions or verify: its first",
+        ),
+        ('{"schema": "snaprebuild.plan/1", "snaprebuild": "0.1.0"}', "found snaprebuild.plan/1"),
+        (
+            '{"schema": "snaprebuild.scan/9", "snaprebuild": "9.0"}',
+            "is of another version: expected snaprebuild.scan/1, found snaprebuild.scan/9",
+        ),
+        ('{"schema": "snaprebuild.scan/1", "snaprebuild": "0.1.0"}', "is damaged: expected a member total, found none"),
+        ('{"schema": "snaprebuild.scan/1", "snaprebuild": "0.1.0", "total": {}, "log_dirs": [3]}', "is damaged: log_dirs"),
+        (
+            '{"schema": "snaprebuild.scan/1", "snaprebuild": "0.1.0", "total": {}, "log_dirs": [], "partitions": [{}]}',
+            "is damaged: partitions[0]: expected a member",
+        ),
+        ('{"schema": "snaprebuild.receipt/1", "snaprebuild": "0.1.0"}\n', "is no receipt: line 1"),
+    ],
+    ids=lambda value: value[:40],
+)
+def test_what_is_no_document(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    run = snaprebuild("report", path, "--html", tmp_path / "page.html")
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert said in run.stderr
+    assert run.stderr.startswith(f"snaprebuild: {path}: ")
+    assert run.stderr.count("\n") == 1
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_every_damaged_value_is_one_line(tmp_path: Path) -> None:
+    """Each value of a document in turn replaced by others: a page or one line, never more."""
+    whole = scan_document(
+        [scanned("orders", missing=1)], [{"code": "c", "severity": "note", "path": "/kafka/orders-0", "message": "m", "offset": 1}]
+    )
+    outcomes, said = set(), set()
+    for path in list(places(whole)):
+        for value in (None, -1, "x", [], {}, 1 << 80):
+            changed = json.loads(json.dumps(whole))
+            place = changed
+            for step in path[:-1]:
+                place = place[step]
+            place[path[-1]] = value
+            scan = written(changed, tmp_path / "x.json")
+            try:
+                make_report([str(scan)], str(tmp_path / "page.html"))
+                outcomes.add(0)
+            except SnaprebuildError as error:
+                outcomes.add(error.exit_code)
+                said.add(str(error).replace("an object", ""))
+    assert outcomes == {0, 2}
+    assert not [each for each in said if re.search(r"NoneType|object|Error|attribute|argument", each)], "words of the language"
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Any:
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
+    for key, each in items:
+        yield from places(each, (*path, key))
+
+
+def test_only_an_own_page_is_replaced(tmp_path: Path) -> None:
+    scan = written(scan_document([scanned("orders")]), tmp_path / "scan.json")
+    page = tmp_path / "page.html"
+    assert snaprebuild("report", scan, "--html", page).exit_code == 0
+    assert snaprebuild("report", scan, "--html", page).exit_code == 0
+    page.write_text("<html>mine</html>")
+    run = snaprebuild("report", scan, "--html", page)
+    assert (run.exit_code, page.read_text()) == (3, "<html>mine</html>")
+    assert "is there and is no plan or report of ours" in run.stderr
+    assert snaprebuild("report", scan, "--html", scan).exit_code == 2
+    logs = copy_of("magic0", tmp_path)
+    assert snaprebuild("report", scan, "--html", logs / "page.html").exit_code == 3, "never among a broker's files"
+
+
+def test_named_twice_and_not_at_all(tmp_path: Path) -> None:
+    scan = written(scan_document([scanned("orders")]), tmp_path / "scan.json")
+    assert "is named twice" in snaprebuild("report", scan, scan, "--html", tmp_path / "p.html").stderr
+    assert "name at least one document" in snaprebuild("report", "--html", tmp_path / "p.html").stderr
+
+
+def test_the_page_asks_nobody_for_anything() -> None:
+    """Nothing of what the page is made of names another place."""
+    assets = REPOSITORY / "snaprebuild/operations/report/assets"
+    text = "".join(path.read_text() for path in sorted(assets.iterdir()))
+    assert text.count("http") == text.count("http://www.w3.org/2000/svg") + text.count("http-equiv"), (
+        "the name of SVG is no address"
+    )
+    for word in (
+        "fetch(",
+        "XMLHttpRequest",
+        "import(",
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "url(h",
+    ):
+        assert word not in text
+    assert len(text) < 64_000, "small enough to be read"

@@ -1,0 +1,163 @@
+"""Every verb while a file changes under it: it tells what was so before or behind the change, or refuses.
+
+The change happens at a call of the run that is chosen, and not at a time: before or behind a file is opened, or a directory listed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from edited_tree import Place
+from every_verb import VERBS, filled, run_here
+
+REFUSALS = (3, 5)
+TIMES = ("seconds", "bytes_read", "bytes_written", "as_of_ms", "generated_ms", "now_ms")
+"""Fields of documents that tell of the run, and not of what it looked at."""
+VICTIMS = 3
+
+
+def grown(path: Path) -> None:
+    """Half a batch more, or half a line."""
+    data = path.read_bytes()
+    path.write_bytes(data + data[:40])
+
+
+def shrunk(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def deleted(path: Path) -> None:
+    """As retention does it."""
+    path.rename(f"{path}.deleted")
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+def compacted(path: Path) -> None:
+    """Another file of this name, of which a batch is gone; in the middle of others a line."""
+    data = path.read_bytes()
+    other = path.with_name(f"{path.name}.swap")
+    if path.suffix == ".log" and len(data) > 12:
+        size = 12 + int.from_bytes(data[8:12], "big")
+        data = data[size:]
+    else:
+        data = data[: len(data) // 2]
+    other.write_bytes(data)
+    other.replace(path)
+
+
+def rolled(path: Path) -> None:
+    """A file behind it, as of a new segment, with nothing in it."""
+    name = path.name
+    base = f"{int(name[:20]) + 1000:020d}{name[20:]}" if name[:20].isdigit() else f"more-{name}"
+    path.with_name(base).write_bytes(b"")
+
+
+CHANGES: tuple[Callable[[Path], None], ...] = (grown, shrunk, deleted, gone, compacted, rolled)
+
+
+@dataclass
+class Calls:
+    """Counts the calls of a run, and acts at one of them.
+
+    Attributes:
+        at: number of the call, 0 for none.
+        act: what happens before it.
+        names: of each call, the last part of what it names.
+    """
+
+    at: int = 0
+    act: Callable[[], None] = lambda: None
+    names: list[str] = field(default_factory=list)
+
+
+_watching: list[Calls] = []
+"""The one run that is watched."""
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if not _watching or event not in ("open", "os.scandir", "os.listdir"):
+        return
+    calls, path = _watching[0], arguments[0]
+    calls.names.append(os.path.basename(os.fsdecode(path)) if isinstance(path, str | bytes) else "")
+    if len(calls.names) == calls.at:
+        _watching.clear()  # what somebody else does are no calls of the run
+        calls.act()
+        _watching.append(calls)
+
+
+sys.addaudithook(_audit)
+
+
+@contextmanager
+def counted(calls: Calls) -> Iterator[None]:
+    _watching.append(calls)
+    try:
+        yield
+    finally:
+        _watching.clear()
+
+
+Outcome = tuple[int, str]
+
+
+def outcome(place: Place, calls: Calls) -> Outcome:
+    arguments = filled((*place.verb.arguments, "--output", "json"), place.root)
+    with counted(calls):
+        code, output, _ = run_here(arguments)
+    assert code in (0, 1, 2, 3, 4, 5)
+    return code, json.dumps([_plain(json.loads(each)) for each in _documents(place, output)], sort_keys=True)
+
+
+def _documents(place: Place, output: str) -> list[str]:
+    return output.splitlines() if place.verb.arguments[0] == "dump" else [output] if output else []
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items() if name not in TIMES}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+def is_refused(found: Outcome) -> bool:
+    """It says that something could not be read, or is not what it was."""
+    if found[0] in REFUSALS:
+        return True
+    documents = json.loads(found[1])
+    findings = [each for document in documents for each in document.get("findings", [document])]
+    return any(each.get("severity") in ("refused", "storage") for each in findings)
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_the_truth_of_a_moment_or_refused(name: str, tmp_path: Path) -> None:
+    place = Place.made(VERBS[name], tmp_path)
+    quiet = Calls()
+    with place.edited(dict(place.files)):
+        before = outcome(place, quiet)
+    read = [each for each in place.names() if os.path.basename(each) in quiet.names]
+    victims = read[:: max(len(read) // VICTIMS, 1)] or place.names()[:VICTIMS]
+    moments = set()
+    for number, change in enumerate(CHANGES):
+        victim = victims[number % len(victims)]
+        with place.edited(dict(place.files), {victim}):
+            change(place.root / victim)
+            after = outcome(place, Calls())
+        opened = [index + 1 for index, each in enumerate(quiet.names) if each == os.path.basename(victim)]
+        for at in {1, *opened[:1], *(each + 1 for each in opened[-1:]), len(quiet.names) // 2, len(quiet.names)}:
+            with place.edited(dict(place.files), {victim}):
+                found = outcome(place, Calls(at, lambda change=change, victim=victim: change(place.root / victim)))
+            moments.add("before" if found == before else "after" if found == after else "refused")
+            assert found in (before, after) or is_refused(found), (
+                f"{change.__name__} of {victim} at call {at} of {len(quiet.names)}: {found}\nbefore: {before}\nafter: {after}"
+            )
+    assert "before" in moments

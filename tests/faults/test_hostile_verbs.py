@@ -1,0 +1,124 @@
+"""Every verb over trees that somebody made to do harm: what is no regular file, names that nobody expects, more of them than expected.
+
+The verbs are those of the program (`every_verb.py`), so that a new one cannot be forgotten. Here nothing changes while it is read: that is
+in `test_changing_verbs.py`; results that are right beside a broker at work are in `test_live_log.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from edited_tree import SECRET, Files, Odd, Place
+from every_verb import VERBS, filled, is_printable, run_here
+
+SECONDS_MAX = 120
+"""A run takes some ms; one that waits for a pipe, or reads endless zeros, would never end."""
+KINDS = (
+    Odd("link", "{outside}/secret"),
+    Odd("link", "/dev/zero"),
+    Odd("link", "."),
+    Odd("hard link"),
+    Odd("pipe"),
+    Odd("socket"),
+    Odd("device"),
+    Odd("directory"),
+)
+ODD_NAMES = tuple(
+    os.fsdecode(name)
+    for name in (
+        *(
+            b"a\nb",
+            b"\x1b[31mred",
+            b"\xff\xfe",
+            b"-rf",
+            b"--output",
+            b"$(reboot)",
+            b"a b;c",
+            b"..snapshot",
+            b"...",
+            b"x" * 255,
+            b"{}%s",
+        ),
+        *(b"\xff.snapshot", b"a\nb.log", b"\x1b[2J.checkpoint", b"00000000000000000007.log\n", b"99999999999999999999.log"),
+        *(b"-1.snapshot", b"+0000000000000000001.log", "\u0660".encode() * 20 + b".snapshot"),
+    )
+)
+ODD_DIRECTORIES = tuple(
+    os.fsdecode(name) for name in (b"a\nb-0", b"\x1b[31mred-0", b"\xff\xfe-0", b"..-0", b"-rf-0", b"x" * 249 + b"-0")
+)
+FILES_MANY = 100_000
+
+
+@contextlib.contextmanager
+def no_hang() -> Iterator[None]:
+    """Interrupts what waits for ever."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"no end within {SECONDS_MAX} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(SECONDS_MAX)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def check(place: Place, files: Files, context: str) -> int:
+    """Runs the verb; its exit code."""
+    try:
+        with place.edited(files), no_hang():
+            code, output, error = run_here(filled(place.verb.arguments, place.root))
+            assert code in (0, 1, 2, 3, 4, 5)
+            assert "unforeseen" not in output
+            assert SECRET not in output + error
+            assert is_printable(output), repr(output)
+            for path in (place.root / "out").rglob("*"):
+                assert path.is_symlink() or not path.is_file() or SECRET.encode() not in path.read_bytes(), path
+    except BaseException as error:
+        error.add_note(context)
+        raise
+    assert [path.name for path in place.outside.iterdir()] == ["secret"], context
+    assert (place.outside / "secret").read_text() == SECRET, context
+    return code
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_what_is_no_regular_file(name: str, tmp_path: Path) -> None:
+    """In the place of a file, another one each time, and beside all files under a name that Kafka might have given."""
+    place = Place.made(VERBS[name], tmp_path)
+    names = place.names()
+    for number, odd in enumerate(KINDS):
+        victim = names[(number * 5 + 1) % len(names)]
+        check(place, {**place.files, victim: odd}, f"{name}: {victim!r} is {odd}")
+        beside = {each: odd for each in map(later, place.files) if each not in place.files}
+        check(place, {**place.files, **beside}, f"{name}: {odd} beside all files")
+
+
+def later(name: str) -> str:
+    """The name of a file with a higher offset, where it begins with one."""
+    directory, base = os.path.split(name)
+    offset = int(base[:20]) + 1000 if base[:20].isdigit() else None
+    return os.path.join(directory, f"more-{base}" if offset is None else f"{offset:020d}{base[20:]}")
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_names(name: str, tmp_path: Path) -> None:
+    """In every directory files and directories with names that break lines, terminals, and programs."""
+    place = Place.made(VERBS[name], tmp_path)
+    directories = {os.path.dirname(each) for each in place.files}
+    files: Files = {os.path.join(each, odd): b"?" for each in directories for odd in ODD_NAMES}
+    check(place, {**place.files, **files}, name)
+    copies = {
+        os.path.join(os.path.dirname(os.path.dirname(each)), odd, os.path.basename(each)): data
+        for each, data in place.files.items()
+        for odd in ODD_DIRECTORIES
+        if os.path.dirname(each)
+    }
+    check(place, {**place.files, **copies}, f"{name}: directories")
