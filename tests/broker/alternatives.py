@@ -209,7 +209,9 @@ class Alternatives:
             partition = node.log_dir / PARTITION
             gone = self.segments - len(list(partition.glob("*.log")))
             node.stop_all()
-        needs = f"watched for {2 * WAIT_MS // 1000} s: {gone} of {self.segments} segments deleted, {len(node.remote_files(PARTITION))} files uploaded, {failures} exceptions"
+        uploaded = len(node.remote_files(PARTITION))
+        needs = f"watched for {2 * WAIT_MS // 1000} s: {failures} exceptions, {uploaded} files uploaded"
+        needs += f", {gone} of {self.segments} segments deleted"
         return self._result("waiting for retention, remote storage on", seconds, *used, partition, needs)
 
     def _aged(self, name: str) -> tuple[KafkaNode, int]:
