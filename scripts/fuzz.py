@@ -144,6 +144,8 @@ def fuzzed(wanted: list[str], targets: ModuleType, asked: argparse.Namespace) ->
     until = None if asked.total is None else time.monotonic() + asked.total
     seconds = asked.seconds or (60 if asked.total is None else max(asked.total * asked.jobs // len(wanted), SECONDS_LEAST))
     running: dict[int, Turn] = {}
+    for number in (signal.SIGINT, signal.SIGTERM):  # a run that is stopped tells what it has, also in the background
+        signal.signal(number, signal.default_int_handler)
     waiting, seed = list(wanted), asked.seed
     print(f"seed {seed}", file=sys.stderr)
     try:
@@ -185,6 +187,8 @@ def begun(name: str, targets: ModuleType, asked: argparse.Namespace, seconds: in
     directories = [str(each) for each in (corpus, REGRESSION / name) if each.is_dir()]
     options = [f"-max_total_time={seconds}", f"-timeout={HANG_SECONDS}", f"-rss_limit_mb={RSS_MIB_MAX}", f"-seed={seed % 2**32}"]
     options += [f"-max_len={bytes_max}", f"-artifact_prefix={findings}/", "-print_final_stats=1", "-len_control=0"]
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     # libFuzzer ends a process without a word, so whoever started it cleans up.
     os.environ |= {"TMPDIR": str(place), "XDG_STATE_HOME": str(place)}
     tempfile.tempdir = None
