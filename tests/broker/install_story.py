@@ -50,20 +50,27 @@ class Story:
         there = self._snapshots()
         return [base for base in self._bases()[1:] if snapshot_name(base) not in there]
 
+    def _wait_until_deleted(self) -> None:
+        """Kafka up to 2.7 deletes snapshots behind its recovery point each time that it writes this down."""
+        deadline = time.monotonic() + DELETES_SECONDS
+        while len(self._snapshots()) > 3:
+            assert time.monotonic() < deadline, f"{len(self._snapshots())} snapshots are there still"
+            time.sleep(0.2)
+
     def tell(self) -> None:
         """From the first step to the last."""
         plan, receipt = self._work / "staged" / "plan.jsonl", self._work / "receipt.jsonl"
         self._say.step(f"Kafka {OLD} with ZooKeeper {RELEASES[OLD].zookeeper} writes a topic")
         with KafkaNode(self._root, version=OLD, settings={"log.flush.offset.checkpoint.interval.ms": 2000}) as node:
-            mark = node.start()
+            node.start()
             told = write_story(node)
-            node.wait_for_log("Deleted producer state snapshot", mark, DELETES_SECONDS, times=5)
+            self._wait_until_deleted()
             self._say.check("more than ten segments are closed", len(self._bases()) > 10)
 
             self._say.step("while it runs: what lacks is built in another directory of the same file system")
             stage = ("rebuild", self._logs, "--topic", TOPIC, "--stage", self._work / "staged")
             before = self._snapshots()
-            self._say.snaprebuild(*stage, exit_code=0, facts=("snapshots staged", "Nothing was written into the log directories"))
+            self._say.snaprebuild(*stage, exit_code=0, facts=("snapshots staged", "Nothing was written there"))
             self._say.check("nothing came into the log directory", self._snapshots().keys() <= before.keys())
             at_staging = self._bases()
 

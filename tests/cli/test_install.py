@@ -189,6 +189,18 @@ def test_only_what_closed_since_is_replayed(tmp_path: Path) -> None:
     assert in_json("undo", tmp_path / "receipt.jsonl").document["totals"] == {"removed": 15}
 
 
+def test_what_a_broker_of_2_7_deleted_since_is_installed_too(tmp_path: Path) -> None:
+    """It keeps the snapshots of the last two segments alone, and goes on to the next: what stood there when it was staged may be gone."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    staged(logs, tmp_path / "staged")
+    path = logs / "mixed-0" / snapshot_name(7637)
+    before = path.read_bytes()
+    path.unlink()
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert (done.exit_code, done.document["totals"], done.partition("mixed-0")["bytes_read"]) == (0, {"written": 15}, 0)
+    assert path.read_bytes() == before
+
+
 def test_a_log_start_that_moved(tmp_path: Path) -> None:
     """Retention deletes the first segments: their boundaries are not due any more, and the others stay what they were."""
     logs = copy_of("kafka27-mixed", tmp_path)

@@ -132,8 +132,10 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
     source = checked.result.plan.source
     bases = {segment.base_offset for segment in source.directory.segments}
     no_more: list[tuple[int, str]] = []
-    for snapshot in checked.staged.due:
+    for snapshot in checked.staged.snapshots:
         offset = snapshot.offset
+        if not snapshot.is_due and source.directory.snapshot_at(offset) is not None:
+            continue  # it stood there when the others were staged; a broker up to 2.7 may have deleted it since
         reason = not_due(request, source, offset, is_log_end=False)
         if reason is not None:
             no_more.append((offset, reason))

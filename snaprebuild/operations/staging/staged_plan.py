@@ -42,7 +42,7 @@ class StagedSnapshot:
         inode: of the file.
         snapshot_class: its class.
         entries: count.
-        is_due: it is to be installed; else it is only the state from which what closes later is replayed.
+        is_due: it was missing then; else it is the state from which what closes later is replayed, and is installed if it is missing now.
     """
 
     offset: int
