@@ -63,11 +63,16 @@ def snapshot_bytes(entries: Iterable[ProducerEntry]) -> bytes:
 
 def entries_in(data: bytes) -> Entries:
     """What a snapshot holds; no producer twice."""
+    return frozenset(entries_in_order(data))
+
+
+def entries_in_order(data: bytes) -> list[ProducerEntry]:
+    """The same as it stands there."""
     version, checksum, count = struct.unpack_from(">hIi", data)
     assert version == 1
     assert checksum == crc32c.crc32c(data[6:])
     assert len(data) == 10 + 46 * count
-    entries = frozenset(ProducerEntry(*row) for row in ENTRY.iter_unpack(data[10:]))
+    entries = [ProducerEntry(*row) for row in ENTRY.iter_unpack(data[10:])]
     assert len({entry.producer_id for entry in entries}) == count
     return entries
 

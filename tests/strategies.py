@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import TypeVar
 
 from hypothesis import strategies as st
@@ -134,9 +135,11 @@ def header_of(base_offset: int, **fields: int) -> BatchHeader:
 DECOY = build_record_batch(header_of(5, producer_id=7, producer_epoch=9, base_sequence=0), b"decoy")
 
 payloads: SearchStrategy[bytes] = st.sampled_from((b"", b"x", bytes(17), b"\xff" * 30, DECOY, DECOY * 3)) | st.binary(max_size=40)
-timestamps = st.sampled_from((-1, 0, 10, 999, 1000, 2000, 1 << 41))
-epochs = st.sampled_from((0, 0, 0, 1, 1, 2, 32767))
+timestamps = st.sampled_from((-1, 0, 10, 999, 1000, 2000, 1 << 41, 253_402_300_799_999))
+"""Clocks of 1970 (or of none, -1), of 2039, and of the last day of 9999."""
+epochs = st.sampled_from((0, 0, 0, 1, 1, 2, 32766, 32767))
 coordinator_epochs = st.sampled_from((0, 1, 2, 9))
+LAST_EPOCH = 2**15 - 1
 # The last two: ids that are equal in their low 16 bits, and ids as far apart as 16 bits reach.
 producer_pools = st.sampled_from(
     (
@@ -199,26 +202,36 @@ def logs(
     kinds = DENSE_KINDS if is_dense else KINDS
     # Most logs keep to their transactions, else nearly every log would end at its first batch outside of one.
     is_careless = draw(st.integers(0, 4)) == 0
-    is_open = dict.fromkeys(pool, False)
+    writers = {producer_id: _Writer(producer_id) for producer_id in pool}
     batches = []
     for _ in range(draw(st.integers(min_batches, max_batches))):
         offset += draw(st.sampled_from((0, 0, 0, 1, 50)))
-        batch = _batch(draw, draw(st.sampled_from(kinds)), offset, pool, is_open, is_careless)
+        batch = _batch(draw, draw(st.sampled_from(kinds)), offset, writers[draw(st.sampled_from(pool))], is_careless)
         offset = max(offset, batch.header.last_offset) + 1
         batches.append(batch)
     return GeneratedLog(tuple(batches))
 
 
-def _batch(draw: DrawFn, kind: str, offset: int, pool: tuple[int, ...], is_open: dict[int, bool], is_careless: bool) -> LogBatch:
-    producer_id = draw(st.sampled_from(pool))
+@dataclass
+class _Writer:
+    """A producer, with what it would write next if all went well."""
+
+    producer_id: int
+    epoch: int = 0
+    sequence: int = 0
+    is_open: bool = False
+
+
+def _batch(draw: DrawFn, kind: str, offset: int, writer: _Writer, is_careless: bool) -> LogBatch:
+    producer_id = writer.producer_id
     match kind:
         case "data":
-            is_transactional = draw(st.booleans()) or (is_open[producer_id] and not is_careless)
-            is_open[producer_id] |= is_transactional
-            return _data(draw, offset, producer_id, is_transactional)
+            is_transactional = draw(st.booleans()) or (writer.is_open and not is_careless)
+            writer.is_open |= is_transactional
+            return _data(draw, offset, writer, is_transactional)
         case "marker":
-            is_open[producer_id] = False
-            return _marker(draw, offset, producer_id)
+            writer.is_open = False
+            return _marker(draw, offset, writer)
         case "empty_control":
             header = header_of(
                 offset,
@@ -246,47 +259,64 @@ def _batch(draw: DrawFn, kind: str, offset: int, pool: tuple[int, ...], is_open:
             return batch_of(header_of(offset, attributes=CONTROL), [build_control_record(control)])
 
 
-def _data(draw: DrawFn, offset: int, producer_id: int, is_transactional: bool) -> LogBatch:
+def _data(draw: DrawFn, offset: int, writer: _Writer, is_transactional: bool) -> LogBatch:
     delta = draw(st.sampled_from((0, 0, 1, 9)))
+    if draw(st.booleans()):
+        epoch, sequence = writer.epoch, writer.sequence
+    else:
+        epoch, sequence = draw(epochs), draw(st.sampled_from((-1, 0, 5, 2**31 - 1, 2**31 - 3, 2**31 - 10)))
+    writer.epoch, writer.sequence = epoch, (sequence + delta + 1) % 2**31
     header = header_of(
         offset,
         attributes=TRANSACTIONAL * is_transactional + draw(st.sampled_from((0, 0, 1, 4, LOG_APPEND_TIME, DELETE_HORIZON))),
         last_offset_delta=delta,
         base_timestamp=draw(timestamps),
         max_timestamp=draw(timestamps),
-        producer_id=producer_id,
-        producer_epoch=draw(epochs),
-        base_sequence=draw(st.sampled_from((-1, 0, 5, 2**31 - 1, 2**31 - 3))),
+        producer_id=writer.producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
         # Compaction leaves fewer records than the delta says, or none.
         record_count=draw(st.sampled_from((delta + 1, 1, 0))),
     )
     meaning = DataBatch(
-        producer_id, header.producer_epoch, header.base_sequence, offset, delta, header.max_timestamp, is_transactional
+        writer.producer_id, header.producer_epoch, header.base_sequence, offset, delta, header.max_timestamp, is_transactional
     )
     return batch_of(header, draw(payloads), meaning)
 
 
-def _marker(draw: DrawFn, offset: int, producer_id: int) -> LogBatch:
+def _marker(draw: DrawFn, offset: int, writer: _Writer) -> LogBatch:
     is_commit, coordinator_epoch, delta = draw(st.booleans()), draw(coordinator_epochs), draw(st.sampled_from((0, 0, 0, 7, -3)))
     is_log_append_time = draw(st.integers(0, 4)) == 0
+    # In its own epoch; in the next, as with version 2 of transactions; or in any.
+    following = min(writer.epoch + 1, LAST_EPOCH)
+    epoch = draw(st.just(writer.epoch) | st.just(following) | epochs)
+    if epoch != writer.epoch:
+        writer.epoch, writer.sequence = epoch, 0
+    has_second = draw(st.integers(0, 9)) == 0
     header = header_of(
         offset,
         attributes=CONTROL
         | draw(st.sampled_from((TRANSACTIONAL, TRANSACTIONAL, 0)))
         | LOG_APPEND_TIME * is_log_append_time
         | draw(st.sampled_from((0, 0, DELETE_HORIZON))),
+        last_offset_delta=int(has_second),
         base_timestamp=draw(timestamps),
         max_timestamp=draw(timestamps),
-        producer_id=producer_id,
-        producer_epoch=draw(epochs),
+        producer_id=writer.producer_id,
+        producer_epoch=epoch,
+        record_count=1 + has_second,
     )
     version, rest = draw(st.sampled_from(((0, b""), (0, b""), (0, b""), (1, b""), (1, b"later"), (0, b"long" * 40))))
     record = build_end_transaction_marker(
         commit=is_commit, coordinator_epoch=coordinator_epoch, version=version, rest=rest, timestamp_delta=delta
     )
+    if draw(st.integers(0, 9)) == 0:
+        record = replace(record, key=(1).to_bytes(2, "big") + (record.key or b"")[2:])  # a later version of the key
+    # Of several records the first counts.
+    second = build_end_transaction_marker(commit=not is_commit, coordinator_epoch=99, offset_delta=1)
     timestamp = header.max_timestamp if is_log_append_time else header.base_timestamp + delta
-    meaning = Marker(producer_id, header.producer_epoch, offset, timestamp, coordinator_epoch, is_commit)
-    return batch_of(header, [record], meaning)
+    meaning = Marker(writer.producer_id, header.producer_epoch, offset, timestamp, coordinator_epoch, is_commit)
+    return batch_of(header, [record, second] if has_second else [record], meaning)
 
 
 @st.composite
@@ -307,6 +337,77 @@ def incoming_entries(draw: DrawFn, *, below: int, pool: tuple[int, ...] = (0, 7,
             entry = replace(entry, last_sequence=draw(st.sampled_from((-1, 4))), last_offset=below - 1, offset_delta=2)
         entries.append(entry)
     return tuple(entries)
+
+
+# ---------------------------------------------------------------------------------------------------------------- partitions
+
+
+@dataclass(frozen=True)
+class GeneratedPartition:
+    """Segments in the order of their base offsets, and what lies torn behind the last."""
+
+    segments: tuple[tuple[int, GeneratedLog], ...]
+    torn: bytes = b""
+
+    def write(self, directory: Path) -> Path:
+        """As a partition directory, with nothing but the logs."""
+        directory.mkdir(parents=True)
+        for base_offset, log in self.segments:
+            (directory / f"{base_offset:020d}.log").write_bytes(log.data)
+        if self.torn:
+            with (directory / f"{self.segments[-1][0]:020d}.log").open("ab") as last:
+                last.write(self.torn)
+        return directory
+
+
+BROKEN_MARKERS = {
+    "key too short": Record(0, 0, b"\0\0", b"\0" * 6),
+    "negative version of the key": Record(0, 0, b"\xff\xff\0\1", b"\0" * 6),
+    "no type of a marker": Record(0, 0, b"\0\0\0\3", b"\0" * 6),
+    "unknown type": Record(0, 0, b"\0\0\0\x2a", b"\0" * 6),
+    "negative version of the value": Record(0, 0, b"\0\0\0\1", b"\xff\xff" + b"\0" * 4),
+    "value too short": Record(0, 0, b"\0\0\0\1", b"\0" * 5),
+}
+"""First records of control batches at which every broker throws."""
+
+
+@st.composite
+def partitions(draw: DrawFn, *, max_batches: int = 24, max_cuts: int = 4) -> GeneratedPartition:
+    """A partition as it may lie on a disk: cut anywhere, gaps where compaction or a deletion left them. Some have a control batch that no
+    broker can read, or a segment within which an epoch leaves and comes back, so that the replays of Kafka differ."""
+    log = draw(logs(min_batches=1, max_batches=max_batches, is_dense=draw(st.booleans())))
+    returning: set[int] = set()
+    if draw(st.integers(0, 9)) == 0:
+        log = GeneratedLog((*log.batches, *_returning_epoch(log.batches[-1].header.last_offset + 1, draw(st.sampled_from((0, 7))))))
+        returning = {len(log.batches) - 2}
+    if draw(st.integers(0, 5)) == 0:
+        end = log.batches[-1].header.last_offset + 1
+        marker = BROKEN_MARKERS[draw(st.sampled_from(sorted(BROKEN_MARKERS)))]
+        header = header_of(end, attributes=CONTROL | TRANSACTIONAL, producer_id=draw(st.sampled_from((0, 7))), producer_epoch=0)
+        rest = draw(logs(max_batches=3, start=end + 1))
+        log = GeneratedLog((*log.batches, batch_of(header, [marker]), *rest.batches))
+    cuts = sorted(returning | draw(st.sets(st.integers(1, len(log.batches)), max_size=max_cuts)))
+    segments: list[tuple[int, GeneratedLog]] = []
+    end = log.batches[0].header.base_offset
+    for part in log.segments(cuts):
+        # A segment begins where the last one ended, or, across a gap, with its first batch; the last one may be empty.
+        base_offset = part.batches[0].header.base_offset if part.batches and draw(st.booleans()) else end
+        segments.append((base_offset, part))
+        end = part.batches[-1].header.last_offset + 1 if part.batches else end
+    torn = draw(st.sampled_from((0, 0, 0, 1, 16, 40, 70)))
+    last = header_of(end, producer_id=7, producer_epoch=9, base_sequence=0)
+    return GeneratedPartition(tuple(segments), batch_of(last, bytes(40)).data[:torn])
+
+
+def _returning_epoch(offset: int, producer_id: int) -> list[LogBatch]:
+    """Data, and then markers of the next epoch and of the same."""
+    attributes = {"attributes": TRANSACTIONAL, "base_sequence": 0}
+    batches = [batch_of(header_of(offset, producer_id=producer_id, producer_epoch=5, **attributes), b"")]
+    for epoch in (6, 5):
+        offset += 1
+        header = header_of(offset, producer_id=producer_id, producer_epoch=epoch, attributes=CONTROL | TRANSACTIONAL)
+        batches.append(batch_of(header, [build_end_transaction_marker(commit=True, coordinator_epoch=0)]))
+    return batches
 
 
 # ---------------------------------------------------------------------------------------------------------------- cuts

@@ -120,23 +120,37 @@ def _sha256(file: Path) -> str:
 
 
 def oracle_classpath(version: str = KAFKA_VERSION) -> str:
-    """Class path of the compiled ``ProducerStateOracle`` and the Kafka version that it was compiled with."""
+    """Class path of the compiled oracle (``oracle_main``) and the Kafka version that it was compiled with."""
     classpath = kafka_classpath(version)
-    source = (JAVA_SOURCES / "ProducerStateOracle.java").read_text()
-    if version.startswith(("3.", "4.0.", "4.1.", "4.2.")):
-        # 4.3 moved the record classes; nothing else differs.
-        source = source.replace("org.apache.kafka.common.record.internal.", "org.apache.kafka.common.record.")
-    classes = CACHE / f"oracle-{version}-{_digest(source.encode(), classpath.encode())}"
+    sources = {f"{name}.java": _source(name, version) for name in ("LogReplay", oracle_main(version))}
+    classes = CACHE / f"oracle-{version}-{_digest(*(source.encode() for source in sources.values()), classpath.encode())}"
     with _one_at_a_time(f"oracle-{version}"):
         if not classes.is_dir():
             fresh = classes.with_suffix(".tmp")
             shutil.rmtree(fresh, ignore_errors=True)
             fresh.mkdir(parents=True)
-            (fresh / "ProducerStateOracle.java").write_text(source)
-            command = ["javac", "-d", str(fresh), "-cp", classpath, str(fresh / "ProducerStateOracle.java")]
-            _run(command, JAVAC_SECONDS)
+            for name, source in sources.items():
+                (fresh / name).write_text(source)
+            _run(["javac", "-d", str(fresh), "-cp", classpath, *(str(fresh / name) for name in sources)], JAVAC_SECONDS)
             fresh.rename(classes)
     return f"{classes}{os.pathsep}{classpath}"
+
+
+def _source(name: str, version: str) -> str:
+    """Of one of our classes, for a release: 4.3 moved the record classes to another package, 4.4 some others. Nothing else differs."""
+    source, release = (JAVA_SOURCES / f"{name}.java").read_text(), tuple(map(int, version.split(".")[:2]))
+    if release < (4, 3):
+        source = source.replace("org.apache.kafka.common.record.internal.", "org.apache.kafka.common.record.")
+    if release >= (4, 4):
+        source = re.sub(
+            r"org\.apache\.kafka\.common\.utils\.(AppInfoParser|Exit);", r"org.apache.kafka.common.utils.internals.\1;", source
+        )
+    return source
+
+
+def oracle_main(version: str) -> str:
+    """The class that answers: the producer state of releases before 3.0 is of other classes, and is asked for replays alone."""
+    return "OracleBefore3" if version.startswith("2.") else "ProducerStateOracle"
 
 
 def java_program(*names: str, version: str = KAFKA_VERSION) -> list[str]:
@@ -186,6 +200,9 @@ def _run(command: list[str], seconds: float) -> None:
     if done.returncode:
         raise KafkaUnavailableError(f"{command[0]} failed ({done.returncode}): {(done.stdout + done.stderr)[-2000:]}")
 
+
+REPLAYED = ("2.7.2", FIRST_WITH_TIERING, "3.9.2", KAFKA_VERSION, NEWEST_BROKER)
+"""Releases whose replays of generated logs are compared with ours."""
 
 EVERYTHING = (KAFKA_VERSION, *OTHER_VERSIONS, NEWEST_BROKER, FIRST_WITH_TIERING, BEFORE_THE_LAST_CHANGE, *BEFORE_3)
 

@@ -113,11 +113,6 @@ class RandomLog:
     seed: int
     features: Counter[str]
 
-    @property
-    def replays_differ(self) -> bool:
-        """Kafka's own two replays may disagree: an epoch left and came back within a segment."""
-        return self.features["epoch returns within a segment"] > 0
-
 
 class _LogWriter:
     def __init__(self, directory: Path, seed: int) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal, NamedTuple, Self
 
-from kafka_classpath import KAFKA_VERSION, oracle_classpath
+from kafka_classpath import KAFKA_VERSION, oracle_classpath, oracle_main
 
 START_SECONDS = 60.0
 ANSWER_SECONDS = 120.0
@@ -107,7 +107,7 @@ class OracleDiedError(Exception):
 
 
 class Oracle:
-    """The running process. Use as a context manager."""
+    """The running process. Use as a context manager. Of a release before 3.0 only replays can be asked for, and no snapshots of them."""
 
     def __init__(self, version: str = KAFKA_VERSION, *, answer_seconds: float = ANSWER_SECONDS) -> None:
         self.answer_seconds = answer_seconds
@@ -115,7 +115,7 @@ class Oracle:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         command = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         # Kafka warns about every odd epoch; the answers say the same.
-        command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", oracle_classpath(version), "ProducerStateOracle"]
+        command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", oracle_classpath(version), oracle_main(version)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr)
         try:
             self.version: str = self._answer(START_SECONDS)["version"]

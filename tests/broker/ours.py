@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from oracle import Entry
+from oracle import CompletedTransaction, Entry
 
 from formats.batch_headers import BytesSegment, HeaderBlock, HeaderReader, TailKind
 from formats.file_names import PartitionDirectoryName
@@ -59,18 +59,32 @@ def states_of(partition_dir: Path, cuts: Sequence[int] = ()) -> States:
 
 def specification_states_of(partition_dir: Path) -> States:
     """The same by the specification fold, batch by batch."""
+    return _specification(partition_dir)[0]
+
+
+def specification_completed(partition_dir: Path) -> list[CompletedTransaction]:
+    """The transactions that it completes, with the last stable offset of that moment."""
+    return _specification(partition_dir)[1]
+
+
+def _specification(partition_dir: Path) -> tuple[States, list[CompletedTransaction]]:
     state = ProducerState()
     states: States = {}
+    completed = []
     for boundary, blocks, readable in _segments(partition_dir):
         try:
             for block in blocks:
-                list(state.append(producer_batches(block)))
+                for each in state.append(producer_batches(block)):
+                    stable = state.last_stable_offset(each)
+                    completed.append(
+                        CompletedTransaction(each.producer_id, each.first_offset, each.last_offset, each.is_aborted, stable)
+                    )
         except InvalidTransactionStateError:
             break
         if not readable:
             break
         states[boundary] = {key: Entry(*(getattr(value, name) for name in Entry._fields)) for key, value in state.entries.items()}
-    return states
+    return states, completed
 
 
 ENGINES: Mapping[str, Callable[[Path], States]] = {"segment effects": states_of, "specification": specification_states_of}

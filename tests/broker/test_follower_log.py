@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import shutil
 import subprocess
@@ -20,6 +21,10 @@ from formats.producer_snapshot import ProducerEntry
 
 pytestmark = pytest.mark.kafka
 
+AS_OF = datetime.datetime(2026, 11, 21, 14, tzinfo=datetime.UTC)
+"""When the bundled logs are young, for both sides: a broker of a month later loads none of their producers."""
+MONTH = datetime.timedelta(days=31)
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -31,9 +36,18 @@ class Loaded:
     topic_id: str
 
 
-def loaded(directory: Path, log_start: int, recovery_point: int, *fetched: Path, clean: bool, epoch: int = 0) -> list[Loaded]:
+def loaded(
+    directory: Path,
+    log_start: int,
+    recovery_point: int,
+    *fetched: Path,
+    clean: bool,
+    epoch: int = 0,
+    now: datetime.datetime = AS_OF,
+) -> list[Loaded]:
     """After the load, and after each file that was fetched."""
-    command = [*java_program("FollowerLog"), str(directory), str(log_start), str(recovery_point)]
+    now_ms = round(now.timestamp() * 1000)
+    command = [*java_program("FollowerLog"), str(directory), str(now_ms), str(log_start), str(recovery_point)]
     command += [str(clean).lower(), str(epoch), *map(str, fetched)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     found = []
@@ -50,7 +64,7 @@ def loaded(directory: Path, log_start: int, recovery_point: int, *fetched: Path,
 
 def build(store: Path, to: Path, partition: str, *arguments: object) -> Path:
     to.mkdir()
-    run = in_json("bootstrap build", store, to, "--topic-partition", partition, "--as-of", "2026-11-21T14:00:00Z", *arguments)
+    run = in_json("bootstrap build", store, to, "--topic-partition", partition, "--as-of", AS_OF.isoformat(), *arguments)
     assert run.exit_code == 0
     return to / partition
 
@@ -118,10 +132,13 @@ def test_a_repaired_follower_is_loaded_with_all_producers(tmp_path: Path) -> Non
         lost / "remote",
         "--set-aside",
         "--as-of",
-        "2026-11-21T14:00:00Z",
+        AS_OF.isoformat(),
         "--receipt",
         tmp_path / "receipt",
     )
     assert run.exit_code == 0
     (after,) = loaded(node / "payments-0", 0, 833, clean=True)
     assert (after.offsets, after.producers) == ((0, 561, 833), right)
+    (late,) = loaded(node / "payments-0", 0, 833, clean=True, now=AS_OF + MONTH)
+    still_open = {entry for entry in right if entry.current_txn_first_offset >= 0}
+    assert (late.offsets, late.producers) == ((0, 561, 833), still_open)

@@ -10,6 +10,7 @@ from command import Run, in_json, snaprebuild
 from kafka_node import KafkaNode
 from log_dirs import EMPTY_SNAPSHOT, entries_in, snapshot_name, truth
 from manifests import FIXTURES
+from moved_in_time import entries_moved, moved_in_time, ms_to_present
 
 pytestmark = pytest.mark.broker
 
@@ -18,7 +19,10 @@ LOG_END_OFFSET = 8231
 DELETE_BEFORE = 3000
 """Lies inside the segment from 2596 on."""
 LOG_SECONDS = 120.0
-TRUTH = truth("kafka27-mixed", PARTITION)
+SOURCE = FIXTURES / "kafka27-mixed" / "logs" / PARTITION
+LATER_MS = ms_to_present(SOURCE)
+"""A broker forgets producers of a log that is weeks old: it gets this one as of today."""
+TRUTH = {offset: frozenset(entries_moved(entries, LATER_MS)) for offset, entries in truth("kafka27-mixed", PARTITION).items()}
 
 
 def planted(node: KafkaNode) -> Path:
@@ -26,7 +30,7 @@ def planted(node: KafkaNode) -> Path:
     node.start()
     node.create_topic("mixed", {"retention.ms": -1, "retention.bytes": -1, "file.delete.delay.ms": 0})
     node.stop()
-    return node.plant(PARTITION, FIXTURES / "kafka27-mixed" / "logs" / PARTITION, LOG_END_OFFSET)
+    return node.plant(PARTITION, moved_in_time(SOURCE, node.root / "today" / PARTITION, LATER_MS), LOG_END_OFFSET)
 
 
 def rebuilt(node: KafkaNode, receipt: Path, *options: object) -> list[int]:

@@ -16,6 +16,7 @@ import our_command
 import pytest
 from broker_settings import COPY_INTERVAL_MS
 from kafka_node import KafkaNode
+from moved_in_time import moved_in_time, ms_to_present
 
 pytestmark = pytest.mark.broker
 
@@ -24,6 +25,8 @@ SEGMENTS = json.loads((FIXTURE / "manifest.json").read_text())["partitions"]["mi
 PARTITION = "mixed-0"
 LOG_END_OFFSET = 8231
 LAST_STABLE_OFFSET = 6913
+LATER_MS = ms_to_present(FIXTURE / "logs" / PARTITION)
+"""A broker forgets producers of a log that is weeks old: it gets this one as of today."""
 UPLOADED = [segment for segment in SEGMENTS if segment["next_offset"] <= LAST_STABLE_OFFSET]
 TOPIC_SETTINGS = {"remote.storage.enable": "true", "retention.ms": -1, "retention.bytes": -1, "local.retention.ms": -2}
 LOG_SECONDS = 120.0
@@ -31,11 +34,13 @@ BROKEN = re.compile("NullPointerException|Corrupt|NonMonotonic", re.IGNORECASE)
 
 
 def snapshot_bytes(entries: list[dict[str, int]]) -> bytes:
-    """A snapshot file, written here from the manifest: what a right one must hold, whoever writes it."""
+    """A snapshot file, written here from the manifest: what a right one of the log as of today must hold, whoever writes it."""
     body = struct.pack(">i", len(entries))
     for e in sorted(entries, key=lambda entry: entry["producer_id"]):
         body += struct.pack(">qhiq", e["producer_id"], e["epoch"], e["last_sequence"], e["last_offset"])
-        body += struct.pack(">iqiq", e["offset_delta"], e["timestamp"], e["coordinator_epoch"], e["current_txn_first_offset"])
+        body += struct.pack(
+            ">iqiq", e["offset_delta"], e["timestamp"] + LATER_MS, e["coordinator_epoch"], e["current_txn_first_offset"]
+        )
     return struct.pack(">hI", 1, crc32c.crc32c(body)) + body
 
 
@@ -65,7 +70,8 @@ def planted(node: KafkaNode) -> Path:
     node.start()
     node.create_topic("mixed", TOPIC_SETTINGS)
     node.stop()
-    return node.plant(PARTITION, FIXTURE / "logs" / PARTITION, LOG_END_OFFSET)
+    today = moved_in_time(FIXTURE / "logs" / PARTITION, node.root / "today" / PARTITION, LATER_MS)
+    return node.plant(PARTITION, today, LOG_END_OFFSET)
 
 
 def upload(node: KafkaNode, segments: int) -> list[str]:

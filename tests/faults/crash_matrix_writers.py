@@ -84,7 +84,7 @@ def rebuilt_log(root: Path) -> None:
 
 def staged_log(root: Path) -> None:
     bare_log(root)
-    assert run_here("rebuild", f"{root}/logs", *AS_OF, "--jobs", "1", "--stage", f"{root}/staged") == 0
+    assert run_here(["rebuild", f"{root}/logs", *AS_OF, "--jobs", "1", "--stage", f"{root}/staged"]).code == 0
 
 
 def lost_follower(root: Path) -> None:

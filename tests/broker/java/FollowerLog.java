@@ -1,6 +1,6 @@
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.record.internal.MemoryRecords;
-import org.apache.kafka.common.utils.Time;
+import org.apache.kafka.common.utils.MockTime;
 import org.apache.kafka.server.util.KafkaScheduler;
 import org.apache.kafka.storage.internals.log.BatchMetadata;
 import org.apache.kafka.storage.internals.log.LogConfig;
@@ -21,7 +21,8 @@ import java.util.concurrent.ConcurrentHashMap;
 
 /**
  * What a broker of 4.3 with remote storage has when it has loaded a directory, and when it has then appended what a follower fetches.
- * Arguments: the directory, log start offset, recovery point, whether the stop was clean, leader epoch, and files with fetched batches.
+ * Arguments: the directory, the moment of the load (ms; producers that are older than the longest expiration are not loaded), log start
+ * offset, recovery point, whether the stop was clean, leader epoch, and files with fetched batches.
  */
 public final class FollowerLog {
     private FollowerLog() { }
@@ -44,13 +45,13 @@ public final class FollowerLog {
         scheduler.startup();
         LogConfig config = new LogConfig(Map.of("remote.storage.enable", "true"));
         ProducerStateManagerConfig producers = new ProducerStateManagerConfig(Integer.MAX_VALUE, false);
-        try (UnifiedLog log = UnifiedLog.create(new File(args[0]), config, Long.parseLong(args[1]), Long.parseLong(args[2]), scheduler,
-                new BrokerTopicStats(), Time.SYSTEM, 900_000, producers, 600_000, new LogDirFailureChannel(1),
-                Boolean.parseBoolean(args[3]), Optional.empty(), new ConcurrentHashMap<>(), true, LogOffsetsListener.NO_OP_OFFSETS_LISTENER)) {
+        try (UnifiedLog log = UnifiedLog.create(new File(args[0]), config, Long.parseLong(args[2]), Long.parseLong(args[3]), scheduler,
+                new BrokerTopicStats(), new MockTime(0, Long.parseLong(args[1]), 0), 900_000, producers, 600_000, new LogDirFailureChannel(1),
+                Boolean.parseBoolean(args[4]), Optional.empty(), new ConcurrentHashMap<>(), true, LogOffsetsListener.NO_OP_OFFSETS_LISTENER)) {
             tell(log);
-            for (int at = 5; at < args.length; at++) {
+            for (int at = 6; at < args.length; at++) {
                 byte[] fetched = Files.readAllBytes(Path.of(args[at]));
-                log.appendAsFollower(MemoryRecords.readableRecords(ByteBuffer.wrap(fetched)), Integer.parseInt(args[4]));
+                log.appendAsFollower(MemoryRecords.readableRecords(ByteBuffer.wrap(fetched)), Integer.parseInt(args[5]));
                 tell(log);
             }
         }

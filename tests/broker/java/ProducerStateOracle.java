@@ -1,11 +1,8 @@
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
 
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.ApiException;
-import org.apache.kafka.common.errors.CorruptRecordException;
 import org.apache.kafka.common.record.internal.FileLogInputStream.FileChannelRecordBatch;
-import org.apache.kafka.common.record.internal.FileRecords;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.record.internal.MutableRecordBatch;
 import org.apache.kafka.common.record.internal.RecordBatch;
@@ -20,11 +17,9 @@ import org.apache.kafka.storage.internals.log.ProducerStateEntry;
 import org.apache.kafka.storage.internals.log.ProducerStateManager;
 import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
 
-import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.File;
 import java.io.IOException;
-import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.ByteBuffer;
@@ -34,11 +29,11 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HexFormat;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
+import java.util.function.Consumer;
 import java.util.stream.Stream;
 
 /**
@@ -57,32 +52,13 @@ import java.util.stream.Stream;
  * An answer is {"ok": ...} or {"error": "class: message"}. The directory that is read is never written to.
  */
 public final class ProducerStateOracle {
-    private static final ObjectMapper JSON = new ObjectMapper();
-
     private ProducerStateOracle() { }
 
     public static void main(String[] args) throws IOException {
-        PrintStream answers = System.out;
-        System.setOut(System.err); // whatever a library prints must not get between the answers
         Exit.setExitProcedure((code, message) -> {
             throw new IllegalStateException("exit " + code + (message == null ? "" : ": " + message));
         });
-        answer(answers, Map.of("ok", Map.of("version", AppInfoParser.getVersion())));
-        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = requests.readLine(); line != null; line = requests.readLine()) {
-            Map<String, Object> result = new HashMap<>();
-            try {
-                result.put("ok", serve(JSON.readTree(line)));
-            } catch (Throwable error) { // an Error of Kafka's is an answer, too
-                result.put("error", describe(error));
-            }
-            answer(answers, result);
-        }
-    }
-
-    private static void answer(PrintStream answers, Map<String, Object> value) throws IOException {
-        answers.write((JSON.writeValueAsString(value) + "\n").getBytes(StandardCharsets.UTF_8));
-        answers.flush();
+        LogReplay.serveAll(AppInfoParser.getVersion(), ProducerStateOracle::serve);
     }
 
     private static Object serve(JsonNode request) throws Throwable {
@@ -90,7 +66,7 @@ public final class ProducerStateOracle {
         switch (op) {
             case "replay":
                 File out = request.hasNonNull("out") ? new File(request.get("out").asText()) : null;
-                return replay(new File(request.required("dir").asText()), request.required("mode").asText(), out);
+                return replay(new File(request.required("dir").asText()), LogReplay.isRecover(request), out);
             case "answer":
                 return answers(request);
             case "snapshot":
@@ -109,96 +85,78 @@ public final class ProducerStateOracle {
 
     // ---- replay ----
 
-    private static Object replay(File dir, String mode, File out) throws IOException {
-        boolean recover = mode.equals("recover");
-        if (!recover && !mode.equals("rebuild"))
-            throw new IllegalArgumentException("mode is rebuild or recover, not " + mode);
-        List<File> segments = segments(dir);
+    private static Object replay(File dir, boolean recover, File out) throws IOException {
         Path scratch = out != null ? null : Files.createTempDirectory("producer-state-oracle");
         try {
             // The expiration is never applied here: only loading a snapshot and the periodic task look at it.
-            ProducerStateManager manager = new ProducerStateManager(new TopicPartition(topic(dir), 0),
+            ProducerStateManager manager = new ProducerStateManager(new TopicPartition(LogReplay.topic(dir), 0),
                 out != null ? out : scratch.toFile(), 900_000, new ProducerStateManagerConfig(86_400_000, false), Time.SYSTEM);
-            return replay(segments, recover, manager, out != null);
+            return LogReplay.replay(LogReplay.segments(dir), recover, new State(manager), out != null);
         } finally {
             if (scratch != null)
                 Files.delete(scratch);
         }
     }
 
-    private static Map<String, Object> replay(List<File> segments, boolean recover, ProducerStateManager manager, boolean snapshots)
-            throws IOException {
-        List<Object> boundaries = new ArrayList<>();
-        List<Object> completed = new ArrayList<>();
-        Map<String, Object> stopped = null;
-        long end = segments.isEmpty() ? 0L : baseOffset(segments.get(0));
-        for (int i = 0; i < segments.size() && stopped == null; i++) {
-            Segment segment = new Segment(segments.get(i));
-            boolean whole = true;
-            try (FileRecords records = FileRecords.open(segment.file, false)) {
-                if (recover)
-                    recover(segment, records, manager, completed);
-                else
-                    rebuild(segment, records, manager, completed);
-            } catch (RuntimeException error) {
-                // LogSegment.recover cuts the segment at a batch that is corrupt and goes on; anything else stops the broker.
-                whole = recover && (error instanceof CorruptRecordException || error.getClass().getSimpleName().equals("InvalidRecordException"));
-                stopped = new LinkedHashMap<>();
-                stopped.put("segment", segment.file.getName());
-                stopped.put("offset", segment.nextOffset);
-                stopped.put("truncated", whole);
-                stopped.put("error", describe(error));
-            }
-            end = segment.nextOffset;
-            if (!whole)
-                break;
-            boolean last = i + 1 == segments.size() || stopped != null;
-            long boundary = last ? segment.nextOffset : baseOffset(segments.get(i + 1));
-            manager.updateMapEndOffset(boundary);
-            if (snapshots)
-                manager.takeSnapshot();
-            boundaries.add(segment.row(boundary, manager));
-        }
-        Map<String, Object> result = new LinkedHashMap<>();
-        result.put("segments", boundaries);
-        result.put("end_offset", end);
-        result.put("stopped", stopped);
-        result.put("completed", completed);
-        return result;
-    }
+    private static final class State implements LogReplay.State {
+        private final ProducerStateManager manager;
 
-    /** As UnifiedLog.loadProducersFromRecords. */
-    private static void rebuild(Segment segment, FileRecords records, ProducerStateManager manager, List<Object> completed) {
-        Map<Long, ProducerAppendInfo> infos = new HashMap<>();
-        List<CompletedTxn> done = new ArrayList<>();
-        for (FileChannelRecordBatch batch : records.batches()) {
-            if (batch.hasProducerId()) {
-                ProducerAppendInfo info = infos.computeIfAbsent(batch.producerId(), id -> manager.prepareUpdate(id, AppendOrigin.REPLICATION));
-                info.append(batch, Optional.empty()).ifPresent(done::add);
-            }
-            segment.add(batch);
+        private State(ProducerStateManager manager) {
+            this.manager = manager;
         }
-        infos.values().forEach(manager::update);
-        for (CompletedTxn transaction : done) {
-            manager.completeTxn(transaction);
-            completed.add(row(transaction, null));
-        }
-    }
 
-    /** As LogSegment.recover and LogSegment.updateProducerState. */
-    private static void recover(Segment segment, FileRecords records, ProducerStateManager manager, List<Object> completed) {
-        for (FileChannelRecordBatch batch : records.batches()) {
-            batch.ensureValid();
-            if (batch.magic() >= 2 && batch.hasProducerId()) {
-                ProducerAppendInfo info = manager.prepareUpdate(batch.producerId(), AppendOrigin.REPLICATION);
-                Optional<CompletedTxn> done = info.append(batch, Optional.empty());
-                manager.update(info);
-                if (done.isPresent()) {
-                    completed.add(row(done.get(), manager.lastStableOffset(done.get())));
-                    manager.completeTxn(done.get());
+        /** As LogSegment.recover and LogSegment.updateProducerState. */
+        @Override
+        public void recover(FileChannelRecordBatch batch, List<Object> completed) {
+            ProducerAppendInfo info = manager.prepareUpdate(batch.producerId(), AppendOrigin.REPLICATION);
+            Optional<CompletedTxn> done = info.append(batch, Optional.empty());
+            manager.update(info);
+            if (done.isPresent()) {
+                completed.add(row(done.get(), manager.lastStableOffset(done.get())));
+                manager.completeTxn(done.get());
+            }
+        }
+
+        /** As UnifiedLog.loadProducersFromRecords. */
+        @Override
+        public void rebuild(Iterable<FileChannelRecordBatch> batches, Consumer<FileChannelRecordBatch> seen, List<Object> completed) {
+            Map<Long, ProducerAppendInfo> infos = new HashMap<>();
+            List<CompletedTxn> done = new ArrayList<>();
+            for (FileChannelRecordBatch batch : batches) {
+                if (batch.hasProducerId()) {
+                    ProducerAppendInfo info = infos.computeIfAbsent(batch.producerId(), id -> manager.prepareUpdate(id, AppendOrigin.REPLICATION));
+                    info.append(batch, Optional.empty()).ifPresent(done::add);
                 }
+                seen.accept(batch);
             }
-            segment.add(batch);
+            infos.values().forEach(manager::update);
+            for (CompletedTxn transaction : done) {
+                manager.completeTxn(transaction);
+                completed.add(row(transaction, null));
+            }
+        }
+
+        @Override
+        public void endsAt(long offset) {
+            manager.updateMapEndOffset(offset);
+        }
+
+        @Override
+        public void takeSnapshot() throws IOException {
+            manager.takeSnapshot();
+        }
+
+        @Override
+        public Long firstUndecidedOffset() {
+            return manager.firstUndecidedOffset().isPresent() ? manager.firstUndecidedOffset().getAsLong() : null;
+        }
+
+        @Override
+        public List<Object> entries() {
+            List<Object> entries = new ArrayList<>();
+            for (ProducerStateEntry entry : new TreeMap<>(manager.activeProducers()).values())
+                entries.add(row(entry));
+            return entries;
         }
     }
 
@@ -274,85 +232,16 @@ public final class ProducerStateOracle {
         return (Optional<BatchMetadata>) method.invoke(entry, batch);
     }
 
-    /** What was seen of one segment. */
-    private static final class Segment {
-        private final File file;
-        private final long baseOffset;
-        private long batches = 0;
-        private int maxMagic = -1;
-        private long maxTimestamp = -1;
-        private long nextOffset;
-
-        private Segment(File file) {
-            this.file = file;
-            this.baseOffset = ProducerStateOracle.baseOffset(file);
-            this.nextOffset = baseOffset;
-        }
-
-        private void add(FileChannelRecordBatch batch) {
-            batches++;
-            maxMagic = Math.max(maxMagic, batch.magic());
-            maxTimestamp = Math.max(maxTimestamp, batch.maxTimestamp());
-            nextOffset = batch.lastOffset() + 1;
-        }
-
-        private Map<String, Object> row(long boundary, ProducerStateManager manager) {
-            Map<String, Object> row = new LinkedHashMap<>();
-            row.put("segment", file.getName());
-            row.put("base_offset", baseOffset);
-            row.put("bytes", file.length());
-            row.put("batches", batches);
-            row.put("max_magic", maxMagic);
-            row.put("max_timestamp", maxTimestamp);
-            row.put("next_offset", nextOffset);
-            row.put("snapshot_offset", boundary);
-            row.put("first_undecided_offset", manager.firstUndecidedOffset().isPresent() ? manager.firstUndecidedOffset().getAsLong() : null);
-            List<Object> entries = new ArrayList<>();
-            for (ProducerStateEntry entry : new TreeMap<>(manager.activeProducers()).values())
-                entries.add(ProducerStateOracle.row(entry));
-            row.put("entries", entries);
-            return row;
-        }
-    }
-
-    private static List<File> segments(File dir) throws IOException {
-        try (Stream<Path> files = Files.list(dir.toPath())) {
-            return files.map(Path::toFile).filter(file -> file.isFile() && file.getName().matches("\\d{20}\\.log"))
-                .sorted((a, b) -> Long.compare(baseOffset(a), baseOffset(b))).toList();
-        }
-    }
-
-    private static long baseOffset(File segment) {
-        return Long.parseLong(segment.getName().substring(0, 20));
-    }
-
-    private static String topic(File dir) {
-        return dir.getName().replaceFirst("-\\d+$", "");
-    }
-
     // ---- values ----
 
-    private static Map<String, Object> row(ProducerStateEntry entry) {
-        Map<String, Object> row = new LinkedHashMap<>();
-        row.put("producer_id", entry.producerId());
-        row.put("epoch", entry.producerEpoch());
-        row.put("last_sequence", value(entry, "lastSeq"));
-        row.put("last_offset", entry.lastDataOffset());
-        row.put("offset_delta", value(entry, "lastOffsetDelta"));
-        row.put("timestamp", entry.lastTimestamp());
-        row.put("coordinator_epoch", entry.coordinatorEpoch());
-        row.put("current_txn_first_offset", entry.currentTxnFirstOffset().orElse(-1L));
-        return row;
+    private static Object row(ProducerStateEntry entry) {
+        return LogReplay.entry(entry.producerId(), entry.producerEpoch(), (Integer) value(entry, "lastSeq"), entry.lastDataOffset(),
+            (Integer) value(entry, "lastOffsetDelta"), entry.lastTimestamp(), entry.coordinatorEpoch(), entry.currentTxnFirstOffset().orElse(-1L));
     }
 
-    private static Map<String, Object> row(CompletedTxn transaction, Long lastStableOffset) {
-        Map<String, Object> row = new LinkedHashMap<>();
-        row.put("producer_id", value(transaction, "producerId"));
-        row.put("first_offset", value(transaction, "firstOffset"));
-        row.put("last_offset", value(transaction, "lastOffset"));
-        row.put("aborted", value(transaction, "isAborted"));
-        row.put("last_stable_offset", lastStableOffset);
-        return row;
+    private static Object row(CompletedTxn transaction, Long lastStableOffset) {
+        return LogReplay.completed((Long) value(transaction, "producerId"), (Long) value(transaction, "firstOffset"),
+            (Long) value(transaction, "lastOffset"), (Boolean) value(transaction, "isAborted"), lastStableOffset);
     }
 
     /** An accessor that is public, package-private or a plain field, depending on Kafka's version. */
@@ -422,9 +311,5 @@ public final class ProducerStateOracle {
                 cause = cause.getCause();
             throw new InvocationTargetException(cause);
         }
-    }
-
-    private static String describe(Throwable error) {
-        return error.getClass().getName() + ": " + error.getMessage();
     }
 }
