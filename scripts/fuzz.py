@@ -34,7 +34,7 @@ IN_MEMORY = Path("/dev/shm")
 INPUT_BYTES_MAX = 16_384
 VERB_BYTES_MAX = 2048
 """Twelve edits fill some hundred bytes; the rest is for texts."""
-HANG_SECONDS = 30
+HANG_SECONDS = 60
 """Of the clock, on a machine that others use, too; an input takes some ms."""
 RSS_MIB_MAX = 2048
 SECONDS_LEAST = 2
@@ -185,7 +185,13 @@ def begun(name: str, targets: ModuleType, asked: argparse.Namespace, seconds: in
         return turn, pid
     bytes_max = VERB_BYTES_MAX if name in targets.VERB_TARGETS else INPUT_BYTES_MAX
     directories = [str(each) for each in (corpus, REGRESSION / name) if each.is_dir()]
-    options = [f"-max_total_time={seconds}", f"-timeout={HANG_SECONDS}", f"-rss_limit_mb={RSS_MIB_MAX}", f"-seed={seed % 2**32}"]
+    options = [
+        f"-max_total_time={seconds}",
+        f"-timeout={HANG_SECONDS}",
+        f"-report_slow_units={HANG_SECONDS}",
+        f"-rss_limit_mb={RSS_MIB_MAX}",
+        f"-seed={seed % 2**32}",
+    ]
     options += [f"-max_len={bytes_max}", f"-artifact_prefix={findings}/", "-print_final_stats=1", "-len_control=0"]
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
