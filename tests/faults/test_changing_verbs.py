@@ -24,7 +24,9 @@ OF_THE_RUN = ("seconds", "bytes_read", "as_of_ms", "rate_bytes_per_second", "sec
 """Fields of documents that tell of the run, its clock and its speed, or of inodes and times of files, and not of what stands in them."""
 DRAWN = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])|(?<=-)[A-Za-z0-9_-]{22}(?=\W)")
 """Ids of segments that an upload draws."""
-SAYS_SO = re.compile(r"cannot be opened: No such file|changed while|vanished while|is gone|has changed|is the active segment|tier-not-audited")
+SAYS_SO = re.compile(
+    r"cannot be opened: No such file|changed while|vanished while|is gone|has changed|is the active segment|tier-not-audited"
+)
 DAMAGED = 4
 VICTIMS = 3
 
