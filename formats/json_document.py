@@ -141,7 +141,9 @@ class _Text:
                 if self._is_end or not is_half:
                     kind = TruncatedError if self._is_end and error.pos >= len(self._window.rstrip()) else BadValueError
                     self._at = error.pos
-                    raise self.fault(kind, "document", "JSON", error.msg[0].lower() + error.msg[1:]) from None
+                    raise self.fault(
+                        kind, "document", "JSON", (error.msg[0].lower() + error.msg[1:]).removesuffix(" starting at")
+                    ) from None
             except RecursionError:
                 raise self.fault(LimitExceededError, "value", "values that are nested less", "too deep a nesting") from None
             except ValueError as error:

@@ -15,6 +15,7 @@ VERBS = (
     "bootstrap-plan",
     "diff",
     "explain",
+    "fleet-merge",
     "follower-check",
     "follower-repair",
     "hook-run",

@@ -51,6 +51,10 @@ EXAMPLES = {
     "install": ("install /kafka/staged/plan.jsonl --dry-run", "install /kafka/staged/plan.jsonl --deadline 30"),
     "verify": ("verify /var/lib/kafka --output json", "verify --receipt receipt.jsonl"),
     "undo": ("undo receipt.jsonl --dry-run",),
+    "fleet merge": (
+        "fleet merge broker-1.json broker-2.json broker-3.json",
+        "fleet merge scans/*.json --metadata /kafka --rate 200",
+    ),
     "report": ("report scan.json --html scan.html", "report scan.json verify.json"),
     "stats": ("stats /var/lib/kafka --top 20", "stats /var/lib/kafka --expiration-ms 21600000"),
     "dump": (
@@ -153,6 +157,7 @@ GROUPS = {
     "source": _group("Judges whether a replica may be a source."),
     "kraft": _group("Looks after metadata logs (KRaft, KAFKA-14932)."),
     "isr": _group("Looks after in-sync replicas (KIP-903)."),
+    "fleet": _group("Puts together what was found on many brokers."),
     "hook": _group("Stands beside a broker: what runs before it starts."),
 }
 
@@ -217,6 +222,8 @@ _add("kraft advise", "Reads only: where the start of a metadata log would move n
 _add("kraft simulate", "Reads only: how the start of a metadata log would move.")
 app.add_typer(GROUPS["hook"], name="hook", short_help="Beside a broker: run, before it starts.")
 _add("hook run", "WRITES missing snapshots, then starts a broker.", cls=WithCommand)
+app.add_typer(GROUPS["fleet"], name="fleet", short_help="Many brokers: merge their scans.")
+_add("fleet merge", "Reads only: the scans of many brokers as one answer.")
 _add("report", "Reads only: a page (HTML) of what other verbs found.")
 _add("undo", "REMOVES what a rebuild wrote, by its receipt.")
 

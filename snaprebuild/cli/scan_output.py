@@ -23,16 +23,16 @@ NOT_LOOKED_AT = (
 
 
 def scan_as_json(result: ScanResult) -> dict[str, object]:
-    """Plain values of everything that was found."""
+    """Plain values of everything that was found; partitions one at a time, as a broker may have hundreds of thousands of segments."""
     shutdowns = {log_dir.state.path: log_dir.shutdown for log_dir in result.log_dirs}
     return {
         "exit_code": result.exit_code,
         "total": result.counts.as_json(),
         "log_dirs": [_log_dir(log_dir) for log_dir in result.log_dirs],
         "topics": [{"topic": topic, **counts.as_json()} for topic, counts in sorted(result.topics.items())],
-        "partitions": [_partition(partition, shutdowns[partition.source.log_dir.path]) for partition in result.partitions],
+        "partitions": (_partition(partition, shutdowns[partition.source.log_dir.path]) for partition in result.partitions),
         "upload_attempts": _attempts(),
-        "findings": [finding.as_json() for finding in result.findings],
+        "findings": (finding.as_json() for finding in result.findings),
     }
 
 

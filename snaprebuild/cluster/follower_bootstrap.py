@@ -192,8 +192,9 @@ def _as_kafka_does(leader: Leader, follower: Follower) -> Decision:
     if told == UNKNOWN or told >= leader.log_end:
         row = 6 if told == UNKNOWN else 9
         if leader.local_start == start:
-            why = f"the leader answers -1, and its local start, {start}, is taken for the end of remote storage"
-            return _built(row, start, leader, follower, why)
+            nothing = f"nothing was uploaded: the leader answers its log start, {start}, which"
+            why = nothing if row == 6 else f"the leader answers -1, and its local start, {start},"
+            return _built(row, start, leader, follower, f"{why} is taken for the end of remote storage")
         if row == 9:
             why = "everything is uploaded, and the active segment is empty: the leader answers -1 until somebody writes a record"
             return Decision(9, Action.RETRY, None, None, why)

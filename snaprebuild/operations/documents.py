@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,18 @@ from formats.text_lines import shown
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.regular_file import open_named_file
 
-__all__ = ["DocumentHead", "checked", "field_of", "is_of", "members_of", "optional", "read_head", "text_of", "whole"]
+__all__ = [
+    "DocumentHead",
+    "UnexpectedValueError",
+    "checked",
+    "field_of",
+    "is_of",
+    "members_of",
+    "optional",
+    "read_head",
+    "text_of",
+    "whole",
+]
 
 INT64_MAX = 2**63 - 1
 
@@ -109,6 +121,20 @@ def _opened(path: str) -> Iterator[BinaryIO]:
 # ----------------------------------------------------------------------------------------------------- what stands in a value
 
 
+class UnexpectedValueError(ValueError):
+    """A value that is not what it should be; its text says what was expected and found."""
+
+
+_NAMES: dict[type, str] = {str: "a text", bool: "true or false", list: "a list", dict: "an object"}
+
+
+def _said(value: object) -> str:
+    """A value as it stands in the document, cut where it is long."""
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    return shown(value) if isinstance(value, str) else json.dumps(value)[:80]
+
+
 @contextmanager
 def checked(path: str, what: str) -> Iterator[None]:
     """Whoever takes a value apart raises ``KeyError``, ``TypeError`` or ``ValueError``, which becomes an error that names it.
@@ -120,21 +146,23 @@ def checked(path: str, what: str) -> Iterator[None]:
         yield
     except KeyError as error:
         raise UsageError(f"is damaged: {what}: expected a member {error.args[0]}, found none", path=path) from error
-    except (TypeError, ValueError, AttributeError, IndexError) as error:
+    except UnexpectedValueError as error:
         raise UsageError(f"is damaged: {what}: {error}", path=path) from error
+    except (TypeError, ValueError, AttributeError, IndexError) as error:
+        raise UsageError(f"is damaged: {what}: a value has not the form that its schema tells", path=path) from error
 
 
 def field_of(found: Any, name: str) -> Any:
     """A member of an object."""
     if not isinstance(found, dict):
-        raise TypeError(f"expected an object, found {shown(str(found))}")
+        raise UnexpectedValueError(f"expected an object, found {_said(found)}")
     return found[name]
 
 
 def whole(value: object, least: int = 0) -> int:
     """A whole number up to the largest offset."""
     if type(value) is not int or not least <= value <= INT64_MAX:
-        raise ValueError(f"expected a number from {least} to {INT64_MAX}, found {shown(str(value))}")
+        raise UnexpectedValueError(f"expected a number from {least} to {INT64_MAX}, found {_said(value)}")
     return value
 
 
@@ -146,7 +174,7 @@ def text_of(value: object) -> str:
 def is_of(kind: type[Kind], value: object) -> Kind:
     """A value of this type."""
     if type(value) is not kind:
-        raise TypeError(f"expected {kind.__name__}, found {shown(str(value))}")
+        raise UnexpectedValueError(f"expected {_NAMES[kind]}, found {_said(value)}")
     return value
 
 

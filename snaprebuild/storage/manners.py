@@ -14,7 +14,7 @@ from multiprocessing.context import BaseContext
 
 from snaprebuild.storage.memory_limit import lift_limit, limit_memory
 from snaprebuild.storage.page_cache import PageReader, page_reader
-from snaprebuild.storage.priority import stand_last, stand_so, standing
+from snaprebuild.storage.priority import LAST, stand_so, standing
 from snaprebuild.storage.read_rate import ReadRate, SharedRate
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
 
 RATE_BESIDE_BROKER_BYTES = 64 << 20
 """Bytes a second for each disk, where a broker is at work and nobody says otherwise: a third of what a spinning disk gives."""
-
 
 WORKER_BYTES = 96 << 20
 """Memory that a worker is to have: twice of what it needs for a segment with some thousand producers."""
@@ -111,7 +110,7 @@ def _behave(wanted: Manners, rate: ReadRate | None = None) -> None:
     if rate is not None or wanted.bytes_per_second != _manners.bytes_per_second:
         _rate = rate or (None if wanted.bytes_per_second is None else ReadRate(wanted.bytes_per_second))
     if wanted.stands_last and not _manners.stands_last:
-        stand_last()
+        stand_so(LAST)
     if wanted.max_memory_bytes is not None and wanted.max_memory_bytes != _manners.max_memory_bytes:
         limit_memory(wanted.max_memory_bytes)
     _manners = wanted

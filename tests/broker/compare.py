@@ -110,13 +110,13 @@ def compare_generated(oracle: Oracle, directory: Path, folded: Folded, ours: Map
     report.differences += [f"{directory}: {line}" for line in found]
 
 
-def compare_directory(oracle: Oracle, directory: Path, states: StatesOf, report: Report) -> list[str]:
+def compare_directory(oracle: Oracle, directory: Path, engines: Mapping[str, StatesOf], report: Report) -> list[str]:
     """Adds a real partition directory to the report. Where an epoch came back, Kafka's two replays may differ; ours follows the one by the
     batch."""
     recover, rebuild = oracle.replay(directory, "recover"), oracle.replay(directory, "rebuild")
     kafka = kafka_states(recover, rebuild)
     report.add(recover, kafka, boundary_states(rebuild))
-    found = differences(kafka, states(directory))
+    found = [line for engine, states in engines.items() for line in differences(kafka, states(directory), engine)]
     report.differences += [f"{directory}: {line}" for line in found]
     return found
 
@@ -223,8 +223,8 @@ def main(arguments: Sequence[str]) -> int:
             reports = {oracle.version: Report() for oracle in oracles}
             for oracle in oracles:
                 for directory in options.directory:
-                    for engine in engines:
-                        compare_directory(oracle, directory, ENGINES[engine], reports[oracle.version])
+                    chosen = {engine: ENGINES[engine] for engine in engines}
+                    compare_directory(oracle, directory, chosen, reports[oracle.version])
         else:
             comparison = Comparison(oracles, engines, root, keep=options.out is not None)
             (comparison.from_writer if options.writer else comparison.from_strategy)(options.logs, options.seed)

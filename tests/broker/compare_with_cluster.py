@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="compare-with-cluster", description=__doc__)
     parser.add_argument("chapters", nargs="*", metavar="CHAPTER", help=f"{', '.join(CHAPTERS)} (default: all)")
-    versions = [version for version, release in RELEASES.items() if release.zookeeper is None]
+    versions = [version for version, release in RELEASES.items() if release.zookeeper is None and release.has_tiering]
     parser.add_argument("--broker", choices=versions, default=KAFKA_VERSION, help="release (default: %(default)s)")
     options = parser.parse_args(arguments)
     chosen = options.chapters or list(CHAPTERS)

@@ -87,7 +87,8 @@ class LiveFollower:
     def _planned(self, topic: str, feature: str) -> dict[str, Any]:
         leader = self._leader
         tier = (leader.remote_dir, "--metadata-log", leader.log_dir)
-        run = in_json("bootstrap plan", leader.log_dir / f"{topic}-0", *tier, "--profile", "kafka-4.3", "--feature", feature)
+        options = ("--profile", "kafka-4.3", "--feature", feature, "--remote-storage", "on")
+        run = in_json("bootstrap plan", leader.log_dir / f"{topic}-0", *tier, *options)
         return partition_row(run.document)
 
     # ---- the cases ----

@@ -201,7 +201,7 @@ def test_the_comparison_sees_every_kind_of_difference(oracle: Oracle, tmp_path: 
     for name, states in wrong.items():
         report = Report()
         answer = dict.fromkeys([log.directory], states)
-        assert compare_directory(oracle, log.directory, answer.__getitem__, report), name
+        assert compare_directory(oracle, log.directory, {"ours": answer.__getitem__}, report), name
         assert report.differences
     assert differences(right, right) == []
 

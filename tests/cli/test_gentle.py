@@ -57,7 +57,7 @@ def test_beside_a_broker(tmp_path: Path, seen: list[tuple[Manners, Standing]]) -
     with live_broker(logs):
         run("verify", logs, *CLOCK)
     assert {(each.bytes_per_second, each.stands_last) for each, _ in seen} == {(RATE_BESIDE_BROKER_BYTES, True)}
-    assert {place[0] for _, place in seen} == {19}
+    assert {(place.policy, place.nice) for _, place in seen} == {(os.SCHED_IDLE, 19)}
     assert manners() == USUAL_MANNERS
     if os.geteuid() == 0:
         assert standing() == before

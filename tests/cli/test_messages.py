@@ -198,6 +198,7 @@ OPERANDS = {
     "kraft advise": "DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it",
     "kraft check": "DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it",
     "kraft simulate": "SCENARIO is a file in TOML",
+    "fleet merge": "SCAN.json is what scan prints with --output json",
     "report": "FILE is what scan, verify, tier audit or transactions print",
     "tier inventory": "STORE is a directory or s3://BUCKET/PREFIX",
 }

@@ -41,7 +41,7 @@ runpy.run_module("snaprebuild", run_name="__main__", alter_sys=True)
 
 def command_of(verb: str) -> list[str]:
     """Words of the command whose documents have this name."""
-    groups = ("bootstrap-", "follower-", "hook-", "isr-", "kraft-", "metadata-", "source-", "tier-")
+    groups = ("bootstrap-", "fleet-", "follower-", "hook-", "isr-", "kraft-", "metadata-", "source-", "tier-")
     return verb.split("-") if verb.startswith(groups) else [verb]
 
 

@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from snaprebuild.storage.priority import standing
+from snaprebuild.storage.priority import Standing, standing
 
 PRINTS = """
+import json
 from snaprebuild.storage.manners import Manners, beside_live_broker, reading_so
 from snaprebuild.storage.priority import standing
 open_ = Manners(minds_brokers=True, priority_is_open=True)
-seen = [standing()]
+seen = [tuple(standing())]
 with reading_so(open_):
-    seen.append(standing())
+    seen.append(tuple(standing()))
     beside_live_broker(1)
-    seen.append(standing())
+    seen.append(tuple(standing()))
 with reading_so(Manners(stands_last=True)):
-    print(seen + [standing()], flush=True)
+    print(json.dumps([*seen, standing()]), flush=True)
     input()
 """
 
 
-def test_standing_last(tmp_path: Path) -> None:
+def test_standing_last() -> None:
     before = standing()
     with subprocess.Popen([sys.executable, "-c", PRINTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        first, opened, beside, last = eval(process.stdout.readline())
+        first, opened, beside, last = (Standing(*each) for each in json.loads(process.stdout.readline()))
         stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
         oom_score = int(Path(f"/proc/{process.pid}/oom_score_adj").read_text())
         process.communicate("\n")
     assert (first, opened) == (before, before)
     assert beside == last
-    assert int(stat[16]) == 19 == last[0]  # field 19 of proc_pid_stat(5)
-    assert oom_score == 1000 == last[2]
-    if first[1] is None:
+    assert int(stat[16]) == 19 == last.nice  # field 19 of proc_pid_stat(5)
+    assert int(stat[38]) == 5 == last.policy  # field 41: SCHED_IDLE
+    assert oom_score == 1000 == last.oom_score
+    if first.io is None:
         pytest.skip("the system has no I/O priorities")
-    assert last[1] == 3 << 13  # IOPRIO_CLASS_IDLE of linux/ioprio.h
+    assert last.io == 3 << 13  # IOPRIO_CLASS_IDLE of linux/ioprio.h

@@ -5,7 +5,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Any
 
-from snaprebuild.operations.documents import DocumentHead, checked, field_of, is_of, members_of, optional, text_of, whole
+from snaprebuild.operations.documents import (
+    DocumentHead,
+    UnexpectedValueError,
+    checked,
+    field_of,
+    is_of,
+    members_of,
+    optional,
+    text_of,
+    whole,
+)
 from snaprebuild.operations.report.page_data import (
     PageBoundary,
     PageDocument,
@@ -117,7 +127,7 @@ def _take_segments(value: Any, partition: PagePartition) -> None:
     bases, sizes = columns
     modified = [whole(each, least=-(2**63)) for each in is_of(list, value["segments"]["modified_ms"])]
     if not len(bases) == len(sizes) == len(modified) or bases != sorted(set(bases)):
-        raise ValueError("expected columns of one length with base offsets that ascend")
+        raise UnexpectedValueError("expected columns of one length with base offsets that ascend")
     fates = _fates(value, bases)
     partition.take_segments([PageSegment(*each) for each in zip(bases, sizes, modified, fates, strict=True)])
 

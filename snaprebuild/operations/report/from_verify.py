@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from formats.file_names import FileKind, parse_file_name
-from snaprebuild.operations.documents import DocumentHead, checked, is_of, members_of, optional, text_of, whole
+from formats.text_lines import shown
+from snaprebuild.operations.documents import (
+    DocumentHead,
+    UnexpectedValueError,
+    checked,
+    is_of,
+    members_of,
+    optional,
+    text_of,
+    whole,
+)
 from snaprebuild.operations.report.page_data import (
     PageBoundary,
     PageDocument,
@@ -60,7 +70,7 @@ def _segments(inputs: Any) -> list[PageSegment]:
     for row in is_of(list, inputs):
         name = parse_file_name(text_of(row[0]))
         if name is None or name.kind is not FileKind.LOG or name.offset is None:
-            raise ValueError(f"expected the name of a segment, found {row[0]!r}")
+            raise UnexpectedValueError(f"expected the name of a segment, found {shown(row[0])}")
         modified_ns = optional(lambda each: whole(each, least=-(2**63)), row[2])
         modified_ms = None if modified_ns is None else modified_ns // 1_000_000
         segments.append(PageSegment(name.offset, whole(row[1]), modified_ms, SegmentFate.UNSAID))

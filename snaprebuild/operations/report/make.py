@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.documents import DocumentHead, read_head
 from snaprebuild.operations.report.from_audit import take_audit
+from snaprebuild.operations.report.from_fleet import take_fleet
 from snaprebuild.operations.report.from_receipt import take_receipt
 from snaprebuild.operations.report.from_scan import take_scan
 from snaprebuild.operations.report.from_transactions import take_transactions
@@ -29,6 +30,7 @@ TAKERS: dict[str, tuple[int, Callable[[DocumentHead, PageSink], None]]] = {
     "verify": (1, take_verify),
     "tier-audit": (1, take_audit),
     "transactions": (1, take_transactions),
+    "fleet-merge": (1, take_fleet),
     "receipt": (1, take_receipt),
 }
 """What becomes part of a page: by verb the version that is known, and what takes it."""

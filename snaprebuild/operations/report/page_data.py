@@ -208,7 +208,8 @@ class PagePartition:
         place: directory, or the store and topic id.
         documents: numbers of the documents that tell of it.
         kind: what the topic is, where it is not ordinary.
-        facts: further lines of the kind (name, value), told as they are.
+        facts: further lines of the kind (name, value), told as they are; ``tables``: (title, columns, rows) likewise.
+        outcome: what to do about it, as ``fleet merge`` says it.
         segments: ascending; at most some hundreds (``take_segments``) of ``segment_count``.
         boundaries: by offset.
         producers: see there.
@@ -230,7 +231,9 @@ class PagePartition:
     last_stable_offset: int | None = None
     stuck_bytes: int | None = None
     next_attempt: str | None = None
+    outcome: str | None = None
     facts: list[tuple[str, str]] = field(default_factory=list)
+    tables: list[tuple[str, list[str], list[list[str]]]] = field(default_factory=list)
     segments: list[PageSegment] = field(default_factory=list)
     segment_count: int = 0
     boundaries: dict[int, PageBoundary] = field(default_factory=dict)
@@ -299,7 +302,9 @@ class PagePartition:
             "lastStable": _number(self.last_stable_offset),
             "stuck": self.stuck_bytes,
             "next": self.next_attempt,
+            "outcome": self.outcome,
             "facts": self.facts or None,
+            "tables": self.tables or None,
             "bases": [_number(each.base_offset) for each in segments],
             "sizes": [each.size_bytes for each in segments],
             "modified": [None if each.modified_ms is None else each.modified_ms // 1000 for each in segments],

@@ -8,6 +8,8 @@ function showDetail(partition) {
     node.replaceChildren(el("p", { class: "empty" }, "No partition is chosen."));
     return;
   }
+  // A merge tells of a partition and not of its segments.
+  const hasLog = partition.bases.length > 0 || partition.boundaries.length > 0;
   const frame = el("div", { class: "frame" });
   const readout = el("p", { class: "readout", role: "status" });
   readout.textContent = "\u00a0";
@@ -16,10 +18,8 @@ function showDetail(partition) {
     el("p", { class: "path" }, partition.place),
     factsOf(partition),
     partition.next ? el("p", { class: "notice missing" }, `Next attempt: ${partition.next}.`) : null,
-    axisButtons(partition),
-    frame,
-    readout,
-    legendOf(partition),
+    ...(hasLog ? [axisButtons(partition), frame, readout, legendOf(partition)] : []),
+    ...(partition.tables || []).map(([title, columns, rows]) => tableOf(title, columns, rows.map((row) => el("tr", {}, cells(...row))))),
     producersOf(partition),
     transactionsOf(partition),
     boundariesOf(partition),
@@ -27,7 +27,7 @@ function showDetail(partition) {
     lacksOf(partition),
   ];
   node.replaceChildren(...parts.filter(Boolean));
-  timeline(partition, frame, readout);
+  if (hasLog) timeline(partition, frame, readout);
 }
 
 function factsOf(partition) {

@@ -56,7 +56,7 @@ function rowOf(partition, index) {
       onclick: () => select(partition, true),
     },
     el("div", { class: "who" }, el("span", { class: "name" }, partition.name), el("span", { class: "place", title: plain(partition.place) }, placeText(partition))),
-    miniature(partition),
+    partition.bases.length || partition.boundaries.length ? miniature(partition) : el("span", {}),
     el("div", { class: "badges" }, badgesOf(partition)),
   );
   row.style.top = `${index * ROW}px`;
@@ -72,6 +72,7 @@ function placeText(partition) {
 function badgesOf(partition) {
   const badges = [];
   const say = (tone, text) => badges.push(el("span", { class: `badge ${tone}` }, text));
+  if (partition.outcome) say(partition.outcome === "elect" ? "open" : "doubted", partition.outcome);
   if (partition.tones.wrong) say("wrong", `${partition.tones.wrong} wrong`);
   if (partition.stuck) say("missing", `${sizeText(partition.stuck)} stuck`);
   if (partition.tones.missing) say(partition.matters ? "missing" : "quiet", `${partition.tones.missing} missing`);

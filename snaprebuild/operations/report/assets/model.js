@@ -59,6 +59,7 @@ function finish(partition, index) {
   const codes = new Set(partition.findings.map((number) => DATA.findings[number][0]));
   partition.codes = codes;
   partition.text = [partition.name, partition.place, partition.kind || "", ...codes, ...partition.producers.map((each) => each.id)]
+    .concat(partition.outcome || [])
     .join("\n")
     .toLowerCase();
   return partition;
@@ -74,6 +75,8 @@ const FILTERS = [
   ["doubted", "In doubt", (each) => each.tones.doubted > 0 && each.matters],
   ["open", "Open transactions", (each) => each.transactions.length > 0],
   ["written", "Written by a run", (each) => each.boundaries.some((boundary) => boundary.more.action)],
+  ["elect", "Elect", (each) => each.outcome === "elect"],
+  ["treat", "Treat", (each) => each.outcome === "treat"],
   ["clean", "Nothing found", (each) => toneOf(each) === "fine"],
 ];
 

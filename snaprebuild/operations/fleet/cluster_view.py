@@ -1,0 +1,69 @@
+"""What the metadata log of a cluster adds to its scans: all replicas, who is in sync, who leads, which brokers are controllers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from formats.partition_metadata import uuid_to_text
+from snaprebuild.cluster.metadata_image import MetadataImage
+from snaprebuild.operations.fleet.replicas import PartitionKey
+from snaprebuild.operations.metadata.image import read_image
+from snaprebuild.storage.store import USUAL_S3, S3Settings
+
+__all__ = ["ClusterView", "Placement", "read_cluster_view", "view_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a partition is.
+
+    Attributes:
+        replicas: brokers, the preferred leader first.
+        in_sync: of these, those in sync, and those that are eligible to lead all the same (KIP-966).
+        leader: None for none.
+    """
+
+    replicas: tuple[int, ...]
+    in_sync: frozenset[int]
+    leader: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The cluster at one offset of its metadata log.
+
+    Attributes:
+        offset: of the log, the last one that counts.
+        placements: by topic, partition and topic id.
+        controllers: voters of the quorum; of one with its own voters' nodes none is a broker.
+        quorum_leader: the active controller, None where nothing tells.
+    """
+
+    offset: int
+    placements: dict[PartitionKey, Placement] = field(default_factory=dict)
+    controllers: frozenset[int] = frozenset()
+    quorum_leader: int | None = None
+
+    def placement_of(self, key: PartitionKey) -> Placement | None:
+        """Of a partition; of one without a topic id, that of this name."""
+        if key[2] is not None:
+            return self.placements.get(key)
+        named = [each for other, each in self.placements.items() if other[:2] == key[:2]]
+        return named[0] if len(named) == 1 else None
+
+
+def read_cluster_view(location: str, settings: S3Settings = USUAL_S3) -> ClusterView:
+    """Folds a metadata log; errors as ``read_image``."""
+    return view_of(read_image(location, None, settings).fold.image())
+
+
+def view_of(image: MetadataImage) -> ClusterView:
+    """The view that an image gives."""
+    placements: dict[PartitionKey, Placement] = {}
+    for topic in image.topics.values():
+        for number, partition in topic.partitions.items():
+            leader = None if partition.leader < 0 else partition.leader
+            in_sync = frozenset(partition.isr) | frozenset(partition.elr)
+            placements[topic.name, number, uuid_to_text(topic.topic_id)] = Placement(partition.replicas, in_sync, leader)
+    voters = image.quorum.voters or ()
+    return ClusterView(image.offset, placements, frozenset(voter.voter_id for voter in voters), image.quorum.leader_id)

@@ -1,0 +1,271 @@
+"""Fleet merge: scans of many brokers become one answer. What is stuck, what an election frees, which brokers to treat, in which order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from snaprebuild.operations.findings import Finding, Severity, counted
+from snaprebuild.operations.fleet.cluster_view import ClusterView, Placement
+from snaprebuild.operations.fleet.replicas import Fleet, PartitionKey, Replica, ReplicaState, read_scans
+from snaprebuild.operations.fleet.restart_order import Step, restart_order
+from snaprebuild.operations.fleet.smallest_cover import Cover, smallest_cover
+
+__all__ = ["FleetPartition", "FleetResult", "Outcome", "merge_scans"]
+
+TREATABLE = frozenset({ReplicaState.REBUILD, ReplicaState.START, ReplicaState.DOUBTED})
+
+
+class Outcome(StrEnum):
+    """What to do about a partition."""
+
+    HEALTHY = "healthy"
+    """Nothing: whoever leads uploads it."""
+    ELECT = "elect"
+    """A replica has all its snapshots: elect it, and nothing has to be rebuilt."""
+    TREAT = "treat"
+    """No replica has: one must be rebuilt, or its broker started again."""
+    VERIFY = "verify"
+    """Nothing is stuck, and snapshots of every replica are in doubt."""
+    WAIT = "wait"
+    """No replica can be rebuilt so that all goes up: retention, or somebody's hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPartition:
+    """A partition over all brokers that were scanned.
+
+    Attributes:
+        key: topic, partition, topic id.
+        replicas: by node id.
+        outcome: what to do.
+        elect: broker whose replica is to lead; None where that is of no matter, or nobody helps.
+        condition: what must be so before ``elect`` can lead; None where nothing speaks against it.
+        placement: what the metadata log says of it; None without one.
+        not_scanned: brokers that hold a replica and whose scan is not here, as the metadata log has it.
+    """
+
+    key: PartitionKey
+    replicas: tuple[Replica, ...]
+    outcome: Outcome
+    elect: int | None = None
+    condition: str | None = None
+    placement: Placement | None = None
+    not_scanned: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """``<topic>-<partition>``."""
+        return f"{self.key[0]}-{self.key[1]}"
+
+    @property
+    def stuck_bytes(self) -> int:
+        """Of the leader where it is known, else of the replica with most: segments that cannot go up."""
+        if self.placement is not None:
+            of_leader = [each.stuck_bytes for each in self.replicas if each.node_id == self.placement.leader]
+            if of_leader:
+                return of_leader[0]
+        return max(each.stuck_bytes for each in self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetResult:
+    """The answer.
+
+    Attributes:
+        fleet: what was scanned.
+        partitions: by topic and partition.
+        cover: the brokers to treat.
+        steps: their restarts, in order.
+        rate_bytes: per second, as it was stated; None where nobody did.
+        has_metadata: a metadata log tells who is in sync and who leads.
+        assumes: what was taken to be so.
+        findings: of all.
+    """
+
+    fleet: Fleet
+    partitions: tuple[FleetPartition, ...]
+    cover: Cover
+    steps: tuple[Step, ...]
+    rate_bytes: int | None
+    has_metadata: bool
+    assumes: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    def outcomes(self) -> Counter[Outcome]:
+        """How many partitions of each."""
+        return Counter(partition.outcome for partition in self.partitions)
+
+    def stuck_bytes(self, *outcomes: Outcome) -> int:
+        """Of the partitions with one of these outcomes."""
+        return sum(partition.stuck_bytes for partition in self.partitions if partition.outcome in outcomes)
+
+
+def merge_scans(
+    paths: list[str], view: ClusterView | None = None, controllers: frozenset[int] = frozenset(), rate_bytes: int | None = None
+) -> FleetResult:
+    """Merges the scans of brokers.
+
+    Args:
+        paths: of the documents.
+        view: what the metadata log says; None without one.
+        controllers: brokers that are controllers, too, beside those that the metadata log tells.
+        rate_bytes: bytes per second that a rebuild reads.
+
+    Raises:
+        UsageError, ReadFailedError: as ``read_scans``.
+    """
+    fleet = read_scans(paths)
+    partitions = tuple(_judged(key, replicas, view) for key, replicas in fleet.sorted_partitions())
+    choices = [(each, _treatable(each)) for each in partitions if each.outcome is Outcome.TREAT]
+    costs = _replay_costs(choices)
+    cover = smallest_cover({frozenset(replicas) for _, replicas in choices}, costs)
+    leader = None if view is None else view.quorum_leader
+    known_controllers = controllers | (frozenset() if view is None else view.controllers)
+    steps = restart_order(cover.brokers, choices, known_controllers, leader, rate_bytes)
+    partitions = _with_treated(partitions, steps)
+    findings = (*_findings(partitions, fleet, steps), *_alone(partitions, steps, view))
+    return FleetResult(fleet, partitions, cover, steps, rate_bytes, view is not None, _assumed(view, known_controllers), findings)
+
+
+def _judged(key: PartitionKey, replicas: list[Replica], view: ClusterView | None) -> FleetPartition:
+    placement = None if view is None else view.placement_of(key)
+    here = {each.node_id for each in replicas}
+    absent = () if placement is None else tuple(node for node in placement.replicas if node not in here)
+    outcome, elect, condition = _outcome(replicas, placement)
+    return FleetPartition(key, tuple(replicas), outcome, elect, condition, placement, absent)
+
+
+def _outcome(replicas: list[Replica], placement: Placement | None) -> tuple[Outcome, int | None, str | None]:
+    states = {each.state for each in replicas}
+    if states == {ReplicaState.READY}:
+        return Outcome.HEALTHY, None, None
+    if ReplicaState.READY in states:
+        ready = [each for each in replicas if each.state is ReplicaState.READY]
+        conditions = [(_condition(each, replicas, placement), each.node_id) for each in ready]
+        # The present leader first, then whom nothing speaks against.
+        leader = None if placement is None else placement.leader
+        condition, elect = min(conditions, key=lambda each: (each[0] is not None, each[1] != leader, each[1]))
+        return (Outcome.HEALTHY if elect == leader and condition is None else Outcome.ELECT), elect, condition
+    if states == {ReplicaState.DOUBTED}:
+        return Outcome.VERIFY, None, None
+    return (Outcome.TREAT if states & TREATABLE else Outcome.WAIT), None, None
+
+
+def _condition(replica: Replica, replicas: list[Replica], placement: Placement | None) -> str | None:
+    """What must be so before a replica is elected: a broker that lags leads only by an unclean election, which loses data."""
+    if placement is not None:
+        return None if replica.node_id in placement.in_sync else "it is not in sync: elect it when it is"
+    newest = max((each.leader_epoch or 0 for each in replicas), default=0)
+    if replica.leader_epoch is not None and replica.leader_epoch < newest:
+        return f"it had leader epoch {replica.leader_epoch} when it was scanned, another one {newest}: elect it when it is in sync"
+    committed = max((each.high_watermark or 0 for each in replicas), default=0)
+    if replica.log_end is not None and replica.log_end < committed:
+        return (
+            f"its log ended at {replica.log_end} when it was scanned, below {committed} of another one: elect it when it is in sync"
+        )
+    return None
+
+
+def _treatable(partition: FleetPartition) -> dict[int, Replica]:
+    """By broker, replicas that a rebuild or a start gets ready."""
+    return {each.node_id: each for each in partition.replicas if each.state in TREATABLE}
+
+
+def _replay_costs(choices: Iterable[tuple[FleetPartition, dict[int, Replica]]]) -> Counter[int]:
+    costs: Counter[int] = Counter()
+    for _, replicas in choices:
+        for node, replica in replicas.items():
+            costs[node] += replica.replay_bytes
+    return costs
+
+
+def _with_treated(partitions: tuple[FleetPartition, ...], steps: tuple[Step, ...]) -> tuple[FleetPartition, ...]:
+    """Each partition that is treated is to be led by the broker that was treated for it."""
+    by_partition = {key: step.node_id for step in steps for key in step.partitions}
+
+    def with_leader(each: FleetPartition) -> FleetPartition:
+        if each.outcome is not Outcome.TREAT:
+            return each
+        return FleetPartition(each.key, each.replicas, each.outcome, by_partition[each.key], None, each.placement, each.not_scanned)
+
+    return tuple(map(with_leader, partitions))
+
+
+def _findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: tuple[Step, ...]) -> Iterator[Finding]:
+    for step in steps:
+        count = counted(len(step.partitions), "partition")
+        message = f"{count} can be uploaded from no replica as it is: broker {step.node_id} is to be treated"
+        yield Finding("stuck-until-treated", Severity.FINDING, fleet.brokers[step.node_id].document, message)
+    elected: Counter[int] = Counter()
+    topics: dict[Outcome, Counter[str]] = {Outcome.WAIT: Counter(), Outcome.VERIFY: Counter()}
+    for each in partitions:
+        if each.outcome is Outcome.ELECT and each.elect is not None:
+            elected[each.elect] += 1
+        elif each.outcome in topics:
+            topics[each.outcome][each.key[0]] += 1
+        if each.not_scanned and each.outcome in (Outcome.TREAT, Outcome.WAIT):
+            nodes = ", ".join(map(str, each.not_scanned))
+            message = f"there are replicas on {nodes}, too, whose scan is not here: one may have every snapshot"
+            yield Finding("replica-not-scanned", Severity.NOTE, each.name, message)
+    for node, many in sorted(elected.items()):
+        message = (
+            f"broker {node} has every snapshot of {counted(many, 'partition')} that others lack: elect it, which costs nothing"
+        )
+        yield Finding("stuck-until-elected", Severity.FINDING, fleet.brokers[node].document, message)
+    for topic, many in sorted(topics[Outcome.WAIT].items()):
+        message = f"{counted(many, 'partition')}: on no broker a rebuild gets everything up; retention or a hand removes what is in the way"
+        yield Finding("stuck-for-good", Severity.FINDING, topic, message)
+    for topic, many in sorted(topics[Outcome.VERIFY].items()):
+        message = f"{counted(many, 'partition')}: nothing is stuck, and every replica has snapshots in doubt; `verify` tells more"
+        yield Finding("every-replica-in-doubt", Severity.FINDING, topic, message)
+    yield from _same_name(partitions)
+
+
+def _same_name(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
+    """Replicas of one name and several topic ids: the topic was deleted and made again, and some disk is old."""
+    ids: dict[tuple[str, int], list[FleetPartition]] = {}
+    for each in partitions:
+        ids.setdefault(each.key[:2], []).append(each)
+    for (topic, number), several in ids.items():
+        if len(several) > 1:
+            told = "; ".join(f"{each.key[2] or 'none'} on {_nodes(each)}" for each in several)
+            message = f"has several topic ids ({told}): each is told for itself; `source check` tells which is the cluster's"
+            yield Finding("several-topic-ids", Severity.FINDING, f"{topic}-{number}", message)
+
+
+def _nodes(partition: FleetPartition) -> str:
+    return ", ".join(str(each.node_id) for each in partition.replicas)
+
+
+def _alone(partitions: Iterable[FleetPartition], steps: tuple[Step, ...], view: ClusterView | None) -> Iterator[Finding]:
+    """Partitions that are offline while a broker restarts, because no other replica is in sync."""
+    restarted = {step.node_id for step in steps}
+    alone: dict[int, list[str]] = {}
+    for each in partitions:
+        nodes = {one.node_id for one in each.replicas} if each.placement is None else each.placement.in_sync
+        if len(nodes) == 1 and nodes <= restarted:
+            alone.setdefault(next(iter(nodes)), []).append(each.name)
+    for node, names in sorted(alone.items()):
+        some = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
+        count = counted(len(names), "partition")
+        if view is None:
+            message = f"no other scan has a replica of {count} ({some}): make sure that one is in sync before it stops"
+            yield Finding("no-other-replica", Severity.NOTE, f"broker {node}", message)
+        else:
+            message = f"is the only one in sync for {count} ({some}), offline while it restarts: wait until another one is"
+            yield Finding("last-in-sync", Severity.FINDING, f"broker {node}", message)
+
+
+def _assumed(view: ClusterView | None, controllers: frozenset[int]) -> tuple[str, ...]:
+    if view is not None:
+        return ("the metadata log is of now: who is in sync and who leads may have changed since",)
+    assumed = [
+        "every replica has been scanned: replicas of brokers whose scan is not here are not known (--metadata tells them)",
+        "every replica that was scanned is in sync, unless its scan shows that it lagged (--metadata tells who is)",
+    ]
+    if not controllers:
+        assumed.append("no broker is a controller (--metadata or --controller tells which are: they come last)")
+    return tuple(assumed)

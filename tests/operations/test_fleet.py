@@ -1,0 +1,253 @@
+"""What a merge decides about partitions of which each replica is known, and the order of restarts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pages import scan_document, scanned, written
+
+from snaprebuild.errors import UsageError
+from snaprebuild.operations.fleet.cluster_view import ClusterView, Placement
+from snaprebuild.operations.fleet.merge import FleetResult, Outcome, merge_scans
+from snaprebuild.operations.fleet.replicas import PartitionKey, Replica, ReplicaState
+from snaprebuild.operations.fleet.restart_order import restart_order
+
+TOPIC_ID = "TbEpDujbR1a9Y_KYwm3sPQ"
+
+
+def merged(place: Path, brokers: dict[int, list[dict[str, Any]]], **options: Any) -> FleetResult:
+    paths = [str(written(scan_document(each, node_id=node), place / f"{node}.json")) for node, each in brokers.items()]
+    return merge_scans(paths, **options)
+
+
+def outcomes(result: FleetResult) -> dict[str, tuple[Outcome, int | None]]:
+    return {each.name: (each.outcome, each.elect) for each in result.partitions}
+
+
+def helpless(name: str) -> dict[str, Any]:
+    partition = scanned(name, missing=2)
+    partition["upload"] |= {
+        "blockers": {"no-leader-epochs": {"segments": 2, "freed_by": "retention"}},
+        "stuck_bytes_after_rebuild": 7,
+    }
+    return partition
+
+
+def started(name: str) -> dict[str, Any]:
+    partition = scanned(name, missing=2)
+    partition["upload"] |= {"blockers": {"missing-time-index": {"segments": 2, "freed_by": "broker start"}}}
+    return partition
+
+
+def doubted(name: str) -> dict[str, Any]:
+    partition = scanned(name)
+    partition["boundaries"][1]["state"] = "suspect"
+    return partition
+
+
+def test_what_to_do_about_each(tmp_path: Path) -> None:
+    result = merged(
+        tmp_path,
+        {
+            1: [
+                scanned("fine"),
+                scanned("free", missing=3),
+                scanned("both", missing=3),
+                helpless("never"),
+                doubted("odd"),
+                started("index"),
+            ],
+            2: [scanned("fine"), scanned("free"), scanned("both", missing=1), helpless("never"), doubted("odd"), helpless("index")],
+        },
+    )
+    assert outcomes(result) == {
+        "fine-0": (Outcome.HEALTHY, None),
+        "free-0": (Outcome.ELECT, 2),
+        "both-0": (Outcome.TREAT, 1),
+        "never-0": (Outcome.WAIT, None),
+        "odd-0": (Outcome.VERIFY, None),
+        "index-0": (Outcome.TREAT, 1),
+    }
+    assert result.cover.brokers == (1,), "broker 2 costs less for one of them, and cannot help the other"
+    (step,) = result.steps
+    assert (step.node_id, step.needs_rebuild, step.missing) == (1, True, 3 + 2)
+    assert step.replay_bytes == (3 + 2) << 20, "the segments below the last boundary that lacks a snapshot"
+    assert {each.code for each in result.findings if each.severity} == {
+        "stuck-until-treated",
+        "stuck-until-elected",
+        "stuck-for-good",
+        "every-replica-in-doubt",
+    }
+
+
+def test_a_start_is_enough_where_only_an_index_is_missing(tmp_path: Path) -> None:
+    partition = started("index")
+    for boundary in partition["boundaries"]:
+        boundary |= {"state": "present", "at_next_start": "kept"}
+    (step,) = merged(tmp_path, {1: [partition]}).steps
+    assert (step.needs_rebuild, step.missing, step.replay_bytes) == (False, 0, 0)
+
+
+def test_the_cheaper_of_two_brokers_and_the_rate(tmp_path: Path) -> None:
+    result = merged(
+        tmp_path, {1: [scanned("a", segments=9, missing=8)], 2: [scanned("a", segments=9, missing=2)]}, rate_bytes=1 << 20
+    )
+    assert result.cover.brokers == (2,)
+    assert [(step.replay_bytes, step.seconds, step.freed_bytes) for step in result.steps] == [(2 << 20, 2.0, 8 << 20)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"leader_epoch": 2}, "it had leader epoch 2 when it was scanned, another one 3"),
+        ({"log_end": {"offset": 400, "known_by": "x", "at_least": 400}}, "its log ended at 400 when it was scanned, below 500"),
+        ({}, None),
+    ],
+)
+def test_a_replica_that_lagged_leads_only_when_it_is_in_sync(tmp_path: Path, changed: dict[str, Any], said: str | None) -> None:
+    (partition,) = merged(tmp_path, {1: [scanned("a", missing=1)], 2: [scanned("a", **changed)]}).partitions
+    assert (partition.outcome, partition.elect) == (Outcome.ELECT, 2)
+    assert partition.condition is None if said is None else said in str(partition.condition)
+
+
+def view(**placements: Placement) -> ClusterView:
+    return ClusterView(9, {(name, 0, TOPIC_ID): each for name, each in placements.items()}, frozenset({2, 3}), 3)
+
+
+def test_what_the_metadata_log_adds(tmp_path: Path) -> None:
+    placed = view(
+        leads=Placement((1, 2), frozenset({1, 2}), 2),
+        out=Placement((1, 2), frozenset({1}), 1),
+        more=Placement((1, 2, 9), frozenset({1}), 1),
+    )
+    result = merged(
+        tmp_path,
+        {
+            1: [scanned("leads", missing=1), scanned("out", missing=1), scanned("more", missing=1)],
+            2: [scanned("leads"), scanned("out"), scanned("more", missing=1)],
+        },
+        view=placed,
+    )
+    by_name = {each.name: each for each in result.partitions}
+    assert by_name["leads-0"].outcome is Outcome.HEALTHY, "who leads has every snapshot"
+    assert (by_name["out-0"].elect, by_name["out-0"].condition) == (2, "it is not in sync: elect it when it is")
+    assert by_name["more-0"].not_scanned == (9,)
+    codes = {each.code: each.message for each in result.findings}
+    assert "replica-not-scanned" in codes
+    assert "is the only one in sync for 2 partitions (more-0, out-0)" in codes["last-in-sync"]
+    assert result.steps[0].node_id == 1, "with as much to read, who is no controller"
+
+
+def test_controllers_come_last_and_the_active_one_behind_all(tmp_path: Path) -> None:
+    brokers = {node: [scanned(f"own{node}", segments=node + 2, missing=1)] for node in (1, 2, 3, 4)}
+    assert [step.node_id for step in merged(tmp_path, brokers).steps] == [4, 3, 2, 1], "who frees most for as much reading"
+    steps = merged(tmp_path, brokers, view=view()).steps
+    assert [(step.node_id, step.is_controller) for step in steps] == [(4, False), (1, False), (2, True), (3, True)]
+    assert [step.node_id for step in merged(tmp_path, brokers, controllers=frozenset({4})).steps] == [3, 2, 1, 4]
+
+
+class Treated:
+    def __init__(self, number: int, stuck_bytes: int) -> None:
+        self.key: PartitionKey = ("t", number, None)
+        self.stuck_bytes = stuck_bytes
+
+
+def replica(node: int, replay_bytes: int) -> Replica:
+    return Replica(node, ReplicaState.REBUILD, 0, 9, 9, 9, 0, 9, 1, 0, 1, 9, replay_bytes)
+
+
+@given(
+    st.lists(st.tuples(st.frozensets(st.integers(0, 5), min_size=1), st.integers(0, 99), st.integers(0, 99)), max_size=12),
+    st.frozensets(st.integers(0, 5)),
+    st.none() | st.integers(0, 5),
+)
+def test_each_partition_once_in_any_order(
+    partitions: list[tuple[frozenset[int], int, int]], controllers: frozenset[int], leader: int | None
+) -> None:
+    choices = [
+        (Treated(number, stuck), {node: replica(node, read) for node in nodes})
+        for number, (nodes, stuck, read) in enumerate(partitions)
+    ]
+    brokers = sorted({node for nodes, _, _ in partitions for node in nodes})
+    steps = restart_order(brokers, choices, controllers, leader, 10)
+    assert sorted(step.node_id for step in steps) == brokers, "each is restarted once, and no two at a time"
+    treated = [key for step in steps for key in step.partitions]
+    assert sorted(treated) == [("t", number, None) for number in range(len(partitions))]
+    for step in steps:
+        assert all(step.node_id in partitions[key[1]][0] for key in step.partitions)
+        assert step.freed_bytes == sum(partitions[key[1]][1] for key in step.partitions)
+        assert step.seconds == step.replay_bytes / 10
+    flags = [(step.node_id == leader, step.is_controller) for step in steps]
+    assert flags == sorted(flags)
+
+
+# --- what cannot be merged -------------------------------------------------------------------------------------------------
+
+
+def refused(place: Path, *documents: dict[str, Any]) -> str:
+    paths = [str(written(each, place / f"{number}.json")) for number, each in enumerate(documents)]
+    with pytest.raises(UsageError) as caught:
+        merge_scans(paths)
+    return str(caught.value).replace(str(place), "")
+
+
+def of_cluster(cluster_id: str, node_id: int) -> dict[str, Any]:
+    document = scan_document([scanned("a")], node_id=node_id)
+    document["log_dirs"][0]["cluster_id"] = cluster_id
+    return document
+
+
+def test_what_does_not_go_together(tmp_path: Path) -> None:
+    assert (
+        refused(tmp_path, of_cluster("x", 1), of_cluster("y", 2))
+        == "/1.json: is of another cluster: expected x, as /0.json; found y"
+    )
+    twice = scan_document([scanned("a")], node_id=3)
+    assert refused(tmp_path, twice, twice) == "/1.json: is of broker 3, as /0.json: name one scan of each broker"
+    assert "has a-0 twice for broker 1" in refused(tmp_path, scan_document([scanned("a"), scanned("a", path="/kafka2/a-0")]))
+    nobody = scan_document([scanned("a")])
+    nobody["log_dirs"][0]["node_id"] = None
+    assert "does not tell whose /kafka is: it has no meta.properties" in refused(tmp_path, nobody)
+    older = scan_document([scanned("a")])
+    del older["partitions"][0]["segments"]
+    assert "was written by an older snaprebuild, whose scans lack what a merge needs: scan again" in refused(tmp_path, older)
+    older = scan_document([scanned("a")])
+    del older["log_dirs"][0]["directory_id"]
+    assert "scan again" in refused(tmp_path, older)
+    assert "is of another version: expected snaprebuild.scan/1, found snaprebuild.scan/0" in refused(
+        tmp_path, scan_document([]) | {"schema": "snaprebuild.scan/0"}
+    )
+    copied = scan_document([])
+    copied["log_dirs"] = [{**copied["log_dirs"][0], "path": path, "directory_id": "d"} for path in ("/kafka", "/copy")]
+    assert "has the directory id d twice: one is a copy of the other, /copy" in refused(tmp_path, copied)
+    damaged = scan_document([scanned("a")])
+    damaged["partitions"][0]["upload"] = None
+    assert refused(tmp_path, damaged).startswith(
+        "/0.json: is damaged: partitions[0]: a value has not the form that its schema tells"
+    )
+    with pytest.raises(UsageError, match="name at least one document"):
+        merge_scans([])
+
+
+def test_topics_that_were_made_again_and_brokers_without_topic_ids(tmp_path: Path) -> None:
+    other = "1c1GoXd6QF-vQBe4uplTrw"
+    result = merged(
+        tmp_path,
+        {1: [scanned("a", missing=1)], 2: [scanned("a", topic_id=other)], 3: [scanned("b", topic_id=None)], 4: [scanned("b")]},
+    )
+    assert [(each.name, each.key[2], len(each.replicas)) for each in result.partitions] == [
+        ("a-0", other, 1),
+        ("a-0", TOPIC_ID, 1),
+        ("b-0", TOPIC_ID, 2),
+    ]
+    assert "several-topic-ids" in {each.code for each in result.findings}
+
+
+def test_internal_and_compacted_topics_do_not_count(tmp_path: Path) -> None:
+    result = merged(tmp_path, {1: [scanned("a", missing=3, can_be_tiered=False), scanned("b")]})
+    assert [each.name for each in result.partitions] == ["b-0"]
+    assert result.fleet.brokers[1].replicas == 2
