@@ -63,6 +63,12 @@ VERBS = {
     "rebuild --plan": Verb(
         ("rebuild", "--plan", "{}/plan.json", *ONE_JOB, "--receipt", "{out}"), ("log",), ("plan.json",), (PLANNED,)
     ),
+    "fleet merge": Verb(
+        ("fleet", "merge", "{}/scan.json", "{}/node.json", "--metadata", "{}/node"),
+        ("log", "node"),
+        ("scan.json", "node.json", "node/__cluster_metadata-0"),
+        (("scan", "{}/log", "--report", "{}/scan.json"), ("scan", "{}/node", "--report", "{}/node.json")),
+    ),
     "rebuild --stage": Verb(("rebuild", "{}/bare", *AS_OF, "--stage", "{out}", *ONE_JOB), ("bare",)),
     "install": Verb(
         ("install", "{}/staged/plan.jsonl", *ONE_JOB, "--receipt", "{out}"),

@@ -22,6 +22,8 @@ from every_verb import VERBS, filled, run_here
 REFUSALS = (3, 5)
 OF_THE_RUN = ("seconds", "bytes_read", "as_of_ms", "rate_bytes_per_second", "seconds_estimated", "inputs", "run", "staged_ms")
 """Fields of documents that tell of the run, its clock and its speed, or of inodes and times of files, and not of what stands in them."""
+OF_THE_LISTING = ("bytes", "size_bytes", "kept_bytes", "deleted_bytes", "stays_because")
+"""Sizes are told as they were listed, beside what was read later."""
 DRAWN = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])|(?<=-)[A-Za-z0-9_-]{22}(?=\W)")
 """Ids of segments that an upload draws."""
 SAYS_SO = re.compile(
@@ -132,7 +134,7 @@ def _documents(place: Place, output: str) -> list[str]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items() if name not in OF_THE_RUN}
+        return {name: _plain(each) for name, each in value.items() if name not in OF_THE_RUN + OF_THE_LISTING}
     return [_plain(each) for each in value] if isinstance(value, list) else value
 
 

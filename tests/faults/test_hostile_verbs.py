@@ -1,4 +1,4 @@
-"""Every verb over trees that somebody made to do harm: what is no regular file, names that nobody expects, more of them than expected.
+"""Every verb over trees that somebody made to do harm: what is no regular file, and names that nobody expects.
 
 The verbs are those of the program (`every_verb.py`), so that a new one cannot be forgotten. Here nothing changes while it is read: that is
 in `test_changing_verbs.py`; results that are right beside a broker at work are in `test_live_log.py`.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,8 +51,6 @@ ODD_NAMES = tuple(
 ODD_DIRECTORIES = tuple(
     os.fsdecode(name) for name in (b"a\nb-0", b"\x1b[31mred-0", b"\xff\xfe-0", b"..-0", b"-rf-0", b"x" * 249 + b"-0")
 )
-FILES_MANY = 2_000
-"""In one directory. `scan` meets 100,000 in `test_hostile_directories.py`; all others do where this number is that."""
 
 
 @contextlib.contextmanager
@@ -126,13 +123,3 @@ def test_names(name: str, tmp_path: Path) -> None:
         if os.path.dirname(each)
     }
     check(place, {**place.files, **copies}, f"{name}: directories")
-
-
-@pytest.mark.parametrize("name", [name for name in VERBS if name != "dump"])
-def test_many_files(name: str, tmp_path: Path) -> None:
-    """Names that are none of Kafka's change nothing about what a verb comes to, however many there are. `dump` is given files."""
-    place = Place.made(VERBS[name], tmp_path)
-    expected = check(place, dict(place.files), name)
-    (directory, _), *_ = Counter(os.path.dirname(each) for each in place.files).most_common()
-    added = {os.path.join(directory, f"{number:020d}.snapshot.old"): b"" for number in range(FILES_MANY)}
-    assert check(place, {**place.files, **added}, name) == expected
