@@ -12,6 +12,7 @@ import importlib
 import math
 import os
 import pkgutil
+import random
 import re
 import shutil
 import signal
@@ -142,11 +143,13 @@ def fuzzed(wanted: list[str], targets: ModuleType, asked: argparse.Namespace) ->
     """Each target once, or all again and again until the time is over; one with a finding has no further turn."""
     figures = {name: Figures() for name in wanted}
     until = None if asked.total is None else time.monotonic() + asked.total
-    seconds = asked.seconds or (60 if asked.total is None else max(asked.total * asked.jobs // len(wanted), SECONDS_LEAST))
+    seconds = asked.seconds or (60 if asked.total is None else max(asked.total * asked.jobs * 3 // (4 * len(wanted)), SECONDS_LEAST))
     running: dict[int, Turn] = {}
     for number in (signal.SIGINT, signal.SIGTERM):  # a run that is stopped tells what it has, also in the background
         signal.signal(number, signal.default_int_handler)
     waiting, seed = list(wanted), asked.seed
+    if until is not None:
+        random.Random(seed).shuffle(waiting)  # where the time is over before the last one, it is another one each time
     print(f"seed {seed}", file=sys.stderr)
     try:
         while waiting or running:

@@ -47,6 +47,8 @@ def install(
     installed where it still rests on the same segments, the partition first that blocks most; what closed since is replayed from the
     staged state. The snapshots take effect when the broker next starts. Exit code 1 when something that is due is left out.
     """
+    import gc
+
     from snaprebuild.cli.install_output import install_document, print_install
     from snaprebuild.cli.result import begin, leave, shown
     from snaprebuild.operations.receipt import default_receipt_path
@@ -54,6 +56,7 @@ def install(
     from snaprebuild.operations.staging.staged_plan import load_staged_plan
 
     began = time.perf_counter()
+    gc.disable()  # hundreds of thousands of small values, none in circles: to look through them costs seconds of a stop
     until = None if deadline is None else time.monotonic() + deadline
     check_paths([plan])
     begin(verbose, {"--report": report, "--receipt": receipt}, plan=plan)

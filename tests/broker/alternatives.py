@@ -8,6 +8,7 @@ is elected, and retention deletes what lacks them. Two brokers at most run at on
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import resource
 import shutil
@@ -178,7 +179,7 @@ class Alternatives:
 
     def waiting(self) -> Result:
         """Retention deletes the old segments, with remote storage off."""
-        node, ends_ms = self._planted("waits", settings=OFTEN, tiering=True), self._ends_ms()
+        node, ends_ms = self._aged("waits")
         with node:
             mark = node.start()
             before, began = _io(node.pid), time.monotonic()
@@ -196,7 +197,7 @@ class Alternatives:
 
     def waiting_in_vain(self) -> Result:
         """The same with remote storage on: what was not uploaded is not deleted."""
-        node, ends_ms = self._planted("waits-in-vain", settings=OFTEN, tiering=True), self._ends_ms()
+        node, ends_ms = self._aged("waits-in-vain")
         with node:
             mark = node.start()
             before, began = _io(node.pid), time.monotonic()
@@ -211,9 +212,12 @@ class Alternatives:
         needs = f"does not end: {gone} segments deleted, {len(node.remote_files(PARTITION))} files uploaded, {failures} exceptions"
         return self._result("waiting for retention, remote storage on", seconds, *used, partition, needs)
 
-    def _ends_ms(self) -> int:
-        """Timestamp of the last record."""
-        return _last_header(self._source).max_timestamp
+    def _aged(self, name: str) -> tuple[KafkaNode, int]:
+        """A stopped broker, and the timestamp of the last record. Without time indexes a broker goes by the times of the files."""
+        node, ends_ms = self._planted(name, OFTEN, tiering=True), _last_header(self._source).max_timestamp
+        for segment in (node.log_dir / PARTITION).glob("*.log"):
+            os.utime(segment, (ends_ms / 1000, ends_ms / 1000))
+        return node, ends_ms
 
     # ---- what they share ----
 

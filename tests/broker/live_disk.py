@@ -99,6 +99,7 @@ class LiveDisk:
             self._first.set_broker(3, {RATE: 1 << 30})
             self._first.wait_for_replicas(TOPIC, leader=self._leader(), in_sync={1, 2, 3})
             self._image("it has caught up: the cluster takes it into the ISR")
+            self._placed(third.log_dir)
             self._same_log(third)
             self._verdict(third.log_dir, "upload", "TRUSTED_BELOW", "R9", "the new disk, caught up", broker_epoch=epoch)
             self._verdict(old, "rebuild", "REJECTED", "R4", "the disk that was taken out, still")
@@ -179,5 +180,7 @@ class LiveDisk:
 
     def _isr(self) -> None:
         document = in_json("isr check", self._first.log_dir).document
-        self._say.check("isr check finds nothing wrong in what the controller did", document["findings"], [])
+        found = [(each["code"], each["severity"]) for each in document["findings"]]
+        what = "isr check finds nothing wrong in what the controller did, and notes that a replica joined with a new disk"
+        self._say.check(what, found, [("isr-new-disk", "note")])
         self._checked += 1

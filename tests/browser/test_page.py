@@ -241,6 +241,13 @@ def test_four_thousand_partitions(browser: Browser, tmp_path: Path) -> None:
         assert "the first 200 are printed" in tab.locator("#count").inner_text()
 
 
+def test_what_no_document_tells_is_no_zero(browser: Browser, tmp_path: Path) -> None:
+    with opened(browser, made(tmp_path, written(scan_document([scanned("a", missing=2)]), tmp_path / "scan.json"))) as tab:
+        cards = dict(zip(tab.locator("#cards dt").all_inner_texts(), tab.locator("#cards .value").all_inner_texts(), strict=True))
+        assert (cards["wrong snapshots"], cards["missing snapshots"]) == ("–", "2")
+        assert "which producers a wrong snapshot would forget" in tab.locator("#detail .lacks").inner_text()
+
+
 def test_a_narrow_screen(browser: Browser, mixed: Path) -> None:
     with opened(browser, mixed) as tab:
         tab.set_viewport_size({"width": 390, "height": 800})

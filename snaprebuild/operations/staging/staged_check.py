@@ -115,9 +115,10 @@ def _log_end(source: PartitionSource) -> int | None:
 def _sound_up_to(checked: CheckedPartition) -> int | None:
     """The base offset up to which every segment is what it was; None where all that was closed then is. What differs is a finding."""
     now = {segment.base_offset: segment.log.identity for segment in checked.result.plan.source.directory.segments}
-    first, last = min(now), checked.staged.snapshots[-1].offset
-    was = dict(checked.staged.segments)  # up to the one that begins at the last snapshot: what that one holds is no matter
+    # What lies below the replay is no matter, nor what the segment holds that begins at the last snapshot.
+    was, last = dict(checked.staged.segments), checked.staged.snapshots[-1].offset
     # Those below the first were deleted meanwhile, as retention does; what was replayed of them stays true.
+    first = max(min(now), checked.staged.first_offset)
     for base in sorted(base for base in {*now, *was} if first <= base <= last):
         is_same = base in now and base in was and (base == last or now[base] == was[base])
         if not is_same:
@@ -132,18 +133,26 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
     source = checked.result.plan.source
     bases = {segment.base_offset for segment in source.directory.segments}
     no_more: list[tuple[int, str]] = []
+    existing = {offset for offset, _ in source.directory.snapshots}
+    # What is due lies between the log start and a recovery point, so that two offsets speak for all between them.
+    ends = {
+        each.offset: not_due(request, source, each.offset, is_log_end=False)
+        for each in checked.staged.snapshots[:: len(checked.staged.snapshots) - 1 or 1]
+    }
+    all_due = not any(ends.values())
+    statuses = _statuses_in(checked.staged.target)
     for snapshot in checked.staged.snapshots:
         offset = snapshot.offset
-        if not snapshot.is_due and source.directory.snapshot_at(offset) is not None:
+        if not snapshot.is_due and offset in existing:
             continue  # it stood there when the others were staged; a broker up to 2.7 may have deleted it since
-        reason = not_due(request, source, offset, is_log_end=False)
+        reason = None if all_due else not_due(request, source, offset, is_log_end=False)
         if reason is not None:
             no_more.append((offset, reason))
         elif (sound_up_to is not None and offset > sound_up_to) or offset not in bases:
             checked.leave_out(offset, "the segments that it rests on are others now")
-        elif source.directory.snapshot_at(offset) is not None:
+        elif offset in existing:
             _take_existing(checked, snapshot, clock)
-        elif (fault := _fault_of(checked, snapshot, reads_bytes=reads_bytes)) is not None:
+        elif (fault := _fault_of(checked, snapshot, statuses, reads_bytes=reads_bytes)) is not None:
             checked.result.say(
                 "stale-staged", Severity.REFUSED, f"the staged file {fault}: it is not installed; stage again", offset
             )
@@ -190,13 +199,23 @@ def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: C
     checked.result.boundaries.append(BoundaryResult(snapshot.offset, False, action, klass, (), entries, path))
 
 
-def _fault_of(checked: CheckedPartition, snapshot: StagedSnapshot, *, reads_bytes: bool) -> str | None:
-    """Why a staged file may not be installed, or None."""
-    path = os.path.join(checked.staged.target, snapshot_file_name(snapshot.offset))
+def _statuses_in(directory: str) -> dict[str, os.stat_result]:
+    """What each file of a directory is; none where it cannot be listed."""
     try:
-        status = os.lstat(path)
-    except OSError as error:
-        return f"cannot be looked at: {error.strerror}"
+        with os.scandir(directory) as entries:
+            return {entry.name: entry.stat(follow_symlinks=False) for entry in entries}
+    except OSError:
+        return {}
+
+
+def _fault_of(
+    checked: CheckedPartition, snapshot: StagedSnapshot, statuses: dict[str, os.stat_result], *, reads_bytes: bool
+) -> str | None:
+    """Why a staged file may not be installed, or None."""
+    name = snapshot_file_name(snapshot.offset)
+    status = statuses.get(name)
+    if status is None:
+        return "is not there"
     made = snapshot.file
     if not stat.S_ISREG(status.st_mode) or (status.st_size, status.st_mtime_ns, status.st_ino) != (
         made.size_bytes,
@@ -209,7 +228,7 @@ def _fault_of(checked: CheckedPartition, snapshot: StagedSnapshot, *, reads_byte
         return f"has {owner}, its segment has {wanted}"
     if reads_bytes:
         try:
-            if fingerprint_at(path) != made:
+            if fingerprint_at(os.path.join(checked.staged.target, name)) != made:
                 return "has other bytes than were staged"
         except ReadFailedError as error:
             return error.message

@@ -19,7 +19,7 @@ function showDetail(partition) {
     factsOf(partition),
     partition.next ? el("p", { class: "notice missing" }, `Next attempt: ${partition.next}.`) : null,
     ...(hasLog ? [axisButtons(partition), frame, readout, legendOf(partition)] : []),
-    ...(partition.tables || []).map(([title, columns, rows]) => tableOf(title, columns, rows.map((row) => el("tr", {}, cells(...row))))),
+    ...(partition.tables || []).map(([title, columns, rows]) => tableOf(title, columns, rowsOf(columns, rows))),
     producersOf(partition),
     transactionsOf(partition),
     boundariesOf(partition),
@@ -93,6 +93,11 @@ function tableOf(title, columns, rows, text) {
     el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, columns.map((name) => el("th", { scope: "col" }, name)))), body)),
     rows.length > FIRST_ROWS ? all : null,
   );
+}
+
+// Rows of texts; what a column calls bytes is shown as a size.
+function rowsOf(columns, rows) {
+  return rows.map((row) => el("tr", {}, cells(...row.map((cell, index) => (/\bbytes\b/.test(columns[index]) ? sizeText(Number(cell)) : cell)))));
 }
 
 function cells(...values) {

@@ -9,12 +9,23 @@ function showTop() {
   const wrong = sum((each) => each.tones.wrong);
   const missing = sum((each) => (each.matters ? each.tones.missing : 0));
   const stuck = PARTITIONS.filter((each) => each.stuck);
+  // What no document of the page tells is no zero.
+  const verbs = new Set(DATA.documents.map((each) => each.schema.split(".")[1].split("/")[0]));
+  const told = (...names) => names.some((name) => verbs.has(name));
+  const segments = sum((each) => each.segments);
+  const judged = wrong ? `${counted(sum((each) => each.forgotten), "producer")} told wrong` : "none proven wrong";
   const cards = [
-    ["partitions", grouped(PARTITIONS.length), "", counted(sum((each) => each.segments), "segment")],
-    ["wrong snapshots", grouped(wrong), wrong ? "wrong" : "", wrong ? `${counted(sum((each) => each.forgotten), "producer")} told wrong` : "none proven wrong"],
-    ["stuck partitions", grouped(stuck.length), stuck.length ? "missing" : "", sizeText(sum((each) => each.stuck)) + " held back"],
-    ["missing snapshots", grouped(missing), missing ? "missing" : "", "of topics that can be uploaded"],
-    ["open transactions", grouped(sum((each) => each.transactions.length)), "", "as the documents tell"],
+    ["partitions", grouped(PARTITIONS.length), "", segments ? counted(segments, "segment") : "segments are not in the documents"],
+    wrong || told("verify", "tier-audit") ? ["wrong snapshots", grouped(wrong), wrong ? "wrong" : "", judged] : ["wrong snapshots", "–", "", "not judged: `verify` tells"],
+    told("scan", "fleet-merge")
+      ? ["stuck partitions", grouped(stuck.length), stuck.length ? "missing" : "", sizeText(sum((each) => each.stuck)) + " held back"]
+      : ["stuck partitions", "–", "", "not known: `scan` tells"],
+    told("scan", "verify")
+      ? ["missing snapshots", grouped(missing), missing ? "missing" : "", "of topics that can be uploaded"]
+      : ["missing snapshots", "–", "", "not known: `scan` tells"],
+    told("scan", "verify", "transactions")
+      ? ["open transactions", grouped(sum((each) => each.transactions.length)), "", told("transactions") ? "by replay" : "at least, as snapshots tell"]
+      : ["open transactions", "–", "", "not known: `transactions` tells"],
     ["findings", grouped(DATA.findings.filter((each) => each[1] !== "note").length), "", `${grouped(DATA.findings.filter((each) => each[1] === "note").length)} notes`],
   ];
   byId("cards").append(...cards.map(([name, value, tone, below]) => el("div", { class: `card ${tone}` }, el("dt", {}, name), el("dd", { class: "value" }, value), el("dd", { class: "below" }, below))));
@@ -23,7 +34,7 @@ function showTop() {
 function showTables() {
   byId("tables").append(
     ...DATA.tables.map((table) => {
-      const rows = table.rows.map((row) => el("tr", {}, row.map((cell) => el("td", {}, cell))));
+      const rows = rowsOf(table.columns, table.rows);
       return el("div", { class: "panel" }, tableOf(table.title, table.columns, rows, table.text) || el("p", {}, `${table.title}: none`));
     }),
   );
