@@ -228,6 +228,12 @@ _add("report", "Reads only: a page (HTML) of what other verbs found.")
 _add("undo", "REMOVES what a rebuild wrote, by its receipt.")
 
 
+def _complete(instruction: str) -> None:
+    from snaprebuild.cli.completion import answer
+
+    typer.echo(answer(instruction, typer.main.get_command(app)))
+
+
 def main() -> None:
     """Entry point: runs the command; an error is printed as one line and becomes its exit code."""
     # A temporary file that a crash leaves behind must stay readable for the broker, whatever the umask of the caller is.
@@ -236,7 +242,10 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     open_standard_streams()
     try:
-        code = app(prog_name="snaprebuild", standalone_mode=False, obj=Inherited(umask))
+        if instruction := os.environ.get("_SNAPREBUILD_COMPLETE"):
+            _complete(instruction)
+            return
+        code = app(prog_name=PROGRAM, standalone_mode=False, obj=Inherited(umask))
     except SystemExit:
         code = 0  # click ends so, with 1, where the reader of a help went away
     except NoArgsIsHelpError as error:

@@ -1,0 +1,254 @@
+"""The one file of a release: an interpreter, the packages, the shared libraries they need, and a launcher in front (one_file.c)."""
+
+from __future__ import annotations
+
+import compileall
+import hashlib
+import os
+import platform
+import py_compile
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import sysconfig
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Tree", "highest_glibc", "make_tree", "write_one_file"]
+
+VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
+
+GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|anl|mvec|nsl|nss_.*|crypt|BrokenLocale|thread_db))\.so\.\d+$")
+"""Of the system on which the file runs: its loader accepts no other. libnsl and libcrypt, for what is left out, are seen too."""
+
+LEFT_OUT = (
+    "test",
+    "idlelib",
+    "tkinter",
+    "turtledemo",
+    "lib2to3",
+    "ensurepip",
+    "pydoc_data",
+    "sqlite3",
+    "curses",
+    "dbm",
+    "distutils",
+)
+"""Packages of the standard library that nothing inside uses."""
+
+EXTENSIONS_LEFT_OUT = re.compile(
+    r"^(_tkinter|_test.*|_xx.*|xx.*|_curses.*|readline|nis|ossaudiodev|_sqlite3|_crypt|spwd|audioop|_dbm|_gdbm|_ctypes_test|_uuid)\."
+)
+
+SERVICES = {"s3", "sts", "sso", "sso-oidc", "signin"}
+"""Whose descriptions botocore needs: for objects, and for the ways to credentials. All others are 40 times as large."""
+
+DROPPED = (".py", ".pyi", ".pxd", ".pyx", ".h", ".a", ".c", ".typed")
+"""Sources, which are compiled, and what compilers need."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """What is going to be unpacked."""
+
+    root: Path
+    python: str
+    """Of the interpreter, below the root."""
+    libraries: dict[str, Path] = field(default_factory=dict)
+    """Shared libraries of the building system, by their names in ``lib/``: where each came from."""
+
+
+def make_tree(root: Path, wheel: Path, epoch: int) -> Tree:
+    """Puts interpreter, standard library and the wheel with what it needs below ``root``.
+
+    Args:
+        root: an empty directory.
+        wheel: of this project. What it depends on comes from the package index that pip is set up for.
+        epoch: seconds since 1970 of everything that carries a time.
+
+    Raises:
+        CalledProcessError: pip, patchelf or strip failed.
+        RuntimeError: a shared library is not to be found.
+    """
+    tree = Tree(root, f"bin/{VERSION}")
+    home = root / "lib" / VERSION
+    packages = home / "site-packages"
+    _copy_standard_library(home)
+    (root / "bin").mkdir()
+    interpreter = root / tree.python
+    shutil.copyfile(os.path.realpath(sys.executable), interpreter)
+    interpreter.chmod(0o755)
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-compile",
+        "--target",
+        packages,
+        wheel,
+    ]
+    subprocess.run(pip, check=True, env=os.environ | {"SOURCE_DATE_EPOCH": str(epoch)})
+    shutil.rmtree(packages / "bin", ignore_errors=True)
+    _drop_services(packages / "botocore" / "data")
+    for tests in [*packages.rglob("tests"), packages / "numpy" / "f2py"]:
+        shutil.rmtree(tests, ignore_errors=True)
+    _compile(home)
+    _relocate(tree)
+    return tree
+
+
+def _copy_standard_library(home: Path) -> None:
+    source = Path(sysconfig.get_path("stdlib"))
+
+    def unwanted(folder: str, names: list[str]) -> set[str]:
+        gone = {name for name in names if name in ("__pycache__", "site-packages") or name.startswith("config-")}
+        if Path(folder) == source:
+            gone |= {name for name in names if name in LEFT_OUT}
+        return gone | {name for name in names if name in ("tests", "test") or EXTENSIONS_LEFT_OUT.match(name)}
+
+    shutil.copytree(source, home, ignore=unwanted)
+
+
+def _drop_services(data: Path) -> None:
+    for each in data.iterdir():
+        if each.is_dir() and each.name not in SERVICES:
+            shutil.rmtree(each)
+
+
+def _compile(home: Path) -> None:
+    """Beside its source, which goes: half as many files. No time and no path of the building machine is inside."""
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    if not compileall.compile_dir(home, maxlevels=50, quiet=2, legacy=True, stripdir=str(home), invalidation_mode=mode, workers=1):
+        broken = [path for path in home.rglob("*.py") if not path.with_suffix(".pyc").exists()]
+        if any("templates" not in path.name for path in broken):
+            raise RuntimeError(f"not compiled: {broken}")
+    for path in [*home.rglob("*")]:
+        if path.is_file() and path.name.endswith(DROPPED):
+            path.unlink()
+    for path in home.glob("site-packages/*.dist-info/*"):
+        if path.name in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json"):
+            path.unlink()  # of an installation that can be changed
+
+
+# --- shared libraries ---------------------------------------------------------------------------------------------------------
+
+
+def _is_elf(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def _elf_files(root: Path) -> list[Path]:
+    return sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink() and _is_elf(path))
+
+
+def _needed(path: Path) -> Iterator[tuple[str, str]]:
+    """Names of the shared libraries that a file needs, directly or not, and where the loader of this system finds each."""
+    listed = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
+    for line in listed.splitlines():
+        found = re.match(r"\s*(\S+) => (\S+|not found)", line)
+        if found:
+            yield found[1], found[2]
+
+
+def _relocate(tree: Tree) -> None:
+    """Copies the libraries that glibc does not have, and lets each file look for them below the root, wherever that lies."""
+    inside = _elf_files(tree.root)
+    for path in inside:
+        for name, place in _needed(path):
+            if GLIBC.match(name) or Path(place).is_relative_to(tree.root):
+                continue
+            if not place.startswith("/"):
+                raise RuntimeError(f"{path.name} needs {name}, which this system does not have")
+            tree.libraries[name] = Path(os.path.realpath(place))
+    lib = tree.root / "lib"
+    for name, place in sorted(tree.libraries.items()):
+        shutil.copyfile(place, lib / name)
+        inside.append(lib / name)
+    for path in inside:
+        bundled_by_wheel = path.parent.name.endswith(".libs")
+        if not bundled_by_wheel and "site-packages" not in path.parts:
+            path.chmod(0o755)
+            subprocess.run(["strip", "--strip-unneeded", path], check=True)
+        former = subprocess.run(["patchelf", "--print-rpath", path], check=True, capture_output=True, text=True).stdout.strip()
+        up = os.path.relpath(lib, path.parent)
+        own = [each for each in former.split(":") if each.startswith("$ORIGIN")]
+        # DT_RPATH, which LD_LIBRARY_PATH of the caller does not overrule.
+        wanted = ":".join(dict.fromkeys([*own, f"$ORIGIN/{up}"]))
+        subprocess.run(["patchelf", "--force-rpath", "--set-rpath", wanted, path], check=True)
+
+
+def highest_glibc(root: Path, *more: Path) -> tuple[int, ...]:
+    """The newest version of glibc that anything inside asks for."""
+    versions = {(0,)}
+    for path in [*_elf_files(root), *more]:
+        told = subprocess.run(["readelf", "--version-info", path], capture_output=True, text=True, check=True).stdout
+        versions |= {tuple(map(int, each.split("."))) for each in re.findall(r"GLIBC_(\d+(?:\.\d+)+)", told)}
+    return max(versions)
+
+
+# --- the file -----------------------------------------------------------------------------------------------------------------
+
+MAGIC = b"snaprebuild one\0"
+TAIL = struct.Struct("<QQQQQ32s24s16s")
+ENTRY = struct.Struct("<IIQ")
+
+
+def write_one_file(tree: Tree, out: Path, work: Path) -> None:
+    """Launcher, contents, list of files, tail: see one_file.c.
+
+    Raises:
+        CalledProcessError: the compiler failed.
+    """
+    launcher = work / "launcher"
+    source = Path(__file__).with_name("one_file.c")
+    cc = [
+        "cc",
+        "-std=gnu11",
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-Wno-sign-compare",
+        "-o",
+        launcher,
+        source,
+        "-l:libz.a",
+        "-s",
+        "-Wl,--build-id=none",
+    ]
+    subprocess.run(cc, check=True)
+    listed, contents, key = bytearray(), bytearray(), hashlib.sha256()
+    stream = zlib.compressobj(6)
+    paths = sorted(path for path in tree.root.rglob("*"))
+    for path in paths:
+        name = path.relative_to(tree.root).as_posix().encode()
+        if path.is_dir():
+            entry = ENTRY.pack(0, len(name), 0)
+        else:
+            data = path.read_bytes()
+            mode = 0o555 if name == tree.python.encode() or data[:4] == b"\x7fELF" else 0o444
+            entry = ENTRY.pack(mode, len(name), len(data))
+            contents += stream.compress(data)
+            key.update(hashlib.sha256(data).digest())
+        listed += entry + name + b"\0"
+        key.update(entry + name)
+    contents += stream.flush()
+    head = launcher.read_bytes()
+    ends = len(head) + len(contents)
+    name = key.hexdigest()[:32].encode()
+    tail = TAIL.pack(len(head), len(contents), ends, len(listed), len(paths), name, tree.python.encode(), MAGIC)
+    out.write_bytes(head + contents + listed + tail)
+    out.chmod(0o755)
+
+
+def machine() -> str:
+    """As in the name of the file: x86_64 or aarch64."""
+    return platform.machine()

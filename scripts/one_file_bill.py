@@ -1,0 +1,177 @@
+"""What is inside the one file: a bill of materials (CycloneDX), and the notices of everything."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cyclonedx.model import HashAlgorithm, HashType
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.model.license import DisjunctiveLicense
+from cyclonedx.output import make_outputter
+from cyclonedx.schema import OutputFormat, SchemaVersion
+from one_file import Tree
+from packageurl import PackageURL
+
+__all__ = ["Part", "bill_of_materials", "notices", "parts_of"]
+
+LICENSE_FILE = re.compile(r"(LICEN[SC]E|COPYING|NOTICE|AUTHORS)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One thing that somebody else made, or that we did."""
+
+    name: str
+    version: str
+    license: str
+    """As it says itself."""
+    url: PackageURL
+    files: tuple[Path, ...]
+    """Below the tree; none for what is compiled into the launcher, or not told one by one."""
+    notice: str
+    """Its licence and whom it names."""
+
+
+def parts_of(tree: Tree, zlib_archive: Path) -> list[Part]:
+    """What the tree and the launcher have in them.
+
+    Args:
+        tree: as it will be unpacked.
+        zlib_archive: that the launcher was linked with.
+
+    Raises:
+        RuntimeError: of something no licence is to be found.
+    """
+    home = tree.root / "lib" / Path(tree.python).name
+    parts = [_python(tree), *(_distribution(each) for each in importlib.metadata.distributions(path=[str(home / "site-packages")]))]
+    of_system: dict[str, list[Path]] = {}
+    for name, place in tree.libraries.items():
+        if not name.startswith("libpython"):
+            of_system.setdefault(_package_of(place), []).append(tree.root / "lib" / name)
+    of_system.setdefault(_package_of(zlib_archive), [])
+    parts += [_system_package(package, files) for package, files in of_system.items()]
+    return sorted(parts, key=lambda part: (part.name.lower(), part.version))
+
+
+def _python(tree: Tree) -> Part:
+    version = ".".join(map(str, sys.version_info[:3]))
+    notice = (Path(sysconfig.get_path("stdlib")) / "LICENSE.txt").read_text()
+    files = [tree.root / tree.python, *(tree.root / "lib").glob("libpython*")]
+    return Part("CPython", version, "PSF-2.0", PackageURL("generic", None, "python", version), tuple(files), notice)
+
+
+def _distribution(found: importlib.metadata.Distribution) -> Part:
+    told = found.metadata
+    name, version = told["Name"], told["Version"]
+    classified = [each.rpartition(" :: ")[2] for each in told.get_all("Classifier") or [] if each.startswith("License ::")]
+    terms = told.get("License-Expression") or ", ".join(classified) or (told.get("License") or "").strip()
+    folder = Path(str(found.locate_file("")))
+    own = next(path for path in folder.glob("*.dist-info") if importlib.metadata.PathDistribution(path).metadata["Name"] == name)
+    texts = [path for path in sorted(own.rglob("*")) if path.is_file() and LICENSE_FILE.match(path.name)]
+    notice = "\n\n".join(path.read_text(errors="replace") for path in texts)
+    if not terms or len(terms) > 200:
+        terms = "see the notice" if notice else ""
+    if not terms:
+        raise RuntimeError(f"{name} {version} tells no licence")
+    natives = [
+        path for path in folder.rglob("*") if re.search(r"\.so(\.|$)", path.name) and _belongs(path.relative_to(folder), name)
+    ]
+    return Part(
+        name,
+        version,
+        terms,
+        PackageURL("pypi", None, name.lower(), version),
+        tuple(sorted(natives)),
+        notice or f"Licence: {terms}",
+    )
+
+
+def _belongs(path: Path, distribution: str) -> bool:
+    return path.parts[0].split(".")[0].lower() == distribution.lower().replace("-", "_")
+
+
+def _package_of(place: Path) -> str:
+    """The package of this system that a file came with."""
+    usual = str(place)
+    for candidate in (usual, os.path.realpath(usual), usual.removeprefix("/usr")):
+        told = subprocess.run(["dpkg", "-S", candidate], capture_output=True, text=True, check=False).stdout
+        if told:
+            return told.split(": ")[0].split(",")[0].strip()
+    raise RuntimeError(f"{place}: no package of this system has it, so its licence is not known")
+
+
+def _system_package(package: str, files: list[Path]) -> Part:
+    query = ["dpkg-query", "-W", "-f", "${source:Package}\n${Version}", package]
+    source, version = subprocess.run(query, check=True, capture_output=True, text=True).stdout.splitlines()
+    name = package.split(":", maxsplit=1)[0]
+    notice = (Path("/usr/share/doc") / name / "copyright").read_text(errors="replace")
+    named = dict.fromkeys(re.findall(r"^License: *(\S.*)$", notice, re.MULTILINE))
+    url = PackageURL("deb", "debian", name, version, {"upstream": source})
+    return Part(name, version, ", ".join(named) or "see the notice", url, tuple(files), notice)
+
+
+def _components(parts: list[Part], tree: Tree) -> Iterator[Component]:
+    for part in parts:
+        inner = [
+            Component(
+                name=path.relative_to(tree.root).as_posix(),
+                type=ComponentType.FILE,
+                hashes=[HashType(alg=HashAlgorithm.SHA_256, content=hashlib.sha256(path.read_bytes()).hexdigest())],
+                bom_ref=f"{part.url}#{path.relative_to(tree.root).as_posix()}",
+            )
+            for path in part.files
+        ]
+        yield Component(
+            name=part.name,
+            version=part.version,
+            type=ComponentType.LIBRARY,
+            purl=part.url,
+            bom_ref=str(part.url),
+            licenses=[DisjunctiveLicense(name=part.license)],
+            components=inner,
+        )
+
+
+def bill_of_materials(parts: list[Part], tree: Tree, name: str, version: str, sha256: str, epoch: int) -> str:
+    """CycloneDX 1.6 as JSON.
+
+    Args:
+        parts: what is inside, from `parts_of`.
+        tree: which they lie in.
+        name: of the one file.
+        version: of this project.
+        sha256: of the one file, hexadecimal.
+        epoch: seconds since 1970, of the release.
+    """
+    bom = Bom(components=_components(parts, tree), serial_number=uuid.uuid5(uuid.NAMESPACE_OID, sha256))
+    bom.metadata.timestamp = datetime.fromtimestamp(epoch, UTC)
+    bom.metadata.component = Component(
+        name=name,
+        version=version,
+        type=ComponentType.APPLICATION,
+        bom_ref=name,
+        licenses=[DisjunctiveLicense(name="Apache-2.0")],
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=sha256)],
+    )
+    bom.register_dependency(bom.metadata.component, bom.components)
+    return make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string(indent=2) + "\n"
+
+
+def notices(parts: list[Part]) -> str:
+    """One text: what is inside, and under which terms each part is."""
+    table = [f"{part.name} {part.version}: {part.license}" for part in parts]
+    texts = [f"{'=' * 100}\n{part.name} {part.version}\n{'=' * 100}\n\n{part.notice.strip()}\n" for part in parts]
+    head = "What the self-contained file of snaprebuild has in it, and the terms of each part. The glibc of the system is not inside.\n"
+    return "\n".join([head, *table, "", *texts])

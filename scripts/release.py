@@ -1,0 +1,94 @@
+"""Makes a release: scripts/release. Everything of it goes into one directory; SHA256SUMS names it all."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import typer
+from man_page import man_page
+from one_file import highest_glibc, machine, make_tree, write_one_file
+from one_file_bill import bill_of_materials, notices, parts_of
+
+from snaprebuild import __version__
+from snaprebuild.cli.completion import script
+from snaprebuild.cli.main import app
+
+ROOT = Path(__file__).resolve().parent.parent
+
+COMPLETIONS = {"bash": "snaprebuild.bash", "zsh": "_snaprebuild", "fish": "snaprebuild.fish"}
+"""File of each shell, named as the shell looks for it."""
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/release", description="Builds wheel, sdist, the self-contained file, and what goes with them."
+    )
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", metavar="DIR", help="where to (default: dist)")
+    out = parser.parse_args().out.absolute()
+    out.mkdir(parents=True, exist_ok=True)
+    if any(out.iterdir()):
+        parser.error(f"{out} is not empty")
+    epoch = release_epoch()
+    os.environ["SOURCE_DATE_EPOCH"] = str(epoch)
+    with tempfile.TemporaryDirectory(prefix="snaprebuild-release-") as work:
+        build(out, Path(work), epoch)
+    sums = [f"{sha256(path)}  {path.relative_to(out).as_posix()}" for path in sorted(out.rglob("*")) if path.is_file()]
+    (out / "SHA256SUMS").write_text("\n".join(sums) + "\n")
+    print(f"{out}: {len(sums)} files and SHA256SUMS")
+
+
+def release_epoch() -> int:
+    """SOURCE_DATE_EPOCH, or else the time of the last commit."""
+    if told := os.environ.get("SOURCE_DATE_EPOCH"):
+        return int(told)
+    return int(subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def build(out: Path, work: Path, epoch: int) -> None:
+    """Everything but the sums."""
+    say("wheel and sdist")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--outdir", out, ROOT], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    (wheel,) = out.glob("*.whl")
+    say("interpreter, packages, shared libraries")
+    (work / "tree").mkdir()
+    tree = make_tree(work / "tree", wheel, epoch)
+    say("the one file")
+    file = out / f"snaprebuild-{__version__}-linux-{machine()}"
+    write_one_file(tree, file, work)
+    glibc = ".".join(map(str, highest_glibc(tree.root, file)))
+    zlib = subprocess.run(["cc", "-print-file-name=libz.a"], check=True, capture_output=True, text=True).stdout.strip()
+    parts = parts_of(tree, Path(os.path.realpath(zlib)))
+    bill = bill_of_materials(parts, tree, file.name, __version__, sha256(file), epoch)
+    (out / f"{file.name}.cdx.json").write_text(bill)
+    (out / "THIRD-PARTY-NOTICES.txt").write_text(notices(parts))
+    shutil.copyfile(ROOT / "LICENSE", out / "LICENSE")
+    (out / "snaprebuild.1").write_text(man_page(f"{datetime.fromtimestamp(epoch, UTC):%Y-%m-%d}"))
+    (out / "completions").mkdir()
+    for shell, name in COMPLETIONS.items():
+        (out / "completions" / name).write_text(script(shell, typer.main.get_command(app)) + "\n")
+    print(f"{file.name}: {file.stat().st_size / 1e6:.1f} MB, Python {sys.version.split()[0]}, glibc {glibc} or newer")
+
+
+def say(what: str) -> None:
+    """Progress."""
+    print(f"scripts/release: {what} ...", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

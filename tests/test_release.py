@@ -1,0 +1,332 @@
+"""A release as scripts/release makes it: the one file where there is no Python, what it says is inside, and what goes with it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import click
+import pytest
+import typer
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from manifests import FIXTURES, REPOSITORY, partition_fixtures
+from typer.testing import CliRunner
+
+from formats.producer_snapshot import parse_snapshot
+from snaprebuild.cli.main import app
+from snaprebuild.operations.schedule import IN_PROCESS_BYTES_MAX
+
+FIXTURE = "kafka27-mixed"
+EPOCH = 1_700_000_000
+SECONDS_MAX = 180
+GLIBC = re.compile(r"^(ld-linux|lib(c|m|dl|rt|pthread|util)\.so)")
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("release")
+    tools = Path(sys.executable).parent  # not of what it resolves to
+    environment = os.environ | {"SOURCE_DATE_EPOCH": str(EPOCH), "PATH": f"{tools}:{os.environ['PATH']}"}
+    command = [sys.executable, "scripts/release.py", "--out", str(out)]
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def one_file(release: Path) -> Path:
+    (found,) = release.glob(f"snaprebuild-*-linux-{os.uname().machine}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def run(
+    file: Path, cache: Path, *arguments: object, before: tuple[object, ...] = (), **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """With an environment that has nothing in it, no PATH either, but where to unpack."""
+    command = [*map(str, before), str(file), *map(str, arguments)]
+    variables = {"SNAPREBUILD_CACHE_DIR": str(cache), "HOME": str(cache), "PATH": ""} | environment
+    return subprocess.run(command, env=variables, cwd=cache, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+
+
+def unpacked(cache: Path) -> Path:
+    (found,) = (path for path in cache.iterdir() if re.fullmatch("[0-9a-f]{32}", path.name))
+    return found
+
+
+def all_verbs() -> dict[str, click.Command]:
+    root = typer.main.get_command(app)
+    assert isinstance(root, click.Group)
+    found = {}
+    for name, command in root.commands.items():
+        inner = {"": command} if not isinstance(command, click.Group) else command.commands
+        found |= {f"{name} {own}".strip(): each for own, each in inner.items()}
+    assert len(found) >= 29
+    return found
+
+
+# --- the one file -------------------------------------------------------------------------------------------------------------
+
+
+def test_every_help_with_an_empty_path(one_file: Path, cache: Path) -> None:
+    for words in ("", *all_verbs()):
+        arguments = [*words.split(), "--help"]
+        told = run(one_file, cache, *arguments)
+        assert (told.returncode, told.stderr) == (0, ""), words
+        here = CliRunner().invoke(app, arguments, prog_name="snaprebuild").stdout
+        assert len(here) > 200
+        assert "".join(told.stdout.split()) == "".join(here.split()), "but for the width of the terminal"
+
+
+def test_it_rebuilds_what_kafka_says(one_file: Path, cache: Path, tmp_path: Path) -> None:
+    told = run(one_file, cache, "rebuild", FIXTURES / FIXTURE, "--out", tmp_path / "out", "--boundaries", "all")
+    assert told.returncode == 0, told.stderr
+    seen = 0
+    for partition in partition_fixtures():
+        for segment in partition.segments if partition.fixture == FIXTURE else ():
+            written = tmp_path / "out" / partition.partition / f"{segment.snapshot_offset:020d}.snapshot"
+            assert frozenset(parse_snapshot(written.read_bytes())) == segment.entries
+            seen += 1
+    assert seen == 23
+    told = run(one_file, cache, "verify", FIXTURES / FIXTURE, "--output", "json")
+    (tmp_path / "verified.json").write_text(told.stdout)
+    told = run(one_file, cache, "report", tmp_path / "verified.json", "--html", tmp_path / "page.html")
+    assert told.returncode in (0, 1), told.stderr
+    assert "<html" in (tmp_path / "page.html").read_text()
+    here = [sys.executable, "-m", "snaprebuild", "rebuild", FIXTURES / FIXTURE, "--out", tmp_path / "here", "--boundaries", "all"]
+    subprocess.run(here, cwd=REPOSITORY, check=True, capture_output=True)
+    for written in (tmp_path / "out").rglob("*.snapshot"):
+        assert written.read_bytes() == (tmp_path / "here" / written.relative_to(tmp_path / "out")).read_bytes()
+
+
+def test_what_a_broker_gets_that_it_starts(one_file: Path, cache: Path, tmp_path: Path) -> None:
+    """Neither paths of libraries nor variables of the interpreter, and the process that was started."""
+    logs = tmp_path / "logs"
+    shutil.copytree(FIXTURES / FIXTURE / "logs", logs)
+    script = 'echo "$$"; /usr/bin/env'
+    started = subprocess.Popen(
+        [one_file, "hook", "run", logs, "--", "/bin/sh", "-c", script],
+        env={"SNAPREBUILD_CACHE_DIR": str(cache), "LD_LIBRARY_PATH": "/nowhere", "HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    out, story = started.communicate(timeout=SECONDS_MAX)
+    number, *variables = out.splitlines()
+    assert int(number) == started.pid, story
+    names = {each.partition("=")[0] for each in variables}
+    assert "LD_LIBRARY_PATH=/nowhere" in variables
+    assert names <= {"SNAPREBUILD_CACHE_DIR", "LD_LIBRARY_PATH", "HOME", "PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change the root directory")
+def test_with_nothing_but_glibc_and_proc(one_file: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for folder in ("proc", "tmp"):
+        (root / folder).mkdir(parents=True)
+    for line in subprocess.run(
+        ["ldd", shutil.which("python3") or sys.executable], capture_output=True, text=True, check=True
+    ).stdout.splitlines():
+        for place in re.findall(r"(/\S*ld-linux\S*|/\S+/libc\.so\.6)", line):
+            loader_or_libc = Path(place)
+            (root / loader_or_libc.relative_to("/")).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(loader_or_libc, root / loader_or_libc.relative_to("/"))
+            for each in loader_or_libc.parent.iterdir():
+                if GLIBC.match(each.name) and loader_or_libc.name.startswith("libc"):
+                    shutil.copy(each, root / each.relative_to("/"))
+    shutil.copy(one_file, root / "snaprebuild")
+    shutil.copytree(FIXTURES / FIXTURE / "logs", root / "logs")
+    files = {path.name for path in root.rglob("*") if path.is_file() and not path.is_relative_to(root / "logs")} - {"snaprebuild"}
+    assert files
+    assert all(GLIBC.match(name) for name in files)
+    script = f"""
+        mount -t proc proc {root}/proc
+        env -i {shutil.which("chroot")} {root} /snaprebuild rebuild /logs --out /tmp/out --boundaries all --jobs 2 --output json || exit 9
+        mount -t tmpfs -o noexec tmpfs {root}/tmp
+        env -i {shutil.which("chroot")} {root} /snaprebuild --version
+    """
+    command = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", script]
+    told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+    assert told.returncode == 3, told.stderr
+    assert json.loads(told.stdout)["totals"] == {"written": 23}
+    assert "/tmp/snaprebuild-0: is mounted noexec" in told.stderr
+
+
+@pytest.mark.strace
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_local_verbs_ask_for_no_network(one_file: Path, cache: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    before = (shutil.which("strace"), "-f", "--seccomp-bpf", "-qq", "-e", "trace=network", "-o", trace)
+    logs = tmp_path / "logs"
+    shutil.copytree(FIXTURES / FIXTURE / "logs", logs)
+    whole, large = {segment.stat().st_size: segment for segment in logs.rglob("*.log")}, tmp_path / "large"
+    segment = whole[max(whole)]
+    for number in range(IN_PROCESS_BYTES_MAX // max(whole) + 2):  # more than one process reads alone
+        partition = large / f"copy-{number}"
+        partition.mkdir(parents=True)
+        shutil.copy(segment, partition)
+    seen = ""
+    local = (("scan", logs), ("rebuild", logs, "--out", tmp_path / "out"), ("verify", logs), ("stats", logs))
+    for arguments in (*local, ("rebuild", large, "--out", tmp_path / "workers", "--boundaries", "all", "--jobs", 2)):
+        told = run(one_file, cache, *arguments, before=before)
+        assert told.returncode in (0, 1), told.stderr
+        seen += trace.read_text()
+    assert not [line for line in seen.splitlines() if "AF_INET" in line or "AF_NETLINK" in line or "AF_PACKET" in line]
+    families = set(re.findall(r"\b(?:socket|socketpair)\((\w+)", seen))
+    assert families == {"AF_UNIX"}, "which workers are asked over: it has no address in any network"
+
+
+def test_what_was_cleaned_away_comes_back(one_file: Path, tmp_path: Path) -> None:
+    assert run(one_file, tmp_path, "--version").returncode == 0
+    (tree,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    assert tree.stat().st_mode & 0o777 == 0o700
+    first = tree.stat().st_ino
+    assert run(one_file, tmp_path, "--version").returncode == 0
+    assert tree.stat().st_ino == first, "what is whole is not unpacked again"
+    shutil.rmtree(next(tree.glob("lib/python3*/json")))
+    told = [run(one_file, tmp_path, "--version")]
+    runners = [threading.Thread(target=lambda: told.append(run(one_file, tmp_path, "--version"))) for _ in range(4)]
+    shutil.rmtree(next(tree.glob("lib/python3*/json")))
+    for each in runners:
+        each.start()
+    for each in runners:
+        each.join()
+    assert {(each.returncode, each.stdout, each.stderr) for each in told} == {(0, "snaprebuild 0.1.0\n", "")}
+    assert len(told) == 5
+    assert [path.name for path in tmp_path.iterdir()] == [tree.name], "nothing half done is left"
+
+
+def test_a_place_that_others_may_write_to_is_refused(one_file: Path, tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    told = run(one_file, tmp_path, "--version")
+    assert (told.returncode, told.stdout) == (3, "")
+    assert f"{tmp_path}: others may write there" in told.stderr
+    assert not [*tmp_path.iterdir()]
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    assert run(one_file, link, "--version").returncode == 3
+
+
+def test_a_damaged_file_says_so(one_file: Path, tmp_path: Path) -> None:
+    data = bytearray(one_file.read_bytes())
+    spoiled = tmp_path / "spoiled"
+    (tmp_path / "cache").mkdir()
+    for change in ("flipped", "cut"):
+        if change == "flipped":
+            data[len(data) // 2] ^= 0xFF
+        spoiled.write_bytes(data if change == "flipped" else one_file.read_bytes()[:-100])
+        spoiled.chmod(0o755)
+        told = run(spoiled, tmp_path / "cache", "--version")
+        assert (told.returncode, told.stdout) == (5, ""), change
+        assert "compare it with SHA256SUMS" in told.stderr
+        assert not [*(tmp_path / "cache").iterdir()]
+
+
+# --- what goes with it ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_sums(release: Path) -> None:
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=release, check=True)
+    named = {line.split("  ")[1] for line in (release / "SHA256SUMS").read_text().splitlines()}
+    assert named | {"SHA256SUMS"} == {path.relative_to(release).as_posix() for path in release.rglob("*") if path.is_file()}
+
+
+def test_the_bill_names_what_is_inside(release: Path, one_file: Path, cache: Path) -> None:
+    text = Path(f"{one_file}.cdx.json").read_text()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    bill = json.loads(text)
+    digest = hashlib.sha256(one_file.read_bytes()).hexdigest()
+    assert bill["metadata"]["component"]["hashes"] == [{"alg": "SHA-256", "content": digest}]
+    listed = {component["name"].lower(): component for component in bill["components"]}
+    assert run(one_file, cache, "--version").returncode == 0
+    tree = unpacked(cache)
+    distributions = {re.match(r"(.+?)-\d", path.name)[1] for path in tree.rglob("*.dist-info")}  # type: ignore[index]
+    assert {"snaprebuild", "boto3", "numpy"} <= distributions
+    assert not {name for name in distributions if name.lower().replace("_", "-") not in listed}
+    assert not distributions & {"pyspark", "py4j", "pandas", "pyarrow", "pip"}
+    hashes = {inner["name"]: inner["hashes"][0]["content"] for each in listed.values() for inner in each.get("components", ())}
+    natives = {
+        path.relative_to(tree).as_posix(): path
+        for path in tree.rglob("*")
+        if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"
+    }
+    told = {name for name in natives if "/lib-dynload/" not in name}
+    assert len(told) > 25
+    assert hashes == {name: hashlib.sha256(natives[name].read_bytes()).hexdigest() for name in told}
+    notices = (release / "THIRD-PARTY-NOTICES.txt").read_text()
+    for component in listed.values():
+        assert component["licenses"]
+        assert f"\n{component['name']} {component['version']}\n=" in notices
+    for words in ("PYTHON SOFTWARE FOUNDATION LICENSE", "Jean-loup Gailly", "OpenSSL"):
+        assert words in notices
+
+
+def test_the_page_of_the_manual(release: Path) -> None:
+    page = release / "snaprebuild.1"
+    groff = shutil.which("groff")
+    if groff is not None:
+        done = subprocess.run([groff, "-ww", "-z", "-man", "-Tutf8", page], capture_output=True, text=True, check=True)
+        assert done.stderr == ""
+    text = page.read_text()
+    assert text.startswith('.TH SNAPREBUILD 1 2023-11-14 "snaprebuild ')
+    headings = re.findall(r"^\.S[HS] (.+)$", text, re.MULTILINE)
+    assert headings[:5] == ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "VERBS"]
+    parts = dict(re.findall(r'^\.SS "(.+)"\n((?:(?!\.S[HS] ).*\n)*)', text, re.MULTILINE))
+    assert list(parts) == [*all_verbs()]
+    for words, command in all_verbs().items():
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                assert parameter.opts[0].replace("-", "\\-") in parts[words], (words, parameter.opts)
+    known = {"B", "I", "PP", "SH", "SS", "TH", "TP", "fi", "nf"}
+    assert set(re.findall(r"^\.(\w*)", text, re.MULTILINE)) == known
+    assert text.isascii()
+
+
+def test_completion_in_a_real_bash(release: Path, one_file: Path, cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "snaprebuild").symlink_to(one_file)
+    (tmp_path / "logs").mkdir()
+
+    def completed(*words: str) -> set[str]:
+        quoted = " ".join(f"'{word}'" for word in words)
+        script = f"""
+            source {release}/completions/snaprebuild.bash
+            COMP_WORDS=(snaprebuild {quoted}); COMP_CWORD={len(words)}
+            compopt() {{ echo "$@"; }}
+            _snaprebuild_completion snaprebuild
+            printf '%s\\n' "${{COMPREPLY[@]}}"
+        """
+        variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SNAPREBUILD_CACHE_DIR": str(cache)}
+        done = subprocess.run(
+            ["bash", "--norc", "-c", script],
+            env=variables,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=SECONDS_MAX,
+        )
+        assert done.stderr == ""
+        return set(done.stdout.split())
+
+    assert completed("ti") == {"tier"}
+    assert completed("tier", "") == {"inventory", "audit", "repair", "upload"}
+    assert "--output" in completed("scan", "--ou")
+    assert completed("scan", "--output", "js") == {"json"}
+    assert completed("scan", "log") == {"-o", "default"}, "bash fills in the path"
+    for name, words in (
+        ("_snaprebuild", "#compdef snaprebuild"),
+        ("snaprebuild.fish", "complete --no-files --command snaprebuild"),
+    ):
+        assert words in (release / "completions" / name).read_text()
