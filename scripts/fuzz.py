@@ -143,7 +143,9 @@ def fuzzed(wanted: list[str], targets: ModuleType, asked: argparse.Namespace) ->
     """Each target once, or all again and again until the time is over; one with a finding has no further turn."""
     figures = {name: Figures() for name in wanted}
     until = None if asked.total is None else time.monotonic() + asked.total
-    seconds = asked.seconds or (60 if asked.total is None else max(asked.total * asked.jobs * 3 // (4 * len(wanted)), SECONDS_LEAST))
+    seconds = asked.seconds or (
+        60 if asked.total is None else max(asked.total * asked.jobs * 3 // (4 * len(wanted)), SECONDS_LEAST)
+    )
     running: dict[int, Turn] = {}
     for number in (signal.SIGINT, signal.SIGTERM):  # a run that is stopped tells what it has, also in the background
         signal.signal(number, signal.default_int_handler)
