@@ -12,6 +12,7 @@ import importlib
 import math
 import os
 import pkgutil
+import random
 import re
 import shutil
 import signal
@@ -34,7 +35,7 @@ IN_MEMORY = Path("/dev/shm")
 INPUT_BYTES_MAX = 16_384
 VERB_BYTES_MAX = 2048
 """Twelve edits fill some hundred bytes; the rest is for texts."""
-HANG_SECONDS = 30
+HANG_SECONDS = 60
 """Of the clock, on a machine that others use, too; an input takes some ms."""
 RSS_MIB_MAX = 2048
 SECONDS_LEAST = 2
@@ -142,9 +143,15 @@ def fuzzed(wanted: list[str], targets: ModuleType, asked: argparse.Namespace) ->
     """Each target once, or all again and again until the time is over; one with a finding has no further turn."""
     figures = {name: Figures() for name in wanted}
     until = None if asked.total is None else time.monotonic() + asked.total
-    seconds = asked.seconds or (60 if asked.total is None else max(asked.total * asked.jobs // len(wanted), SECONDS_LEAST))
+    seconds = asked.seconds or (
+        60 if asked.total is None else max(asked.total * asked.jobs * 3 // (4 * len(wanted)), SECONDS_LEAST)
+    )
     running: dict[int, Turn] = {}
+    for number in (signal.SIGINT, signal.SIGTERM):  # a run that is stopped tells what it has, also in the background
+        signal.signal(number, signal.default_int_handler)
     waiting, seed = list(wanted), asked.seed
+    if until is not None:
+        random.Random(seed).shuffle(waiting)  # where the time is over before the last one, it is another one each time
     print(f"seed {seed}", file=sys.stderr)
     try:
         while waiting or running:
@@ -183,8 +190,16 @@ def begun(name: str, targets: ModuleType, asked: argparse.Namespace, seconds: in
         return turn, pid
     bytes_max = VERB_BYTES_MAX if name in targets.VERB_TARGETS else INPUT_BYTES_MAX
     directories = [str(each) for each in (corpus, REGRESSION / name) if each.is_dir()]
-    options = [f"-max_total_time={seconds}", f"-timeout={HANG_SECONDS}", f"-rss_limit_mb={RSS_MIB_MAX}", f"-seed={seed % 2**32}"]
+    options = [
+        f"-max_total_time={seconds}",
+        f"-timeout={HANG_SECONDS}",
+        f"-report_slow_units={HANG_SECONDS}",
+        f"-rss_limit_mb={RSS_MIB_MAX}",
+        f"-seed={seed % 2**32}",
+    ]
     options += [f"-max_len={bytes_max}", f"-artifact_prefix={findings}/", "-print_final_stats=1", "-len_control=0"]
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     # libFuzzer ends a process without a word, so whoever started it cleans up.
     os.environ |= {"TMPDIR": str(place), "XDG_STATE_HOME": str(place)}
     tempfile.tempdir = None

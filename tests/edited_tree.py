@@ -156,6 +156,19 @@ class Place:
         for number, name in enumerate(changed):
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             os.rename(self.aside / str(number), self.root / name)
+        for name in untouched:
+            self._mend(name)
+
+    def _mend(self, name: str) -> None:
+        """A file that the verb replaced, or set aside, has its bytes and its time again."""
+        path, told = self.root / name, self.told[name]
+        with contextlib.suppress(FileNotFoundError):
+            if told_of(path) == told:
+                return
+            path.unlink()
+        path.write_bytes(self.files[name])
+        os.utime(path, ns=(told[1],) * 2)
+        self.told[name] = told_of(path)
 
 
 def _is_kept(path: Path, told: tuple[int, int, int]) -> bool:

@@ -56,9 +56,19 @@ VERBS = {
     "scan": Verb(("scan", "{}/log"), ("log",)),
     "plan": Verb(("plan", "{}/log", *AS_OF, "--boundaries", "all"), ("log",)),
     "verify": Verb(("verify", "{}/log", *AS_OF, *ONE_JOB), ("log",)),
-    "rebuild": Verb(("rebuild", "{}/log", *AS_OF, "--out", "{out}", "--boundaries", "all", *ONE_JOB), ("log",)),
+    "rebuild": Verb(
+        ("rebuild", "{}/log", *AS_OF, "--out", "{out}", "--boundaries", "all", *ONE_JOB, "--receipt", "{out}/receipt"), ("log",)
+    ),
     "rebuild in place": Verb(("rebuild", "{}/bare", *AS_OF, "--set-aside", *ONE_JOB, "--receipt", "{out}"), ("bare",)),
-    "rebuild --plan": Verb(("rebuild", "--plan", "{}/plan.json", *ONE_JOB), ("log",), ("plan.json",), (PLANNED,)),
+    "rebuild --plan": Verb(
+        ("rebuild", "--plan", "{}/plan.json", *ONE_JOB, "--receipt", "{out}"), ("log",), ("plan.json",), (PLANNED,)
+    ),
+    "fleet merge": Verb(
+        ("fleet", "merge", "{}/scan.json", "{}/node.json", "--metadata", "{}/node"),
+        ("log", "node"),
+        ("scan.json", "node.json", "node/__cluster_metadata-0"),
+        (("scan", "{}/log", "--report", "{}/scan.json"), ("scan", "{}/node", "--report", "{}/node.json")),
+    ),
     "rebuild --stage": Verb(("rebuild", "{}/bare", *AS_OF, "--stage", "{out}", *ONE_JOB), ("bare",)),
     "install": Verb(
         ("install", "{}/staged/plan.jsonl", *ONE_JOB, "--receipt", "{out}"),
@@ -108,7 +118,7 @@ VERBS = {
     "metadata image": Verb(("metadata", "image", "{}/controller"), ("controller",)),
     "metadata history": Verb(("metadata", "history", "{}/controller", "--topic", "meta-1"), ("controller",)),
     "kraft check": Verb(("kraft", "check", "{}/controller"), ("controller",)),
-    "kraft advise": Verb(("kraft", "advise", "{}/controller"), ("controller",)),
+    "kraft advise": Verb(("kraft", "advise", "{}/controller", *LONG_AGO), ("controller",)),
     "kraft simulate": Verb(("kraft", "simulate", "{}/scenario.toml"), ("scenario.toml",)),
 }
 SCENARIO = b"""title = "An hour"

@@ -195,9 +195,9 @@ class Alternatives:
         needs = f"that the data may go: the last record had {WAIT_MS // 1000} s to live. Then remote storage went on, and new segments up"
         return Result("waiting for retention, remote storage off", seconds, *used, 0, 0, 0, needs)
 
-    def waiting_in_vain(self) -> Result:
-        """The same with remote storage on: what was not uploaded is not deleted."""
-        node, ends_ms = self._aged("waits-in-vain")
+    def waiting_stuck(self) -> Result:
+        """The same with remote storage on, where nothing can be uploaded."""
+        node, ends_ms = self._aged("waits-stuck")
         with node:
             mark = node.start()
             before, began = _io(node.pid), time.monotonic()
@@ -209,7 +209,9 @@ class Alternatives:
             partition = node.log_dir / PARTITION
             gone = self.segments - len(list(partition.glob("*.log")))
             node.stop_all()
-        needs = f"does not end: {gone} segments deleted, {len(node.remote_files(PARTITION))} files uploaded, {failures} exceptions"
+        uploaded = len(node.remote_files(PARTITION))
+        needs = f"watched for {2 * WAIT_MS // 1000} s: {failures} exceptions, {uploaded} files uploaded"
+        needs += f", {gone} of {self.segments} segments deleted"
         return self._result("waiting for retention, remote storage on", seconds, *used, partition, needs)
 
     def _aged(self, name: str) -> tuple[KafkaNode, int]:
@@ -305,7 +307,7 @@ def main(arguments: Sequence[str]) -> int:
             ways.other_broker,
             ways.election,
             ways.waiting,
-            ways.waiting_in_vain,
+            ways.waiting_stuck,
         )
         for way in chosen:
             each = way()

@@ -1,4 +1,4 @@
-"""Every verb over trees that somebody made to do harm: what is no regular file, names that nobody expects, more of them than expected.
+"""Every verb over trees that somebody made to do harm: what is no regular file, and names that nobody expects.
 
 The verbs are those of the program (`every_verb.py`), so that a new one cannot be forgotten. Here nothing changes while it is read: that is
 in `test_changing_verbs.py`; results that are right beside a broker at work are in `test_live_log.py`.
@@ -51,7 +51,6 @@ ODD_NAMES = tuple(
 ODD_DIRECTORIES = tuple(
     os.fsdecode(name) for name in (b"a\nb-0", b"\x1b[31mred-0", b"\xff\xfe-0", b"..-0", b"-rf-0", b"x" * 249 + b"-0")
 )
-FILES_MANY = 100_000
 
 
 @contextlib.contextmanager
@@ -96,7 +95,9 @@ def test_what_is_no_regular_file(name: str, tmp_path: Path) -> None:
     names = place.names()
     for number, odd in enumerate(KINDS):
         victim = names[(number * 5 + 1) % len(names)]
-        check(place, {**place.files, victim: odd}, f"{name}: {victim!r} is {odd}")
+        named = str(place.root / victim) in filled(place.verb.arguments, place.root)
+        if not (odd.kind == "hard link" and named):  # whoever names a secret as a receipt is told what is wrong with it
+            check(place, {**place.files, victim: odd}, f"{name}: {victim!r} is {odd}")
         beside = {each: odd for each in map(later, place.files) if each not in place.files}
         check(place, {**place.files, **beside}, f"{name}: {odd} beside all files")
 

@@ -15,6 +15,7 @@ from faulty_store import faulty_store
 
 from snaprebuild.errors import RefusedError, WriteFailedError
 from snaprebuild.spark.driver_line import PORT_SETTING, Caller, DriverLine, listening
+from snaprebuild.storage.manners import Manners, manners, reading_so
 from snaprebuild.storage.meter import count_elsewhere, meter_of
 from snaprebuild.storage.s3 import S3Store
 from snaprebuild.storage.store import S3Settings
@@ -24,6 +25,8 @@ CALLERS, EACH = 3, 40
 
 class Context:
     """What is asked of a context of Spark."""
+
+    defaultParallelism = 4  # noqa: N815  Spark's name
 
     def __init__(self, **settings: str) -> None:
         self.settings = {name.replace("_", "."): value for name, value in settings.items()}
@@ -176,3 +179,10 @@ def test_where_the_driver_listens() -> None:
         with listening(at(str(taken.port))) as line:  # type: ignore[arg-type]
             assert line.port == taken.port
             line.count(secrets.token_hex(4), 0, 1, 1, "--max-requests")
+
+
+def test_tasks_read_as_the_run_does() -> None:
+    """A budget is shared out among the cores."""
+    with reading_so(Manners(leaves_page_cache=True, bytes_per_second=1000, stands_last=False)), listening(Context()) as line:
+        assert list(line.around(iter)([])) == []
+        assert manners() == Manners(leaves_page_cache=True, bytes_per_second=250)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from formats.errors import FormatError
 from formats.partition_metadata import uuid_to_text
 from snaprebuild.cluster.metadata_image import MetadataImage
+from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.fleet.replicas import PartitionKey
 from snaprebuild.operations.metadata.image import read_image
 from snaprebuild.storage.store import USUAL_S3, S3Settings
@@ -53,8 +55,15 @@ class ClusterView:
 
 
 def read_cluster_view(location: str, settings: S3Settings = USUAL_S3) -> ClusterView:
-    """Folds a metadata log; errors as ``read_image``."""
-    return view_of(read_image(location, None, settings).fold.image())
+    """Folds a metadata log.
+
+    Raises:
+        ReadFailedError: it cannot be read, or is damaged.
+    """
+    try:
+        return view_of(read_image(location, None, settings).fold.image())
+    except FormatError as error:
+        raise ReadFailedError(f"is damaged: {error.message}", path=error.file or location) from error
 
 
 def view_of(image: MetadataImage) -> ClusterView:
