@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from snaprebuild.cli.collector import uncollected
 from snaprebuild.cli.options import Jobs, OutputFormat, OutputOption, ReceiptFile, Report, Verbose, WholeNumber, check_paths
 from snaprebuild.cli.streams import tell
 
@@ -47,34 +48,32 @@ def install(
     installed where it still rests on the same segments, the partition first that blocks most; what closed since is replayed from the
     staged state. The snapshots take effect when the broker next starts. Exit code 1 when something that is due is left out.
     """
-    import gc
-
     from snaprebuild.cli.install_output import install_document, print_install
     from snaprebuild.cli.result import begin, leave, shown
     from snaprebuild.operations.receipt import default_receipt_path
     from snaprebuild.operations.staging.install import install as carry_out
     from snaprebuild.operations.staging.staged_plan import load_staged_plan
 
-    began = time.perf_counter()
-    gc.disable()  # hundreds of thousands of small values, none in circles: to look through them costs seconds of a stop
-    until = None if deadline is None else time.monotonic() + deadline
-    check_paths([plan])
-    begin(verbose, {"--report": report, "--receipt": receipt}, plan=plan)
-    staged = load_staged_plan(plan)
-    loaded = time.perf_counter() - began
-    kept = None if dry_run else default_receipt_path(None) if receipt is None else receipt
-    try:
-        result = carry_out(staged, deadline=until, dry_run=dry_run, receipt=kept, jobs=jobs)
-    except KeyboardInterrupt:
-        if kept is not None:
-            tell(f"receipt of what was installed, if anything was: {shown(kept)} (`snaprebuild undo` takes it back)")
-        raise
-    result.seconds = {"load": loaded, **result.seconds}
-    leave(
-        lambda: install_document(result, deadline),
-        result.findings,
-        as_json=output is OutputFormat.JSON,
-        show=lambda: print_install(result),
-        report=report,
-        everything=verbose > 0,
-    )
+    with uncollected():
+        began = time.perf_counter()
+        until = None if deadline is None else time.monotonic() + deadline
+        check_paths([plan])
+        begin(verbose, {"--report": report, "--receipt": receipt}, plan=plan)
+        staged = load_staged_plan(plan)
+        loaded = time.perf_counter() - began
+        kept = None if dry_run else default_receipt_path(None) if receipt is None else receipt
+        try:
+            result = carry_out(staged, deadline=until, dry_run=dry_run, receipt=kept, jobs=jobs)
+        except KeyboardInterrupt:
+            if kept is not None:
+                tell(f"receipt of what was installed, if anything was: {shown(kept)} (`snaprebuild undo` takes it back)")
+            raise
+        result.seconds = {"load": loaded, **result.seconds}
+        leave(
+            lambda: install_document(result, deadline),
+            result.findings,
+            as_json=output is OutputFormat.JSON,
+            show=lambda: print_install(result),
+            report=report,
+            everything=verbose > 0,
+        )

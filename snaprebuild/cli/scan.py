@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from snaprebuild.cli.collector import uncollected
 from snaprebuild.cli.engine import EngineName, EngineOption, Master, engine_of
 from snaprebuild.cli.gentle_options import reads_gently_alone
 from snaprebuild.cli.options import (
@@ -92,7 +90,7 @@ def scan(
     from snaprebuild.operations.scan import scan as scan_source
 
     begin(verbose, {"--report": report})
-    with _uncollected():
+    with uncollected():
         source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
         with engine_of(engine, master) as chosen:
             result = scan_source(source, chosen.planning())
@@ -106,18 +104,6 @@ def scan(
             notes=True,
             everything=details or verbose > 0,
         )
-
-
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Half a million small values and no cycle: collecting would cost as much as the work."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _print(result: ScanResult, *, details: bool) -> None:
