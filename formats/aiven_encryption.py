@@ -101,13 +101,14 @@ class PrivateKey:
             NoCryptographyError: see there.
         """
         try:
+            from cryptography.exceptions import UnsupportedAlgorithm
             from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
             from cryptography.hazmat.primitives.serialization import load_pem_private_key
         except ImportError:
             raise NoCryptographyError from None
         try:
             key = load_pem_private_key(data, password=None)
-        except (ValueError, TypeError):  # the reason may quote the key
+        except (ValueError, TypeError, UnsupportedAlgorithm):  # the reason may quote the key
             raise BadValueError("private key", expected="an RSA key in PEM without a password", found="something else") from None
         if not isinstance(key, RSAPrivateKey):
             raise BadValueError("private key", expected="an RSA key", found=type(key).__name__)

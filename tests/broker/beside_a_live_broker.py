@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,11 +104,15 @@ def run(version: str, runs: int, seed: int = 0) -> Seen:
             return judged(what, oracle, Path(directory) / "scratch")
 
 
-def observed(root: Path, version: str, runs: int, seed: int = 0) -> Observed:
-    """Runs them. Nothing is judged as yet."""
+def observed(
+    root: Path, version: str, runs: int, seed: int = 0, *, enough: Callable[[Sequence[Said]], bool] = lambda _: True
+) -> Observed:
+    """Runs them, and further ones, up to ten times as many, until that is enough. Nothing is judged as yet."""
     with LiveBroker(root, version, SEED_OF_CLIENTS + seed) as broker:
         _settle(broker)
-        said = [_one(broker.log_dir, root / "out", number) for number in range(seed, seed + runs)]
+        said: list[Said] = []
+        while len(said) < runs or (not enough(said) and len(said) < 10 * runs):
+            said.append(_one(broker.log_dir, root / "out", seed + len(said)))
         complaints = [*broker.stop(), *_left_behind(broker.log_dir)]
         return Observed(said, Archive(broker.archive), broker.records, complaints)
 
