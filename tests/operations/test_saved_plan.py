@@ -131,6 +131,18 @@ def test_the_schema(tmp_path: Path) -> None:
     assert validator.schema["$defs"]["request"] == validator_of("plan").schema["$defs"]["request"]  # type: ignore[index]
 
 
+@pytest.mark.parametrize("name", ["\0", "\ud800"])
+@pytest.mark.parametrize("option", ["out", "topics", "paths"])
+def test_a_name_that_no_file_can_have(option: str, name: str, tmp_path: Path) -> None:
+    path = saved(tmp_path, planned(make_log_dir(tmp_path / "logs")))
+    lines = lines_of(path)
+    wrong = f"/tmp/{name}"
+    lines[0]["request"][option] = wrong if option == "out" else [wrong]
+    write_signed(path, lines[:-1])
+    with pytest.raises(UsageError, match=rf"line 1: expected a request of this version, found .*{option}: "):
+        load_plan(str(path))
+
+
 # --- moved on --------------------------------------------------------------------------------------------------------------
 
 

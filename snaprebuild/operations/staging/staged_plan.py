@@ -13,7 +13,7 @@ from typing import Any
 
 from formats.text_lines import shown
 from snaprebuild.errors import UsageError
-from snaprebuild.operations.plan_lines import PlanLines, plan_lines, request_of
+from snaprebuild.operations.plan_lines import PlanLines, is_nameable, plan_lines, request_of
 from snaprebuild.operations.planned import Request
 from snaprebuild.operations.replay_partition import Clock
 from snaprebuild.replay.classes import SnapshotClass
@@ -238,7 +238,7 @@ def _whole(value: object, least: int = 0) -> int:
 
 def _path(value: object) -> str:
     text = _text(value)
-    if not text.startswith("/") or "\0" in text:
+    if not text.startswith("/") or not is_nameable(text):
         raise ValueError(f"path {text!r}")
     return text
 
