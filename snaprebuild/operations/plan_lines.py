@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import secrets
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, get_args, get_origin, get_type_hints
 
 from formats.text_lines import shown
 from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.operations.json_values import is_nameable
 from snaprebuild.operations.planned import Request
 from snaprebuild.operations.replay_partition import ReplayFrom
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
-__all__ = ["PlanLines", "is_nameable", "plan_lines", "request_of"]
+__all__ = ["PlanLines", "plan_lines", "request_of"]
 
 LINE_BYTES_MAX = 256 << 20
 """A partition directory holds at most 2,000,000 files (``partition_dir.ENTRIES_MAX``), each of which takes some 100 bytes of its line."""
@@ -160,11 +160,3 @@ def _is_of(value: object, kind: Any) -> bool:
     if type(value) is int:
         return kind is int and 0 <= value < 2**63
     return type(value) is kind and (type(value) is not str or is_nameable(value))
-
-
-def is_nameable(text: str) -> bool:
-    """Whether a path or another name may be so: JSON has characters that no name has."""
-    try:
-        return b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:
-        return False

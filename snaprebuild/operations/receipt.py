@@ -24,6 +24,7 @@ from formats.file_names import snapshot_file_name
 from formats.text_lines import shown
 from snaprebuild import __version__
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError, SnaprebuildError, UsageError, WriteFailedError
+from snaprebuild.operations.json_values import is_nameable, whole
 from snaprebuild.operations.planned import PartitionPlan, Plan
 from snaprebuild.replay.broker_start import LoadedLog
 from snaprebuild.storage.fingerprint import Fingerprint
@@ -486,16 +487,16 @@ class _Reading:
     def _header(self, found: dict[str, Any]) -> None:
         if found["schema"] != SCHEMA:
             raise ValueError(f"schema {found['schema']}")
-        self._receipt = WrittenReceipt(self._path, _whole(found["began_ms"]), _is(bool, found["in_place"]))
+        self._receipt = WrittenReceipt(self._path, whole(found["began_ms"]), _is(bool, found["in_place"]))
 
     def _step(self, receipt: WrittenReceipt, found: dict[str, Any]) -> None:
         step = found["step"]
         if step == "end":
             receipt.ended = True
         elif step == "partition":
-            receipt.partitions[_whole(found["number"])] = _partition_of(found)
+            receipt.partitions[whole(found["number"])] = _partition_of(found)
         else:
-            number, offset = _whole(found["partition"]), _whole(found["offset"])
+            number, offset = whole(found["partition"]), whole(found["offset"])
             file = self._files.setdefault((number, offset), WrittenFile(receipt.partitions[number], offset))
             _take_step(file, step, found)
 
@@ -530,28 +531,27 @@ def _aside_of(offset: int, name: object) -> str:
 def _fingerprint_of(found: dict[str, Any]) -> Fingerprint:
     if re.fullmatch(r"[0-9a-f]{64}", found["sha256"]) is None:
         raise ValueError(f"sha256 {found['sha256']}")
-    return Fingerprint(found["sha256"], _whole(found["size_bytes"]), _whole(found["mtime_ns"], least=-INT64_MAX))
+    return Fingerprint(found["sha256"], whole(found["size_bytes"]), whole(found["mtime_ns"], least=-INT64_MAX))
 
 
 def _partition_of(found: dict[str, Any]) -> PartitionReceipt:
     target, source = _is(str, found["target"]), _is(str, found["source"])
     for path in (target, source):
-        os.fsencode(path)  # JSON has characters that no name has
-        if not (os.path.isabs(path) or is_object(path)) or "\0" in path:
+        if not (os.path.isabs(path) or is_object(path)) or not is_nameable(path):
             raise ValueError(f"path {path}")
     log_end = found["log_end_offset"]
     bases = tuple(_offsets(found["segments"]))
-    segments = tuple(zip(bases, (_whole(row[1]) for row in found["segments"]), strict=True))
+    segments = tuple(zip(bases, (whole(row[1]) for row in found["segments"]), strict=True))
     log = None
     if log_end is not None and bases:
         log = LoadedLog(
             base_offsets=bases,
-            checkpointed_log_start=_whole(found["checkpointed_log_start"]),
-            log_end=_whole(log_end),
+            checkpointed_log_start=whole(found["checkpointed_log_start"]),
+            log_end=whole(log_end),
             snapshots=dict.fromkeys(_offsets(found["snapshots"]), True),
             is_clean=_is(bool, found["clean_shutdown"]),
-            recovery_point=_whole(found["recovery_point"]),
-            without_index=frozenset(_whole(each) for each in found["without_index"]),
+            recovery_point=whole(found["recovery_point"]),
+            without_index=frozenset(whole(each) for each in found["without_index"]),
             is_tiered=_is(bool, found["is_tiered"]),
         )
     return PartitionReceipt(_is(str, found["topic_partition"]), source, target, log, segments)
@@ -560,16 +560,10 @@ def _partition_of(found: dict[str, Any]) -> PartitionReceipt:
 def _offsets(rows: Any) -> Iterator[int]:
     previous = -1
     for row in rows:
-        if _whole(row[0]) <= previous:
+        if whole(row[0]) <= previous:
             raise ValueError(f"offset {row[0]} does not ascend")
         previous = row[0]
         yield previous
-
-
-def _whole(value: object, least: int = 0) -> int:
-    if type(value) is not int or not least <= value <= INT64_MAX:
-        raise ValueError(f"{value!r} is no number from {least} to {INT64_MAX}")
-    return value
 
 
 Kind = TypeVar("Kind")

@@ -13,7 +13,8 @@ from typing import Any
 
 from formats.text_lines import shown
 from snaprebuild.errors import UsageError
-from snaprebuild.operations.plan_lines import PlanLines, is_nameable, plan_lines, request_of
+from snaprebuild.operations.json_values import is_nameable, whole
+from snaprebuild.operations.plan_lines import PlanLines, plan_lines, request_of
 from snaprebuild.operations.planned import Request
 from snaprebuild.operations.replay_partition import Clock
 from snaprebuild.replay.classes import SnapshotClass
@@ -168,9 +169,9 @@ def load_staged_plan(path: str) -> StagedPlan:
         count = lines.check_whole()
         try:
             request = request_of(header["request"])
-            clock = Clock(_whole(header["as_of_ms"]), _whole(header["expiration_ms"], least=1))
+            clock = Clock(whole(header["as_of_ms"]), whole(header["expiration_ms"], least=1))
             log_dirs = tuple(_path(each) for each in header["log_dirs"])
-            staged_ms = _whole(header["staged_ms"])
+            staged_ms = whole(header["staged_ms"])
         except (ValueError, TypeError) as error:
             raise _fault(lines, 1, "a header of this version", error) from error
         partitions = []
@@ -199,24 +200,24 @@ def _partition_of(line: dict[str, Any]) -> StagedPartition:
         topic_partition=_text(line["topic_partition"]),
         topic_id=topic_id,
         target=_path(line["target"]),
-        log_start_offset=_whole(line["log_start_offset"]),
-        first_offset=_whole(line["first_offset"]),
+        log_start_offset=whole(line["log_start_offset"]),
+        first_offset=whole(line["first_offset"]),
         segments=segments,
         snapshots=snapshots,
-        given_up=tuple(map(_whole, line["given_up"])),
+        given_up=tuple(map(whole, line["given_up"])),
         reasons=tuple(map(_text, line["reasons"])),
     )
 
 
 def _identity_of(row: list[Any]) -> FileIdentity:
     size_bytes, mtime_ns, inode = row
-    return FileIdentity(_whole(size_bytes), _whole(mtime_ns, least=-INT64_MAX), _whole(inode))
+    return FileIdentity(whole(size_bytes), whole(mtime_ns, least=-INT64_MAX), whole(inode))
 
 
 def _ascending(rows: Any, count: int) -> Iterator[tuple[int, list[Any]]]:
     previous = -1
     for row in rows:
-        if len(row) != count or _whole(row[0]) <= previous:
+        if len(row) != count or whole(row[0]) <= previous:
             raise ValueError(f"{row[:1]} does not ascend, or is no row of {count}")
         previous = row[0]
         yield previous, row[1:]
@@ -226,14 +227,8 @@ def _snapshot_of(offset: int, row: list[Any]) -> StagedSnapshot:
     size, mtime_ns, inode, sha256, klass, entries, is_due = row
     if type(is_due) is not bool or re.fullmatch("[0-9a-f]{64}", sha256) is None:
         raise ValueError(f"snapshot {offset}")
-    made = Fingerprint(sha256, _whole(size), _whole(mtime_ns, least=-INT64_MAX))
-    return StagedSnapshot(offset, made, _whole(inode), SnapshotClass(klass), _whole(entries), is_due)
-
-
-def _whole(value: object, least: int = 0) -> int:
-    if type(value) is not int or not least <= value <= INT64_MAX:
-        raise ValueError(f"{value!r} is no number from {least} to {INT64_MAX}")
-    return value
+    made = Fingerprint(sha256, whole(size), whole(mtime_ns, least=-INT64_MAX))
+    return StagedSnapshot(offset, made, whole(inode), SnapshotClass(klass), whole(entries), is_due)
 
 
 def _path(value: object) -> str:
