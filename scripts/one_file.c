@@ -29,7 +29,7 @@
 
 /* As struct.pack("<QQQQQ32s24s16s") writes it. */
 struct tail {
-  uint64_t contents_at, contents_size, list_at, list_size, files;
+  uint64_t contents_at, contents_size, list_at, list_size, list_crc; /* CRC-32 of zlib; the contents end with a sum of their own */
   char key[KEY_SIZE];       /* hexadecimal, the first half of a SHA-256 */
   char python[24];          /* of the interpreter, below the directory */
   char magic[16];
@@ -76,6 +76,7 @@ static void map_own_file(void) {
   if (memcmp(tail.magic, MAGIC, sizeof MAGIC) || tail.list_size > end || tail.list_at != end - tail.list_size ||
       tail.contents_size > tail.list_at || tail.contents_at != tail.list_at - tail.contents_size)
     fail(STORAGE_FAILED, "this file is not whole: compare it with SHA256SUMS");
+  if (crc32(0, file + tail.list_at, tail.list_size) != tail.list_crc) fail(STORAGE_FAILED, "this file is damaged: compare it with SHA256SUMS");
 }
 
 /* The entry at *at, which moves on; NULL behind the last one. */
@@ -159,6 +160,11 @@ static int unpack(int directory) {
     if (write_contents(&stream, to, entry->size) < 0) return -1;
     if (close(to) < 0) return -1;
   }
+  /* The sum of the contents stands behind the last of them: only who reads on to it learns that a byte was another. */
+  unsigned char behind;
+  stream.next_out = &behind;
+  stream.avail_out = 1;
+  if (inflate(&stream, Z_FINISH) != Z_STREAM_END || stream.avail_out == 0 || stream.avail_in) return errno = EBADMSG, -1;
   inflateEnd(&stream);
   return syncfs(directory); /* before it gets its name: after a power failure it is whole or absent */
 }

@@ -244,7 +244,7 @@ def write_one_file(tree: Tree, out: Path, work: Path) -> None:
     head = launcher.read_bytes()
     ends = len(head) + len(contents)
     name = key.hexdigest()[:32].encode()
-    tail = TAIL.pack(len(head), len(contents), ends, len(listed), len(paths), name, tree.python.encode(), MAGIC)
+    tail = TAIL.pack(len(head), len(contents), ends, len(listed), zlib.crc32(listed), name, tree.python.encode(), MAGIC)
     out.write_bytes(head + contents + listed + tail)
     out.chmod(0o755)
 
