@@ -13,7 +13,12 @@ import typer
 from snaprebuild.cli.main import app
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "fixtures").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "fixtures").rglob("*.md")),
+]
 FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -82,7 +87,8 @@ def test_every_verb_is_in_the_table_and_has_a_page_with_an_example() -> None:
     linked = dict(re.findall(r"^\| \[`([a-z ]+)`\]\(([^)#]+)", readme, re.MULTILINE))
     assert set(linked) == verbs()
     for verb, page in linked.items():
-        assert re.search(rf"^(\$ scripts/)?snaprebuild {verb} ", (ROOT / page).read_text(), re.MULTILINE), f"{page} has no example of {verb}"
+        example = re.search(rf"^(\$ scripts/)?snaprebuild {verb} ", (ROOT / page).read_text(), re.MULTILINE)
+        assert example is not None, f"{page} has no example of {verb}"
 
 
 def test_every_page_is_named_in_the_readme() -> None:
@@ -90,3 +96,11 @@ def test_every_page_is_named_in_the_readme() -> None:
     pages = {page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md")}
     assert pages <= linked, "who reads README.md finds every page"
     assert len((ROOT / "README.md").read_text().splitlines()) < 400, "a page of docs has room for more"
+
+
+def test_the_tests_that_are_named_are_there() -> None:
+    named = re.findall(r"`(tests/[\w/]+(?:\.py)?)(?:::(\w+))?`", (ROOT / "README.md").read_text())
+    assert len(named) > 25
+    for place, test in named:
+        assert (ROOT / place).exists(), place
+        assert not test or f"def {test}(" in (ROOT / place).read_text(), f"{place}::{test}"
