@@ -236,7 +236,8 @@ def test_a_damaged_file_says_so(one_file: Path, tmp_path: Path) -> None:
     """Wherever behind the launcher a bit is another: much of a deflate stream can be read with a wrong byte in it, only its sum tells."""
     whole = one_file.read_bytes()
     contents_at, contents_size, list_at, list_size, *_ = struct.unpack("<5Q", whole[-112:-72])
-    assert (contents_at + contents_size, list_at + list_size) == (list_at, len(whole) - 112)
+    assert contents_at + contents_size == list_at
+    assert list_at + list_size == len(whole) - 112
     spoiled = tmp_path / "spoiled"
     (tmp_path / "cache").mkdir()
     places = [contents_at + contents_size * part // 12 for part in range(12)] + [list_at - 1]  # the last is of the sum itself
