@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import hashlib
+import importlib.metadata
 import os
 import platform
 import py_compile
@@ -96,12 +97,24 @@ def make_tree(root: Path, wheel: Path, epoch: int) -> Tree:
     ]
     subprocess.run(pip, check=True, env=os.environ | {"SOURCE_DATE_EPOCH": str(epoch)})
     shutil.rmtree(packages / "bin", ignore_errors=True)
+    _forget_where_compiled(packages)
     _drop_services(packages / "botocore" / "data")
     for tests in [*packages.rglob("tests"), packages / "numpy" / "f2py"]:
         shutil.rmtree(tests, ignore_errors=True)
     _compile(home)
     _relocate(tree)
     return tree
+
+
+def _forget_where_compiled(packages: Path) -> None:
+    """Of extensions that came as source: what is there for debuggers names a temporary directory, and the build's id is a sum of it."""
+    found = set()
+    for distribution in importlib.metadata.distributions(path=[str(packages)]):
+        # Only what is made for one system alone has a bare `linux` in its tag.
+        if re.search(r"^Tag: \S+-linux_", distribution.read_text("WHEEL") or "", re.MULTILINE):
+            found |= {Path(str(distribution.locate_file(file))) for file in distribution.files or () if file.name.endswith(".so")}
+    for path in found:
+        subprocess.run(["objcopy", "--strip-unneeded", "--remove-section=.note.gnu.build-id", path], check=True)
 
 
 def _copy_standard_library(home: Path) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pty
 import re
+import select
 import shutil
 import struct
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -232,7 +236,8 @@ def test_a_damaged_file_says_so(one_file: Path, tmp_path: Path) -> None:
     """Wherever behind the launcher a bit is another: much of a deflate stream can be read with a wrong byte in it, only its sum tells."""
     whole = one_file.read_bytes()
     contents_at, contents_size, list_at, list_size, *_ = struct.unpack("<5Q", whole[-112:-72])
-    assert contents_at + contents_size == list_at and list_at + list_size == len(whole) - 112
+    assert contents_at + contents_size == list_at
+    assert list_at + list_size == len(whole) - 112
     spoiled = tmp_path / "spoiled"
     (tmp_path / "cache").mkdir()
     places = [contents_at + contents_size * part // 12 for part in range(12)] + [list_at - 1]  # the last is of the sum itself
@@ -343,8 +348,150 @@ def test_completion_in_a_real_bash(release: Path, one_file: Path, cache: Path, t
     assert "--output" in completed("scan", "--ou")
     assert completed("scan", "--output", "js") == {"json"}
     assert completed("scan", "log") == {"-o", "default"}, "bash fills in the path"
-    for name, words in (
-        ("_snaprebuild", "#compdef snaprebuild"),
-        ("snaprebuild.fish", "complete --no-files --command snaprebuild"),
-    ):
-        assert words in (release / "completions" / name).read_text()
+
+
+def shell_or_skip(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"NOT RUN: completion in a real {name} (marker shells): {name} is not installed")
+    return found
+
+
+@pytest.mark.shells
+def test_completion_in_a_real_fish(release: Path, one_file: Path, cache: Path, tmp_path: Path) -> None:
+    """`complete -C` is what fish itself does at the Tab key."""
+    fish = shell_or_skip("fish")
+    (tmp_path / "snaprebuild").symlink_to(one_file)
+    (tmp_path / "logs").mkdir()
+
+    def completed(typed: str) -> set[str]:
+        script = f'source {release}/completions/snaprebuild.fish; complete -C "{typed}"'
+        variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SNAPREBUILD_CACHE_DIR": str(cache), "HOME": str(tmp_path)}
+        done = subprocess.run(
+            [fish, "--no-config", "-c", script],
+            env=variables,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=SECONDS_MAX,
+        )
+        assert done.stderr == ""
+        return {line.split("\t")[0] for line in done.stdout.splitlines()}
+
+    assert completed("snaprebuild ti") == {"tier"}
+    assert completed("snaprebuild tier ") == {"inventory", "audit", "repair", "upload"}
+    assert "--output" in completed("snaprebuild scan --ou")
+    assert completed("snaprebuild scan --output js") == {"json"}
+    assert completed("snaprebuild scan log") == {"logs/"}
+
+
+ZSH_SET_UP = """
+PS1=''; unsetopt zle_bracketed_paste; fpath=({completions} $fpath); autoload -Uz compinit; compinit -D -u
+zstyle ':completion:all-matches:*' old-matches only; zstyle ':completion:all-matches::::' completer _all_matches
+zle -C all-matches complete-word _generic; bindkey '^A' all-matches
+tell() {{ print -r -- "$BUFFER" >> {told}; BUFFER=''; zle reset-prompt }}; zle -N tell; bindkey '^E' tell
+: > {told}
+"""
+"""^A puts all that Tab has found into the line, ^E writes the line to a file and empties it."""
+
+
+@pytest.mark.shells
+def test_completion_in_a_real_zsh(release: Path, one_file: Path, cache: Path, tmp_path: Path) -> None:
+    """Installed as the page says, on a terminal, with the Tab key."""
+    zsh = shell_or_skip("zsh")
+    (tmp_path / "snaprebuild").symlink_to(one_file)
+    (tmp_path / "logs").mkdir()
+    told = tmp_path / "told"
+    words = ("ti\t", "tier \t\x01", "scan --outp\t", "scan --output js\t", "scan log\t")
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SNAPREBUILD_CACHE_DIR": str(cache), "HOME": str(tmp_path), "TERM": "vt100"}
+    ours, theirs = pty.openpty()
+    command, streams = [zsh, "-f", "-i"], {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    shell = subprocess.Popen(command, **streams, env=variables, cwd=tmp_path, start_new_session=True)
+    os.close(theirs)
+    screen = bytearray()
+
+    def typed_until(text: str, is_done: Callable[[], bool]) -> None:
+        os.write(ours, text.encode())
+        end = time.monotonic() + SECONDS_MAX
+        while not is_done():
+            assert time.monotonic() < end, screen.decode(errors="replace")
+            if select.select([ours], [], [], 0.05)[0]:
+                screen.extend(os.read(ours, 4096))
+
+    try:
+        typed_until(ZSH_SET_UP.format(completions=release / "completions", told=told).strip() + "\n", told.exists)
+        for number, line in enumerate(words):
+            typed_until(f"snaprebuild {line}\x05", lambda wanted=number + 1: told.read_text().count("\n") == wanted)  # type: ignore[misc]
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(ours)
+    one, all_of_tier, option, value, path = told.read_text().splitlines()
+    assert one == "snaprebuild tier "
+    assert set(all_of_tier.split()) == {"snaprebuild", "tier", "inventory", "audit", "repair", "upload"}
+    assert (option, value, path) == ("snaprebuild scan --output ", "snaprebuild scan --output json ", "snaprebuild scan logs/")
+
+
+# --- two builds, and a machine without a network ----------------------------------------------------------------------------------
+
+
+def test_wheel_and_sdist_are_the_same_from_another_directory(release: Path, tmp_path: Path) -> None:
+    """Their bytes, from files of another age in a directory of another name; scripts/reproduce-release compares all of a release."""
+    copy = tmp_path / "another-name"
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    for name in listed.stdout.split("\0"):
+        if name and not name.startswith(("fixtures/", "tests/")) and (REPOSITORY / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(REPOSITORY / name, copy / name)
+    environment = os.environ | {"SOURCE_DATE_EPOCH": str(EPOCH)}
+    subprocess.run(
+        [sys.executable, "-m", "build", "--outdir", tmp_path / "dist", copy], check=True, env=environment, capture_output=True
+    )
+    made = {path.name: path.read_bytes() for path in (tmp_path / "dist").iterdir()}
+    assert sorted(Path(name).suffix for name in made) == [".gz", ".whl"]
+    assert made == {name: (release / name).read_bytes() for name in made}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may take the network away")
+def test_the_way_over_an_air_gap_as_it_is_written(release: Path, tmp_path: Path) -> None:
+    """The commands of docs/install.md; behind the gap there is no network device but a loopback that is down."""
+    page = (REPOSITORY / "docs" / "install.md").read_text().partition("## Without a network")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
+    before, behind = ("\n".join(re.findall(r"^\$ (.*)", block, re.MULTILINE)) for block in blocks)
+    (wheel,) = release.glob("*.whl")
+    (tmp_path / "usb").mkdir()
+    shutil.copy(wheel, tmp_path / "usb")
+    prefix = tmp_path / "opt"
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "XDG_STATE_HOME": str(tmp_path)}
+
+    def typed(commands: str, *within: str) -> None:
+        assert "/opt/snaprebuild" in commands or "pip download" in commands
+        script = "set -e\n" + commands.replace("/opt/snaprebuild", str(prefix))
+        done = subprocess.run(
+            [*within, "bash", "-c", script],
+            cwd=tmp_path / "usb",
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS_MAX,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    typed(before)
+    (tmp_path / "usb" / wheel.name).unlink()
+    there = f"/opt/snaprebuild/bin/snaprebuild rebuild {FIXTURES / FIXTURE} --out {tmp_path}/out --boundaries all"
+    typed(f"! (exec 3<>/dev/tcp/1.1.1.1/53) 2>/dev/null\n{behind}\n{there}", "unshare", "--net")
+    for partition in partition_fixtures():
+        for segment in partition.segments if partition.fixture == FIXTURE else ():
+            written = tmp_path / "out" / partition.partition / f"{segment.snapshot_offset:020d}.snapshot"
+            assert frozenset(parse_snapshot(written.read_bytes())) == segment.entries

@@ -18,8 +18,10 @@ from snaprebuild.cli.options import (
     check_paths,
     takes_s3,
 )
+from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from snaprebuild.operations.fleet.elections import Elections
     from snaprebuild.operations.fleet.merge import FleetPartition, FleetResult
     from snaprebuild.operations.fleet.replicas import Broker
     from snaprebuild.operations.fleet.restart_order import Step
@@ -67,6 +69,15 @@ def fleet_merge(
         str | None,
         typer.Option("--html", metavar="FILE", help="A page, too; an older one of this program there is replaced. Default: none."),
     ] = None,
+    elections: Annotated[
+        str | None,
+        typer.Option(
+            "--elections",
+            metavar="DIR",
+            help="Files for Kafka's kafka-reassign-partitions and kafka-leader-election, into DIR, which is made, or empty: who is to "
+            "lead, now and behind each restart. Wants --metadata. Default: none.",
+        ),
+    ] = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
     verbose: Verbose = 0,
@@ -80,17 +91,21 @@ def fleet_merge(
     """
     from snaprebuild.cli.result import begin, document, leave
     from snaprebuild.operations.fleet.cluster_view import read_cluster_view
+    from snaprebuild.operations.fleet.elections import write_elections
     from snaprebuild.operations.fleet.merge import merge_scans
 
     check_paths(files, metadata=None, html=html)
+    if elections is not None and metadata is None:
+        raise UsageError("--elections: wants --metadata, which tells the replicas of each partition in their order")
     begin(verbose, {"--html": html, "--report": report}, **{f"scan {number}": path for number, path in enumerate(files or (), 1)})
     view = None if metadata is None else read_cluster_view(metadata, s3.settings())
     result = merge_scans(files or [], view, frozenset(controller or ()), None if rate is None else rate << 20)
+    written = [] if elections is None else write_elections(result.elections() or (), elections)
     leave(
         lambda: document("fleet-merge", 1, _body(result)),
         result.findings,
         as_json=output is OutputFormat.JSON,
-        show=lambda: _print(result, everything=verbose > 0),
+        show=lambda: _print(result, written, everything=verbose > 0),
         report=report,
         everything=verbose > 0,
         notes=True,
@@ -132,6 +147,7 @@ def _body(result: FleetResult) -> dict[str, object]:
         },
         "treat": {"brokers": list(cover.brokers), "is_smallest": cover.is_smallest, "brokers_at_least": cover.at_least},
         "steps": [_step(step) for step in result.steps],
+        "elections": None if (moments := result.elections()) is None else [_elections(moment, result) for moment in moments],
         "brokers": [_broker(broker) for _, broker in sorted(result.fleet.brokers.items())],
         "partitions": _partitions(result),
         "findings": [finding.as_json() for finding in result.findings],
@@ -149,6 +165,22 @@ def _step(step: Step) -> dict[str, object]:
         "replay_bytes": step.replay_bytes,
         "seconds": None if step.seconds is None else round(step.seconds, 1),
         "freed_bytes": step.freed_bytes,
+    }
+
+
+def _elections(moment: Elections, result: FleetResult) -> dict[str, object]:
+    return {
+        "behind_step": moment.step or None,
+        "behind_node_id": result.steps[moment.step - 1].node_id if moment.step else None,
+        "partitions": [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "replicas": list(each.replicas),
+                "replicas_before": list(each.replicas_before),
+            }
+            for each in moment.elections
+        ],
     }
 
 
@@ -206,7 +238,7 @@ def _partition(partition: FleetPartition) -> dict[str, object]:
 # ---------------------------------------------------------------------------------------------------------------------- tables
 
 
-def _print(result: FleetResult, *, everything: bool) -> None:
+def _print(result: FleetResult, written: list[str], *, everything: bool) -> None:
     from snaprebuild.cli.result import print_text
     from snaprebuild.operations.findings import counted
     from snaprebuild.operations.fleet.merge import Outcome
@@ -229,8 +261,10 @@ def _print(result: FleetResult, *, everything: bool) -> None:
     if outcomes[Outcome.ELECT]:
         print_text(
             f"{counted(outcomes[Outcome.ELECT], 'partition')}: elect the replica that has every snapshot, and nothing has to be rebuilt "
-            "(--output json names it)."
+            "(--output json names it; --elections DIR writes files for Kafka's tools)."
         )
+    for path in written:
+        print_text(f"elections: {path}")
     for each in result.assumes:
         print_text(f"Assumed: {each}.")
 

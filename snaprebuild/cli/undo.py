@@ -34,8 +34,8 @@ def undo(
     nothing to do; one that was interrupted is run again.
     """
     from snaprebuild.cli.result import begin, leave
-    from snaprebuild.operations.receipt import load_receipt
     from snaprebuild.operations.undo import undo as take_back
+    from snaprebuild.operations.written_receipt import load_receipt
 
     check_paths([receipt])
     begin(verbose, {"--report": report}, receipt=receipt)

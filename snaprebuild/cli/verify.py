@@ -110,8 +110,8 @@ def verify(
 def _tell_receipt(path: str, *, details: bool, as_json: bool, report: str | None, verbose: int) -> NoReturn:
     from snaprebuild.cli.receipt_output import print_receipt, receipt_document
     from snaprebuild.cli.result import leave
-    from snaprebuild.operations.receipt import load_receipt
     from snaprebuild.operations.verify_receipt import verify_receipt
+    from snaprebuild.operations.written_receipt import load_receipt
 
     result = verify_receipt(load_receipt(path))
     leave(

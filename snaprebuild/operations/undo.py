@@ -24,7 +24,7 @@ from snaprebuild.errors import (
     WriteFailedError,
 )
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
-from snaprebuild.operations.receipt import WrittenFile, WrittenReceipt
+from snaprebuild.operations.written_receipt import WrittenFile, WrittenReceipt
 from snaprebuild.storage.broker_lock import HeldLock, hold, lock_holder
 from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_at, fingerprint_of
 from snaprebuild.storage.log_dir import read_log_dir

@@ -15,8 +15,8 @@ from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.log_facts import log_end_offset
-from snaprebuild.operations.receipt import PartitionReceipt, WrittenFile, WrittenReceipt
 from snaprebuild.operations.source import PartitionSource, live_broker_notes, open_source
+from snaprebuild.operations.written_receipt import PartitionReceipt, WrittenFile, WrittenReceipt
 from snaprebuild.replay.broker_start import SnapshotOrigin, broker_start
 from snaprebuild.storage.fingerprint import fingerprint_at
 

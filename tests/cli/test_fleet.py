@@ -111,3 +111,42 @@ def test_what_is_refused(place: Path, tmp_path: Path) -> None:
     assert position is not None, run.stderr
     assert 4000 < int(position[1]) <= 5000, "where the value begins that has no end"
     assert run.stderr.count("\n") == 1
+
+
+def test_elections_are_files_that_kafka_reads(place: Path, tmp_path: Path) -> None:
+    """Replicas in an order that makes the wanted one the preferred leader; what cannot lead now is left out."""
+    directory = tmp_path / "elections"
+    run = merged(place, "--metadata", place / "node1", "--elections", directory)
+    image = json.loads((CLUSTER / "expected/image-final.json").read_text())
+    known = {f"{topic['name']}-{each['partition']}": each for topic in image["topics"] for each in topic["partitions"]}
+    wanted: dict[str, dict[str, int]] = {}
+    for each in run.document["partitions"]:
+        name = f"{each['topic']}-{each['partition']}"
+        if each["elect"] is not None and each["condition"] is None:
+            wanted.setdefault("step-1" if each["outcome"] == "treat" else "now", {})[name] = each["elect"]
+    assert wanted["step-1"], "behind the restart of the broker that is treated"
+    for moment, leaders in wanted.items():
+        elected = json.loads((directory / f"{moment}-election.json").read_text())
+        assert elected.keys() == {"partitions"}
+        assert {f"{each['topic']}-{each['partition']}" for each in elected["partitions"]} == leaders.keys()
+        for kind in ("reassignment", "reassignment-back"):
+            path = directory / f"{moment}-{kind}.json"
+            moved = json.loads(path.read_text()) if path.exists() else {"version": 1, "partitions": []}
+            assert moved["version"] == 1
+            for each in moved["partitions"]:
+                name = f"{each['topic']}-{each['partition']}"
+                before = known[name]["replicas"]
+                assert sorted(each["replicas"]) == sorted(before), "no data moves"
+                assert each["replicas"][0] == (leaders[name] if kind == "reassignment" else before[0])
+    by_moment = {each["behind_step"]: each for each in run.document["elections"]}
+    assert {None if moment == "now" else 1 for moment in wanted} == by_moment.keys()
+    assert by_moment[1]["behind_node_id"] == run.document["steps"][0]["node_id"]
+    again = snaprebuild("fleet", "merge", place / "1.json", "--metadata", place / "node1", "--elections", directory)
+    assert (again.exit_code, "is not empty" in again.stderr) == (3, True)
+    blind = snaprebuild("fleet", "merge", place / "1.json", "--elections", directory)
+    assert (blind.exit_code, "wants --metadata" in blind.stderr) == (2, True)
+    assert (
+        snaprebuild("fleet", "merge", place / "1.json", "--metadata", place / "node1", "--elections", place / "node1/x").exit_code
+        == 3
+    )
+    assert merged(place).document["elections"] is None

@@ -34,8 +34,9 @@ from manifests import FIXTURES, REPOSITORY, bundled
 
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.operations.findings import exit_code_of
-from snaprebuild.operations.receipt import default_receipt_path, load_receipt
+from snaprebuild.operations.receipt import default_receipt_path
 from snaprebuild.operations.undo import undo
+from snaprebuild.operations.written_receipt import load_receipt
 from snaprebuild.storage.broker_lock import HeldLock
 from snaprebuild.storage.file_calls import FileCalls
 from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_of

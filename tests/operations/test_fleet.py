@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pages import scan_document, scanned, written
 
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.fleet.cluster_view import ClusterView, Placement
+from snaprebuild.operations.fleet.elections import write_elections
 from snaprebuild.operations.fleet.merge import FleetResult, Outcome, merge_scans
 from snaprebuild.operations.fleet.replicas import PartitionKey, Replica, ReplicaState
 from snaprebuild.operations.fleet.restart_order import restart_order
@@ -140,6 +142,49 @@ def test_what_the_metadata_log_adds(tmp_path: Path) -> None:
     assert "replica-not-scanned" in codes
     assert "is the only one in sync for 2 partitions (more-0, out-0)" in codes["last-in-sync"]
     assert result.steps[0].node_id == 1, "with as much to read, who is no controller"
+
+
+def test_who_is_elected_now_and_behind_a_restart(tmp_path: Path) -> None:
+    def key(name: str) -> PartitionKey:
+        return (name, 0, TOPIC_ID)
+
+    everybody = frozenset({1, 2})
+    view = ClusterView(
+        9,
+        {
+            key("free"): Placement((1, 2), everybody, 1),
+            key("first"): Placement((2, 1), everybody, 1),
+            key("treated"): Placement((2, 1), everybody, 2),
+            key("lags"): Placement((1, 2), frozenset({1}), 1),
+            key("moves"): Placement((1, 2), everybody, 1, is_reassigned=True),
+            key("leads"): Placement((2, 1), everybody, 2),
+        },
+    )
+    result = merged(
+        tmp_path,
+        {
+            1: [scanned(name, missing=2) for name in ("free", "first", "treated", "lags", "moves", "leads")],
+            2: [scanned("treated", missing=3), *(scanned(name) for name in ("free", "first", "lags", "moves", "leads"))],
+        },
+        view=view,
+    )
+    moments = result.elections()
+    assert moments is not None
+    assert [(each.step, each.name) for each in moments] == [(0, "now"), (1, "step-1")]
+    told = {each.topic: (each.replicas, each.replicas_before) for moment in moments for each in moment.elections}
+    # One that leads and is the preferred leader stays; one that lags, or is moved, waits.
+    assert told == {"free": ((2, 1), (1, 2)), "first": ((2, 1), (2, 1)), "treated": ((1, 2), (2, 1))}
+    assert merged(tmp_path, {1: [scanned("free", missing=2)]}).elections() is None
+    files = {Path(path).name: json.loads(Path(path).read_text()) for path in write_elections(moments, str(tmp_path / "files"))}
+    free = {"topic": "free", "partition": 0}
+    assert files == {
+        "now-reassignment.json": {"version": 1, "partitions": [free | {"replicas": [2, 1]}]},
+        "now-election.json": {"partitions": [{"topic": "first", "partition": 0}, free]},
+        "now-reassignment-back.json": {"version": 1, "partitions": [free | {"replicas": [1, 2]}]},
+        "step-1-reassignment.json": {"version": 1, "partitions": [{"topic": "treated", "partition": 0, "replicas": [1, 2]}]},
+        "step-1-election.json": {"partitions": [{"topic": "treated", "partition": 0}]},
+        "step-1-reassignment-back.json": {"version": 1, "partitions": [{"topic": "treated", "partition": 0, "replicas": [2, 1]}]},
+    }
 
 
 def test_controllers_come_last_and_the_active_one_behind_all(tmp_path: Path) -> None:

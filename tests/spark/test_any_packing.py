@@ -27,12 +27,13 @@ from snaprebuild.operations.plan import make_plan
 from snaprebuild.operations.planned import Plan, Request
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import RebuildResult
-from snaprebuild.operations.receipt import Receipt, load_receipt, take_step
+from snaprebuild.operations.receipt import Receipt, take_step
 from snaprebuild.operations.schedule import Engine
 from snaprebuild.operations.source import open_source
 from snaprebuild.operations.undo import undo
 from snaprebuild.operations.verify import verify
 from snaprebuild.operations.verify_receipt import verify_receipt
+from snaprebuild.operations.written_receipt import load_receipt
 from snaprebuild.spark import summary_rows
 
 NOW_MS = 1_795_270_000_000

@@ -23,11 +23,13 @@ class Placement:
         replicas: brokers, the preferred leader first.
         in_sync: of these, those in sync, and those that are eligible to lead all the same (KIP-966).
         leader: None for none.
+        is_reassigned: a reassignment is under way.
     """
 
     replicas: tuple[int, ...]
     in_sync: frozenset[int]
     leader: int | None
+    is_reassigned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ def view_of(image: MetadataImage) -> ClusterView:
         for number, partition in topic.partitions.items():
             leader = None if partition.leader < 0 else partition.leader
             in_sync = frozenset(partition.isr) | frozenset(partition.elr)
-            placements[topic.name, number, uuid_to_text(topic.topic_id)] = Placement(partition.replicas, in_sync, leader)
+            is_reassigned = bool(partition.adding or partition.removing)
+            key = topic.name, number, uuid_to_text(topic.topic_id)
+            placements[key] = Placement(partition.replicas, in_sync, leader, is_reassigned)
     voters = image.quorum.voters or ()
     return ClusterView(image.offset, placements, frozenset(voter.voter_id for voter in voters), image.quorum.leader_id)

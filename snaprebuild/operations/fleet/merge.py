@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.operations.fleet.cluster_view import ClusterView, Placement
+from snaprebuild.operations.fleet.elections import Elections, elections_of
 from snaprebuild.operations.fleet.replicas import Fleet, PartitionKey, Replica, ReplicaState, read_scans
 from snaprebuild.operations.fleet.restart_order import Step, restart_order
 from snaprebuild.operations.fleet.smallest_cover import Cover, smallest_cover
@@ -93,6 +94,10 @@ class FleetResult:
     has_metadata: bool
     assumes: tuple[str, ...]
     findings: tuple[Finding, ...]
+
+    def elections(self) -> tuple[Elections, ...] | None:
+        """Who is to lead, now and behind each restart; None where no metadata log tells the replicas of a partition."""
+        return elections_of(self.partitions, self.steps) if self.has_metadata else None
 
     def outcomes(self) -> Counter[Outcome]:
         """How many partitions of each."""

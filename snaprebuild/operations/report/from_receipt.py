@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from snaprebuild.operations.documents import DocumentHead
 from snaprebuild.operations.findings import counted
-from snaprebuild.operations.receipt import WrittenFile, read_receipt
 from snaprebuild.operations.report.page_data import PageBoundary, PageDocument, PagePartition, PageSegment, SegmentFate
 from snaprebuild.operations.report.sink import PageSink
+from snaprebuild.operations.written_receipt import WrittenFile, read_receipt
 
 __all__ = ["take_receipt"]
 
