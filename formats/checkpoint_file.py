@@ -10,7 +10,6 @@ Source: ``CheckpointFile``, ``OffsetCheckpointFile``, ``LeaderEpochCheckpointFil
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -85,7 +84,8 @@ def read_offset_checkpoint(data: bytes | memoryview, *, file: str | None = None)
         BadValueError: a line is malformed; positions are lines, from 1.
         LimitExceededError: the file is larger than ``formats.limits`` allows.
     """
-    return _read(data, "offset checkpoint", "topic partition offset", _offset_entry, file)
+    topics: dict[str, str] = {}  # a name is held once for all its partitions
+    return _read(data, "offset checkpoint", "topic partition offset", lambda line: _offset_entry(line, topics), file)
 
 
 def read_leader_epoch_checkpoint(data: bytes | memoryview, *, file: str | None = None) -> tuple[LeaderEpochEntry, ...]:
@@ -165,14 +165,14 @@ def _read(
     return tuple(entries)
 
 
-def _offset_entry(line: str) -> OffsetCheckpointEntry | None:
+def _offset_entry(line: str, topics: dict[str, str]) -> OffsetCheckpointEntry | None:
     match = _OFFSET_LINE.fullmatch(line)
     if match is None:
         return None
     partition, offset = java_integer(match[2], INT32), java_integer(match[3], INT64)
     if partition is None or offset is None:
         return None
-    return OffsetCheckpointEntry(sys.intern(match[1]), partition, offset)
+    return OffsetCheckpointEntry(topics.setdefault(match[1], match[1]), partition, offset)
 
 
 def _epoch_entry(line: str) -> LeaderEpochEntry | None:
