@@ -373,20 +373,22 @@ BROKEN_MARKERS = {
 
 @st.composite
 def partitions(draw: DrawFn, *, max_batches: int = 24, max_cuts: int = 4) -> GeneratedPartition:
-    """A partition as it may lie on a disk: cut anywhere, gaps where compaction or a deletion left them. Some have a control batch that no
-    broker can read, or a segment within which an epoch leaves and comes back, so that the replays of Kafka differ."""
+    """A partition as it may lie on a disk: cut anywhere, gaps where compaction or a deletion left them. Some end with what chance seldom
+    puts together, and in some is a control batch that no broker can read."""
     log = draw(logs(min_batches=1, max_batches=max_batches, is_dense=draw(st.booleans())))
-    returning: set[int] = set()
-    if draw(st.integers(0, 9)) == 0:
-        log = GeneratedLog((*log.batches, *_returning_epoch(log.batches[-1].header.last_offset + 1, draw(st.sampled_from((0, 7))))))
-        returning = {len(log.batches) - 2}
-    if draw(st.integers(0, 5)) == 0:
+    scene_cuts: list[int] = []
+    if draw(st.booleans()):
+        scene = draw(st.sampled_from(SCENES))
+        for part in scene(draw, log.batches[-1].header.last_offset + 1):
+            scene_cuts.append(len(log.batches))
+            log = GeneratedLog((*log.batches, *part))
+    if draw(st.integers(0, 3)) == 0:
         end = log.batches[-1].header.last_offset + 1
         marker = BROKEN_MARKERS[draw(st.sampled_from(sorted(BROKEN_MARKERS)))]
         header = header_of(end, attributes=CONTROL | TRANSACTIONAL, producer_id=draw(st.sampled_from((0, 7))), producer_epoch=0)
         rest = draw(logs(max_batches=3, start=end + 1))
         log = GeneratedLog((*log.batches, batch_of(header, [marker]), *rest.batches))
-    cuts = sorted(returning | draw(st.sets(st.integers(1, len(log.batches)), max_size=max_cuts)))
+    cuts = sorted({*scene_cuts, *draw(st.sets(st.integers(1, len(log.batches)), max_size=max_cuts))})
     segments: list[tuple[int, GeneratedLog]] = []
     end = log.batches[0].header.base_offset
     for part in log.segments(cuts):
@@ -399,15 +401,55 @@ def partitions(draw: DrawFn, *, max_batches: int = 24, max_cuts: int = 4) -> Gen
     return GeneratedPartition(tuple(segments), batch_of(last, bytes(40)).data[:torn])
 
 
-def _returning_epoch(offset: int, producer_id: int) -> list[LogBatch]:
-    """Data, and then markers of the next epoch and of the same."""
-    attributes = {"attributes": TRANSACTIONAL, "base_sequence": 0}
-    batches = [batch_of(header_of(offset, producer_id=producer_id, producer_epoch=5, **attributes), b"")]
-    for epoch in (6, 5):
-        offset += 1
-        header = header_of(offset, producer_id=producer_id, producer_epoch=epoch, attributes=CONTROL | TRANSACTIONAL)
-        batches.append(batch_of(header, [build_end_transaction_marker(commit=True, coordinator_epoch=0)]))
-    return batches
+scene_producers = st.sampled_from((0, 7))
+"""Of most logs, too."""
+
+
+def _returning_epoch(draw: DrawFn, offset: int) -> list[list[LogBatch]]:
+    """Data, and then markers of the next epoch and of the same: the replays of Kafka differ. By segment, as the others."""
+    producer_id = draw(scene_producers)
+    return [
+        [_scene_data(offset, producer_id, 5)],
+        [_scene_marker(offset + 1, producer_id, 6), _scene_marker(offset + 2, producer_id, 5)],
+    ]
+
+
+def _disagreeing_markers(draw: DrawFn, offset: int) -> list[list[LogBatch]]:
+    """Data, and then a marker that keeps it and one that does not."""
+    producer_id, epoch, other = draw(scene_producers), *draw(st.permutations((5, 6)))
+    return [
+        [_scene_data(offset, producer_id, epoch)],
+        [_scene_marker(offset + 1, producer_id, epoch), _scene_marker(offset + 2, producer_id, other)],
+    ]
+
+
+def _broken_transaction(draw: DrawFn, offset: int) -> list[list[LogBatch]]:
+    """A transaction is opened, and its producer writes outside of it, at once or behind a control batch without its record."""
+    producer_id = draw(scene_producers)
+    between = []
+    if draw(st.booleans()):
+        between = [batch_of(header_of(offset + 1, attributes=CONTROL, producer_id=producer_id, record_count=0), b"")]
+    broken = _scene_data(offset + 2, producer_id, 5, attributes=0)
+    return [[_scene_data(offset, producer_id, 5)], [*between, broken]]
+
+
+def _unknown_beside_a_transaction(draw: DrawFn, offset: int) -> list[list[LogBatch]]:
+    """A control batch without its record is all that there is of a producer; another one's transaction is open."""
+    unknown = batch_of(header_of(offset + 1, attributes=CONTROL, producer_id=11, record_count=0), b"")
+    return [[_scene_data(offset, draw(scene_producers), 5), unknown]]
+
+
+SCENES = (_returning_epoch, _disagreeing_markers, _broken_transaction, _unknown_beside_a_transaction)
+
+
+def _scene_data(offset: int, producer_id: int, epoch: int, attributes: int = TRANSACTIONAL) -> LogBatch:
+    header = header_of(offset, producer_id=producer_id, producer_epoch=epoch, base_sequence=0, attributes=attributes)
+    return batch_of(header, bytes(100))  # too long for a block of two headers to hold another batch
+
+
+def _scene_marker(offset: int, producer_id: int, epoch: int) -> LogBatch:
+    header = header_of(offset, producer_id=producer_id, producer_epoch=epoch, attributes=CONTROL | TRANSACTIONAL)
+    return batch_of(header, [build_end_transaction_marker(commit=True, coordinator_epoch=0)])
 
 
 # ---------------------------------------------------------------------------------------------------------------- cuts

@@ -85,6 +85,25 @@ def differences(kafka: States, other: States, who: str = "ours") -> list[str]:
     return found
 
 
+def generated(take: Callable[[GeneratedPartition], None], logs: int, seed: int) -> None:
+    """Hands out logs of the strategy of the unit tests: the same seed gives the same again, with the same release of Hypothesis."""
+
+    @hypothesis.seed(seed)
+    @settings(
+        max_examples=logs,
+        database=None,
+        deadline=None,
+        derandomize=False,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(partitions())
+    def each(partition: GeneratedPartition) -> None:
+        take(partition)
+
+    each()
+
+
 def completed_by(version: str, folded: Folded) -> list[CompletedTransaction]:
     """What a release takes for completed transactions. Before 2.8 a marker that closes nothing counts for one (KAFKA-10702); the entries of
     producers are the same. Nothing else differs between releases, where a log is replayed."""
@@ -132,23 +151,9 @@ class Comparison:
         self._root, self._keep = root, keep
 
     def from_strategy(self, logs: int, seed: int) -> None:
-        """Of the strategy of the unit tests: the same seed gives the same logs again, with the same release of Hypothesis."""
-
-        @hypothesis.seed(seed)
-        @settings(
-            max_examples=logs,
-            database=None,
-            deadline=None,
-            derandomize=False,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
-        @given(partitions())
-        def each(partition: GeneratedPartition) -> None:
-            self.take(partition.write)
-
+        """Of the strategy of the unit tests."""
         before = self.logs
-        each()
+        generated(lambda partition: self.take(partition.write), logs, seed)
         assert self.logs == before + logs, f"{self.logs - before} logs were generated"
 
     def from_writer(self, logs: int, seed: int) -> None:

@@ -48,6 +48,7 @@ RULES = (
     "data: goes on in its transaction",
     "data: goes on in a transaction that another epoch opened",
     "data: outside of its open transaction, Kafka throws",
+    "data: outside of one that was opened in an earlier segment, Kafka throws",
     "data: coordinator epoch survives another epoch",
     # control batches: ProducerAppendInfo.append, appendEndTxnMarker
     "control: no record, unknown producer, entry of empty values",
@@ -70,6 +71,7 @@ RULES = (
     "marker: same epoch keeps the batch",
     "marker: newer epoch drops the batch",
     "marker: older epoch is taken and drops the batch",
+    "marker: drops a batch that a marker of its own epoch kept",
     "marker: newer coordinator epoch is taken",
     "marker: older coordinator epoch is taken",
     "marker: timestamp is that of the record",
@@ -208,6 +210,10 @@ class _Fold:
         self.infos: dict[int, Entry] = {}
         self.opened_by: dict[int, int] = {}
         """Epoch that opened the transaction, by producer."""
+        self.opened_here: set[int] = set()
+        """Producers that opened a transaction within the segment."""
+        self.kept_by_marker: set[int] = set()
+        """Producers whose last batch was the marker that kept the one before it."""
         self.was_bumped: set[int] = set()
         """Producers whose last batch was the marker of a transaction of version 2."""
         self.epochs: dict[int, list[int]] = {}
@@ -220,7 +226,7 @@ class _Fold:
     # ---- segments ----
 
     def begin_segment(self) -> None:
-        self.infos, self.epochs = {}, {}
+        self.infos, self.epochs, self.opened_here = {}, {}, set()
 
     def end_segment(self, boundary: int) -> None:
         """The append info of each producer is merged: its batch, if it has one, else the one before, if the epoch is the same."""
@@ -278,6 +284,8 @@ class _Fold:
         hit, first = self.hit, entry.current_txn_first_offset
         if first >= 0 and not batch.is_transactional:
             hit("data: outside of its open transaction, Kafka throws")
+            is_earlier = batch.producer_id not in self.opened_here
+            hit("data: outside of one that was opened in an earlier segment, Kafka throws", when=is_earlier)
             raise ThrownError
         has_sequence, is_same = batch.base_sequence >= 0, is_known and batch.epoch == entry.epoch
         last = batch.base_sequence + batch.last_offset_delta
@@ -307,8 +315,10 @@ class _Fold:
             "version 2: next transaction begins with sequence 0", when=was_bumped and opens and is_same and batch.base_sequence == 0
         )
         self.was_bumped.discard(batch.producer_id)
+        self.kept_by_marker.discard(batch.producer_id)
         if opens:
             self.opened_by[batch.producer_id] = batch.epoch
+            self.opened_here.add(batch.producer_id)
 
     def count_empty(self, entry: Entry, *, is_known: bool) -> None:
         if not is_known:
@@ -347,6 +357,12 @@ class _Fold:
         hit("marker: same epoch keeps the batch", when=has_batch and batch.epoch == entry.epoch)
         hit("marker: newer epoch drops the batch", when=has_batch and batch.epoch > entry.epoch)
         hit("marker: older epoch is taken and drops the batch", when=has_batch and batch.epoch < entry.epoch)
+        was_kept, is_kept = batch.producer_id in self.kept_by_marker, has_batch and batch.epoch == entry.epoch
+        hit("marker: drops a batch that a marker of its own epoch kept", when=was_kept and not is_kept)
+        if is_kept:
+            self.kept_by_marker.add(batch.producer_id)
+        else:
+            self.kept_by_marker.discard(batch.producer_id)
         hit("marker: newer coordinator epoch is taken", when=0 <= entry.coordinator_epoch < coordinator_epoch)
         hit("marker: older coordinator epoch is taken", when=coordinator_epoch < entry.coordinator_epoch)
         is_log_append_time = bool(batch.attributes & LOG_APPEND_TIME)

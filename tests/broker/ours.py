@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import patch
 
 from oracle import CompletedTransaction, Entry
 
 from formats.batch_headers import BytesSegment, HeaderBlock, HeaderReader, TailKind
 from formats.file_names import PartitionDirectoryName
 from formats.partition_metadata import uuid_to_text
+from snaprebuild.cluster.leader_epochs import end_of_epoch
 from snaprebuild.cluster.list_offsets import Isolation
 from snaprebuild.cluster.profile import Profile
 from snaprebuild.operations.offsets import OffsetsQuestion, list_offsets
+from snaprebuild.operations.partition_view import view_partition
 from snaprebuild.operations.remote_partition import open_tier
-from snaprebuild.operations.replay_partition import Clock, PartitionReplay, ReplayFrom
+from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom
 from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.operations.source import open_source
 from snaprebuild.operations.where import where
+from snaprebuild.replay import batch_contents
 from snaprebuild.replay.producer_state import InvalidTransactionStateError, ProducerState
 from snaprebuild.replay.segment_batches import producer_batches
 from snaprebuild.replay.segment_summary import summarise_pieces
@@ -29,12 +33,15 @@ from snaprebuild.storage.segment_file import SegmentFile
 
 States = dict[int, dict[int, Entry]]
 BLOCK_BYTES = 1 << 13
-"""Small, so that segments consist of several blocks."""
+"""Small, so that long segments consist of several blocks."""
 
 
-def states_of(partition_dir: Path, cuts: Sequence[int] = ()) -> States:
+def states_of(
+    partition_dir: Path, cuts: Sequence[int] = (), *, block_bytes: int = BLOCK_BYTES, from_the_end: bool = False
+) -> States:
     """Our state at every boundary of a partition directory, by the replay of the command: boundary offset -> producer id -> entry.
-    With ``cuts`` also at those offsets inside segments.
+    With ``cuts`` also at those offsets inside segments. What was read is asked for its states at once, or ``from_the_end``, when
+    everything was read: then effects are composed with each other before they are with what lies below them.
 
     Replay begins at the first segment on disk with empty state, per batch, no expiry. A boundary at or above a batch that
     makes Kafka throw is absent. With a torn tail in the last segment, the log end is the end of the last whole batch.
@@ -42,6 +49,7 @@ def states_of(partition_dir: Path, cuts: Sequence[int] = ()) -> States:
     name = PartitionDirectoryName(partition_dir.name, 0)
     directory = list_partition_dir(str(partition_dir), name)
     replay = PartitionReplay(directory, ReplayFrom.LOG_START, Clock(0, 1), 0, len(directory.segments), 0)
+    boundaries = []
     states: States = {}
     indices = replay.begin()
     for index, task in zip(indices, read_tasks(directory, indices, check_crc=False, cuts=cuts), strict=True):
@@ -49,12 +57,26 @@ def states_of(partition_dir: Path, cuts: Sequence[int] = ()) -> States:
             break
         with SegmentFile(task.path) as source:
             hint = None if task.index_path is None else read_positions_hint(task.index_path, source.size_bytes)
-            options = {"check_crc": False, "hint": hint, "block_bytes": BLOCK_BYTES}
+            options = {"check_crc": False, "hint": hint, "block_bytes": block_bytes}
             pieces = summarise_pieces(source, task.base_offset, task.cuts, is_last=task.is_last, **options)
         for boundary in (state for piece in pieces for state in replay.take(index, piece)):
-            entries = (Entry._make(row) for row in boundary.entries.tolist())
-            states[boundary.offset] = {entry.producer_id: entry for entry in entries}
+            boundaries.append(boundary)
+            if not from_the_end:
+                states[boundary.offset] = _entries_at(boundary)
+    for boundary in reversed(boundaries):
+        states[boundary.offset] = _entries_at(boundary)
     return states
+
+
+def states_of_single_batches(partition_dir: Path) -> States:
+    """The same with an effect for every batch or two: of logs of a few batches, a segment is a block, and nothing would be composed."""
+    with patch.object(batch_contents, "BLOCK_ROWS", 1):
+        return states_of(partition_dir, block_bytes=1, from_the_end=True)
+
+
+def _entries_at(boundary: BoundaryState) -> dict[int, Entry]:
+    entries = (Entry._make(row) for row in boundary.entries.tolist())
+    return {entry.producer_id: entry for entry in entries}
 
 
 def specification_states_of(partition_dir: Path) -> States:
@@ -87,7 +109,11 @@ def _specification(partition_dir: Path) -> tuple[States, list[CompletedTransacti
     return states, completed
 
 
-ENGINES: Mapping[str, Callable[[Path], States]] = {"segment effects": states_of, "specification": specification_states_of}
+ENGINES: Mapping[str, Callable[[Path], States]] = {
+    "segment effects": states_of,
+    "effects of single batches": states_of_single_batches,
+    "specification": specification_states_of,
+}
 
 
 def _segments(partition_dir: Path) -> list[tuple[int, list[HeaderBlock], bool]]:
@@ -138,3 +164,11 @@ def answers_of_leader(
         {each: "-" if found.source is None else found.source for each, found in fetches.items()},
         deleted_below,
     )
+
+
+def ends_of_epochs(partition_dir: Path, store: Path, metadata_log: Path, epochs: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """What a leader with remote storage answers to OffsetsForLeaderEpoch: the leader epoch that is found, and its end; -1 each for none."""
+    (partition,) = open_source([str(partition_dir)]).partitions
+    view = view_partition(partition, open_tier(LOCAL, str(store), [str(metadata_log)]), None)
+    ends = {epoch: end_of_epoch(view.epochs, epoch, view.log_end.value) for epoch in epochs}
+    return {epoch: (-1, -1) if end is None else (end.epoch, end.end_offset) for epoch, end in ends.items()}

@@ -79,6 +79,7 @@ def test_the_rules_that_a_small_log_meets(tmp_path: Path) -> None:
             "data: same epoch, sequence that does not follow is taken": 1,
             "data: timestamp goes back": 1,
             "data: outside of its open transaction, Kafka throws": 1,
+            "data: outside of one that was opened in an earlier segment, Kafka throws": 1,
         }
     )
     zero, empty = Entry(0, 3, 1, 4, 3, T, -1, -1), Entry(6, -1, -1, -1, 0, -1, -1, -1)
