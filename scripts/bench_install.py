@@ -1,4 +1,4 @@
-"""What `install` adds to the downtime of a broker, phase by phase: partitions and boundaries as many as asked for, in one log directory.
+"""What `install` adds to the downtime of a broker, phase by phase: partitions, boundaries and log directories as many as asked for.
 
 Segments are one batch each: an install reads none of them, so that their size is no matter. The directories are as warm as the making of
 them left them, and cannot be made cold here: where a disk has to be asked for each, `install --dry-run` before the stop warms them.
@@ -7,6 +7,7 @@ them left them, and cannot be made cold here: where a disk has to be asked for e
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import os
 import re
@@ -26,6 +27,7 @@ from formats.producer_snapshot import ProducerEntry  # noqa: E402
 from snaprebuild.operations.planned import Request  # noqa: E402
 from snaprebuild.operations.replay_partition import Clock  # noqa: E402
 from snaprebuild.operations.staging.staged_plan import (  # noqa: E402
+    StagedEvidence,
     StagedPartition,
     StagedPlan,
     StagedSnapshot,
@@ -38,6 +40,7 @@ from snaprebuild.storage.store import FileIdentity  # noqa: E402
 PHASES = ("load", "check", "announce", "link", "sync", "replay")
 PROMISED_SECONDS, PROMISED_BOUNDARIES = 30.0, 200_000
 TOPICS = 40
+CLOCK = Clock(2_000, 86_400_000)
 
 
 def main() -> int:
@@ -46,16 +49,25 @@ def main() -> int:
     asked.add_argument("--partitions", type=int, default=4000, help="default: 4000")
     asked.add_argument("--boundaries", type=int, default=50, help="of each partition; default: 50")
     asked.add_argument("--runs", type=int, default=3, help="default: 3")
-    asked.add_argument("--directory", type=Path, help="where the log directory is made; default: a temporary one")
+    asked.add_argument(
+        "--directory",
+        type=Path,
+        action="append",
+        help="where a log directory and its staged files are made; repeatable, one for each disk; default: a temporary one",
+    )
     options = asked.parse_args()
-    with tempfile.TemporaryDirectory(prefix="bench-install-", dir=options.directory) as scratch:
-        root = Path(scratch)
+    with contextlib.ExitStack() as stack:
+        parents = options.directory or [None]
+        roots = [Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-install-", dir=each))) for each in parents]
+        root = roots[0]
         began = time.perf_counter()
-        plan = make(root, options.partitions, options.boundaries)
+        plan = make(roots, options.partitions, options.boundaries)
         os.sync()
         count = options.partitions * options.boundaries
+        systems = len({os.stat(each).st_dev for each in roots})
         print(
-            f"{options.partitions} partitions x {options.boundaries} boundaries = {count}, made in {time.perf_counter() - began:.0f} s"
+            f"{options.partitions} partitions x {options.boundaries} boundaries = {count} in {len(roots)} log directories on {systems} "
+            f"file systems, made in {time.perf_counter() - began:.0f} s"
         )
         print(f"| run | whole command s | {' | '.join(PHASES)} |\n|---|---|{'---|' * len(PHASES)}")
         runs = []
@@ -63,7 +75,8 @@ def main() -> int:
             seconds, phases = measure(root, plan.path, count, number)
             runs.append((seconds, phases))
             print(f"| {number + 1} | {seconds:.2f} | {' | '.join(f'{phases.get(each, 0):.2f}' for each in PHASES)} |", flush=True)
-            take_back(root)
+            for each in roots:
+                take_back(each)
         least = min(seconds for seconds, _ in runs)
         by_phase = " | ".join(f"{min(phases.get(each, 0) for _, phases in runs):.2f}" for each in PHASES)
         print(f"| least | {least:.2f} | {by_phase} |")
@@ -75,18 +88,19 @@ def main() -> int:
     return 1 if least > promised else 0
 
 
-def make(root: Path, partitions: int, boundaries: int) -> StagedPlan:
-    """Segments of a stopped broker, and what was staged for them."""
+def make(roots: list[Path], partitions: int, boundaries: int) -> StagedPlan:
+    """Segments of a stopped broker, partitions in turn on each of its disks, and what was staged for them."""
     names = [f"topic{number % TOPICS}-{number // TOPICS}" for number in range(partitions)]
-    logs, stage = root / "logs", root / "staged"
-    make_log_dir(logs, recovery_points=dict.fromkeys(names, boundaries + 1))
+    for number, root in enumerate(roots):
+        make_log_dir(root / "logs", recovery_points=dict.fromkeys(names[number :: len(roots)], boundaries + 1))
     segments = [batch(base, producer_id=7, sequence=base) for base in range(boundaries + 1)]
     entry = ProducerEntry(7, 0, 0, 0, 0, 1_000, -1, -1)
     data = [snapshot_bytes([entry]) for _ in range(boundaries)]
     sha256 = hashlib.sha256(data[0]).hexdigest()
     staged = []
-    for name in names:
-        directory, target = logs / name, stage / f"{name}.staged"
+    for number, name in enumerate(names):
+        root = roots[number % len(roots)]
+        directory, target = root / "logs" / name, root / "staged" / f"{name}.staged"
         directory.mkdir(parents=True)
         target.mkdir(parents=True)
         identities = []
@@ -103,11 +117,21 @@ def make(root: Path, partitions: int, boundaries: int) -> StagedPlan:
             file = Fingerprint(sha256, made.size_bytes, made.mtime_ns)
             snapshots.append(StagedSnapshot(offset, file, made.inode, SnapshotClass.EXACT, 1, is_due=True))
         partition = StagedPartition(
-            str(directory), name, None, str(target), 0, 0, tuple(identities), tuple(snapshots), (), ("made",)
+            str(directory),
+            name,
+            None,
+            str(target),
+            0,
+            0,
+            tuple(identities),
+            tuple(snapshots),
+            (),
+            ("made",),
+            StagedEvidence(True, "auto", CLOCK),
         )
         staged.append(partition)
-    request = Request((str(logs),), stage=(str(stage),))
-    plan = StagedPlan(str(stage / "plan.jsonl"), request, Clock(2_000, 86_400_000), 2_000, (str(logs),), tuple(staged))
+    log_dirs, stages = (tuple(str(root / name) for root in roots) for name in ("logs", "staged"))
+    plan = StagedPlan(f"{stages[0]}/plan.jsonl", Request(log_dirs, stage=stages), CLOCK, 2_000, log_dirs, tuple(staged))
     save_staged_plan(plan)
     return plan
 

@@ -240,6 +240,16 @@ def _takes_what_is_asked(verb: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
+def _check_engine(request: Request, engine: EngineName) -> None:
+    """What is staged lies on the disks of one broker, which the executors of a job do not have.
+
+    Raises:
+        UsageError: it is to be staged by Spark.
+    """
+    if request.stage and engine is EngineName.SPARK:
+        raise UsageError("--stage builds on the disks of the broker, with processes of its machine: not with --engine spark")
+
+
 @reads_gently_alone
 @_takes_what_is_asked
 @takes_s3
@@ -263,13 +273,17 @@ def plan(
     from snaprebuild.cli.result import begin, leave
     from snaprebuild.operations.plan import make_plan
     from snaprebuild.operations.saved_plan import save_plan
+    from snaprebuild.operations.staging.staged_earlier import from_what_is_staged
 
     begin(verbose, {"--report": report, "--save": save})
+    request = asked.request(s3)
+    _check_engine(request, engine)
     with engine_of(engine, master) as chosen:
-        made = make_plan(asked.request(s3), measure_rate=True, each=chosen.planning())
+        made = make_plan(request, measure_rate=True, each=chosen.planning())
     if save is not None:
         save_plan(made, save)
         tell(f"saved: snaprebuild rebuild --plan {shlex.quote(save)} carries it out")
+    made = from_what_is_staged(made)
     leave(
         lambda: plan_document(made),
         made.findings,
@@ -313,6 +327,7 @@ def rebuild(
     from snaprebuild.operations.result_table import result_file, write_results
     from snaprebuild.operations.saved_plan import load_plan
     from snaprebuild.operations.staging.stage import stage
+    from snaprebuild.operations.staging.staged_earlier import from_what_is_staged
 
     check_paths(None, plan=plan)
     if results == "":
@@ -325,7 +340,14 @@ def rebuild(
             "options of how it reads and of the output go with it"
         )
     with engine_of(engine, master, effects) as chosen:
-        made = make_plan(asked.request(s3), each=chosen.planning()) if plan is None else load_plan(plan)
+        if plan is None:
+            request = asked.request(s3)
+            _check_engine(request, engine)
+            made = make_plan(request, each=chosen.planning())
+        else:
+            made = load_plan(plan)
+            _check_engine(made.request, engine)
+        made = from_what_is_staged(made)
         chosen.keep_effects((partition.source for partition in made.partitions), made.request.s3)
         is_staged = bool(made.request.stage)
         if is_staged and receipt is not None:
@@ -335,10 +357,10 @@ def rebuild(
         )
         try:
             with bytes_progress("replaying", made.bytes_least) as progress:
-                reader = chosen.reading(made.bytes_least, progress)
                 if is_staged:
-                    result = stage(made, jobs=jobs, engine=reader, dry_run=dry_run, progress=progress)
+                    result = stage(made, jobs=jobs, dry_run=dry_run, progress=progress)
                 else:
+                    reader = chosen.reading(made.bytes_least, progress)
                     result = carry_out(made, jobs=jobs, engine=reader, dry_run=dry_run, receipt=kept, progress=progress)
         except BaseException:
             if kept is not None and kept.is_there:

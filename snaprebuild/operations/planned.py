@@ -172,6 +172,7 @@ class PartitionPlan:
         given: the state before the first segment, where it is known from elsewhere; None to begin as the request says.
         verdict: on the replica as a source of snapshots; None where nothing would be written.
         resumed: where the replay goes on from, with ``given`` for what that state is worth; None to begin as the request says.
+        lies_ready: boundaries beside ``boundaries`` that are wanted, and for which an earlier run has staged what still stands.
     """
 
     source: PartitionSource
@@ -190,6 +191,7 @@ class PartitionPlan:
     given: GivenState | None = None
     verdict: SourceVerdict | None = None
     resumed: ReplayPoint | None = None
+    lies_ready: tuple[BoundaryPlan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

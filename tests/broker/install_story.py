@@ -1,7 +1,8 @@
 """The rebuild that costs a broker seconds, on real brokers, in one command.
 
-A broker of Kafka 2.7 writes a topic. While it runs, its missing snapshots are built beside its log directory; it goes on writing, is
-stopped for its upgrade, they are installed, and the new release starts and uploads. Each step checks itself; the first that differs
+A broker of Kafka 2.7 with two log directories writes two topics (with one on the way to 3.6, which has no remote storage with more). While
+it runs, its missing snapshots are built beside each of them; it goes on writing, some segments close, and it is staged once more. Then it
+is stopped for its upgrade, they are installed, and the new release starts and uploads. Each step checks itself; the first that differs
 ends it with 1.
 """
 
@@ -21,34 +22,60 @@ from kafka_node import KafkaNode
 from kafka_release import RELEASES
 from kinds_of_data import Kind, retry, write_kind
 from log_dirs import snapshot_name
-from stuck_topic import BAD, COPIED, OLD, PARTITION, TIERED, TOPIC, UPLOAD_SECONDS, write_story
+from stuck_topic import BAD, COPIED, OLD, PARTITION, SEGMENT_BYTES, TIERED, TOPIC, UPLOAD_SECONDS, Told, write_story
 from transcript import NotAsExpectedError, Transcript
 
-NEW = "3.9.2"
+NEW = ("3.9.2", "3.6.2")
+ONE_LOG_DIR = "3.6.2"
+"""Does not start with remote storage and several log directories; nor does its tool know -5."""
+OTHER = "other"
+MEMORY = Path("/dev/shm")
+"""Another file system, where there is one."""
 DELETES_SECONDS = 120.0
-OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+OFFSETS = ("kafka-get-offsets.sh", "org.apache.kafka.tools.GetOffsetShell")
+CONFIGS = ("kafka-configs.sh", "kafka.admin.ConfigCommand")
+TIERED_TEXT = ",".join(f"{name}={value}" for name, value in TIERED.items())
 
 
 class Story:
     """The steps, over one directory."""
 
-    def __init__(self, work: Path, transcript: Transcript) -> None:
+    def __init__(self, work: Path, transcript: Transcript, version: str) -> None:
         self._work = work
         self._say = transcript
+        self._version = version
         self._root = work / "kafka"
-        self._logs = self._root / "kafka-logs"
-        self._partition = self._logs / PARTITION
+        disks = 1 if version == ONE_LOG_DIR else 2
+        self._log_dirs = (self._root / "kafka-logs", work / "d2" / "logs")[:disks]
+        self._stages = (work / "staged", work / "d2" / "staged")[:disks]
+        self._properties = self._root / "server.properties"
+        self._settings = {"log.dirs": ",".join(map(str, self._log_dirs))}
         self._seconds: dict[str, object] = {}
 
-    def _bases(self) -> list[int]:
-        return sorted(int(path.stem) for path in self._partition.glob("*.log"))
+    @property
+    def _partition(self) -> Path:
+        return self._directory(PARTITION)
+
+    def _directory(self, partition: str) -> Path:
+        """Where the broker has put it."""
+        (found,) = [log_dir / partition for log_dir in self._log_dirs if (log_dir / partition).is_dir()]
+        return found
+
+    def _bases(self, directory: Path | None = None) -> list[int]:
+        return sorted(int(path.stem) for path in (directory or self._partition).glob("*.log"))
 
     def _snapshots(self) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in sorted(self._partition.glob("*.snapshot"))}
 
-    def _missing(self) -> list[int]:
-        there = self._snapshots()
-        return [base for base in self._bases()[1:] if snapshot_name(base) not in there]
+    def _missing(self) -> list[tuple[str, int]]:
+        """Of both topics."""
+        directories = [self._directory(partition) for partition in (PARTITION, f"{OTHER}-0")]
+        return [
+            (directory.name, base)
+            for directory in directories
+            for base in self._bases(directory)[1:]
+            if not (directory / snapshot_name(base)).exists()
+        ]
 
     def _wait_until_deleted(self) -> None:
         """Kafka up to 2.7 deletes snapshots behind its recovery point each time that it writes this down."""
@@ -59,16 +86,28 @@ class Story:
 
     def tell(self) -> None:
         """From the first step to the last."""
-        plan, receipt = self._work / "staged" / "plan.jsonl", self._work / "receipt.jsonl"
-        self._say.step(f"Kafka {OLD} with ZooKeeper {RELEASES[OLD].zookeeper} writes a topic")
-        with KafkaNode(self._root, version=OLD, settings={"log.flush.offset.checkpoint.interval.ms": 2000}) as node:
+        plan, receipt = self._stages[0] / "plan.jsonl", self._work / "receipt.jsonl"
+        topics = ("--topic", TOPIC, "--topic", OTHER)
+        self._say.step(
+            f"Kafka {OLD} with ZooKeeper {RELEASES[OLD].zookeeper}, log directories: {len(self._log_dirs)}, writes two topics"
+        )
+        settings = {**self._settings, "log.flush.offset.checkpoint.interval.ms": 2000}
+        with KafkaNode(self._root, version=OLD, settings=settings) as node:
             node.start()
+            node.create_topic(OTHER, {"segment.bytes": SEGMENT_BYTES, "retention.ms": -1})
             told = write_story(node)
+            write_kind(node.address, OTHER, Kind.COMMITTED, 1000)
             self._wait_until_deleted()
             self._say.check("more than ten segments are closed", len(self._bases()) > 10)
+            directories = {self._directory(partition).parent for partition in (PARTITION, f"{OTHER}-0")}
+            self._say.check("both topics lie in them, each in its own where there are two", directories, set(self._log_dirs))
+            systems = {each.stat().st_dev for each in self._log_dirs}
+            self._seconds["file systems of the log directories"] = len(systems)
 
-            self._say.step("while it runs: what lacks is built in another directory of the same file system")
-            stage = ("rebuild", self._logs, "--topic", TOPIC, "--stage", self._work / "staged")
+            self._say.step("while it runs: what lacks is built in another directory of each file system")
+            self._say.snaprebuild("scan", "--server-properties", self._properties, *topics, exit_code=1, facts=("missing",))
+            where = [word for stage in self._stages for word in ("--stage", stage)]
+            stage = ("rebuild", "--server-properties", self._properties, *where, *topics)
             before = self._snapshots()
             self._say.snaprebuild(*stage, exit_code=0, facts=("snapshots staged", "Nothing was written there"))
             self._say.check("nothing came into the log directory", self._snapshots().keys() <= before.keys())
@@ -80,6 +119,8 @@ class Story:
             write_kind(node.address, TOPIC, Kind.COMMITTED, 1500)
             closed = [base for base in self._bases() if base > at_staging[-1]]
             self._say.check(f"{len(closed)} segments closed since", len(closed) > 3)
+            self._say.snaprebuild(*stage, exit_code=0, facts=("snapshots staged", r"\d+ equal"))
+            write_kind(node.address, TOPIC, Kind.COMMITTED, 500)
             self._say.snaprebuild("install", plan, "--dry-run", exit_code=0, facts=("would write",))
             self._say.snaprebuild("install", plan, exit_code=3)
             end = node.end_offset(TOPIC)
@@ -96,31 +137,33 @@ class Story:
         added = time.monotonic() - began
         self._seconds["ADDED DOWNTIME: install"] = f"{len(missing)} snapshots in {added:.1f} s, the start of the program included"
         self._say.check("every boundary has one", self._missing(), [])
-        self._say.snaprebuild("verify", self._logs, "--topic", TOPIC, exit_code=0)
+        self._say.snaprebuild("verify", "--server-properties", self._properties, *topics, exit_code=0)
 
         self._say.step("undo, and once more")
         self._say.snaprebuild("undo", receipt, exit_code=0, facts=(f"{len(missing)} removed",))
         self._say.check("as it was", self._missing(), missing)
         self._say.snaprebuild("install", plan, "--receipt", self._work / "receipt-2.jsonl", exit_code=0)
+        self._moves(told, end)
+        self._say.end(self._seconds)
 
-        self._say.step(f"Kafka {NEW} starts on it, tiered storage is switched on: the topic moves")
+    def _moves(self, told: Told, end: int) -> None:
+        self._say.step(f"Kafka {self._version} starts on it, tiered storage is switched on: the topic moves")
         files = self._snapshots()
         bases = self._bases()
         due = [base for base, following in itertools.pairwise(bases) if following <= told.last_stable]
-        with KafkaNode(self._root, version=NEW) as node:
+        with KafkaNode(self._root, version=self._version, settings=self._settings) as node:
             began = time.monotonic()
             mark = node.start()
-            self._seconds[f"start of Kafka {NEW}"] = f"{time.monotonic() - began:.1f} s"
-            node.set_topic(TOPIC, TIERED)
+            self._seconds[f"start of Kafka {self._version}"] = f"{time.monotonic() - began:.1f} s"
+            self._tool(node, CONFIGS, "--alter", "--entity-type", "topics", "--entity-name", TOPIC, "--add-config", TIERED_TEXT)
             node.wait_for_log(COPIED, mark, UPLOAD_SECONDS, times=len(due))
             time.sleep(3 * COPY_INTERVAL_MS / 1000)  # three more rounds: it finds nothing else that it may upload
-            asked = ("--bootstrap-server", node.address, "--topic", TOPIC, "--time", "-5")
-            answer = node.tool(OFFSETS, *asked).strip()
-            self._say.show(f"$ kafka-get-offsets.sh --bootstrap-server {node.address} --topic {TOPIC} --time -5\n{answer}")
-            last = max(following for _, following in itertools.pairwise(bases) if following <= told.last_stable) - 1
-            self._say.check(
-                "the latest offset in remote storage is the end of the last one that may go up", answer, f"{TOPIC}:0:{last}"
-            )
+            if self._version != ONE_LOG_DIR:
+                answer = self._tool(node, OFFSETS, "--topic", TOPIC, "--time", "-5")
+                last = max(following for _, following in itertools.pairwise(bases) if following <= told.last_stable) - 1
+                self._say.check(
+                    "the latest offset in remote storage is the end of the last one that may go up", answer, f"{TOPIC}:0:{last}"
+                )
             self._say.check("the log is whole", node.end_offset(TOPIC), end)
             self._say.check("a retry is a duplicate", retry(node.port, TOPIC, told.first), told.first.offset)
             bad = [line for line in node.log_since(mark).splitlines() if BAD.search(line)]
@@ -131,24 +174,35 @@ class Story:
         same = all(remote[snapshot_name(base)].read_bytes() == files[snapshot_name(following[base])] for base in due)
         self._say.check(f"{len(due)} segments are uploaded, each with our snapshot, byte for byte", same)
         self._say.snaprebuild("verify", "--receipt", self._work / "receipt-2.jsonl", exit_code=0, facts=("kept",))
-        self._say.end(self._seconds)
+
+    def _tool(self, node: KafkaNode, tool: tuple[str, str], *arguments: str) -> str:
+        """Runs one of Kafka's tools, as the runbook has it. Returns what it says."""
+        name, main = tool
+        asked = ("--bootstrap-server", node.address, *arguments)
+        answer = node.tool(main, *asked).strip()
+        self._say.show(f"$ {name} {' '.join(asked)}\n{answer}")
+        return answer
 
 
 def main() -> int:
     """Tells the story; exit code 1 at the first step that differs."""
     parser = argparse.ArgumentParser(prog="scripts/demo-install", description=__doc__)
+    parser.add_argument("--to", choices=NEW, default=NEW[0], metavar="VERSION", help=f"of {', '.join(NEW)}; default: {NEW[0]}")
     parser.add_argument("-q", "--quiet", action="store_true", help="the steps and checks alone, without what commands print")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="work here, and leave everything; default: a temporary directory")
     options = parser.parse_args()
     work = Path(tempfile.mkdtemp(prefix="demo-install-")) if options.keep is None else options.keep.resolve()
     work.mkdir(parents=True, exist_ok=True)
+    other = Path(tempfile.mkdtemp(prefix="demo-install-", dir=MEMORY if MEMORY.is_dir() else work))
+    (work / "d2").symlink_to(other)
     try:
-        Story(work, Transcript(work, quiet=options.quiet)).tell()
+        Story(work, Transcript(work, quiet=options.quiet, elsewhere=(other, "d2")), options.to).tell()
     except (NotAsExpectedError, AssertionError) as error:
         sys.stderr.write(f"demo-install: {re.sub(re.escape(str(work)) + '/', '', str(error))}\n")
         return 1
     finally:
         if options.keep is None:
+            shutil.rmtree(other, ignore_errors=True)
             shutil.rmtree(work, ignore_errors=True)
     return 0
 

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import struct
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from broker_settings import COPY_INTERVAL_MS
 from kafka_node import KafkaNode
 from moved_in_time import moved_in_time, ms_to_present
+from runbook_page import block
 
 pytestmark = pytest.mark.broker
 
@@ -74,9 +76,18 @@ def planted(node: KafkaNode) -> Path:
     return node.plant(PARTITION, today, LOG_END_OFFSET)
 
 
-def upload(node: KafkaNode, segments: int) -> list[str]:
+def as_typed(node: KafkaNode, option: str) -> None:
+    """Runs the one command of the runbook for topics that are stuck that has this option."""
+    (line,) = [each for each in block("Stuck already").lines if "kafka-configs.sh" in each and option in each]
+    words = shlex.split(line.replace("localhost:9092", node.address).replace("orders", "mixed"))
+    assert "Completed updating config" in node.tool("kafka.admin.ConfigCommand", *words[1:])
+
+
+def upload(node: KafkaNode, segments: int, *, copying_was_stopped: bool = False) -> list[str]:
     """Starts the broker, waits until it has uploaded so many segments, and stops it. Returns what it said that is bad."""
     mark = node.start()
+    if copying_was_stopped:
+        as_typed(node, "--delete-config")
     node.wait_for_log(r"Copied 0000\d+\.log to remote storage", mark, LOG_SECONDS, times=segments)
     time.sleep(3 * COPY_INTERVAL_MS / 1000)  # three more rounds of the copy task: it finds nothing that it may upload
     node.stop()
@@ -103,6 +114,8 @@ def test_a_log_without_snapshots_is_uploaded_after_the_rebuild(tmp_path: Path) -
         # Before: the first segment lacks its snapshot, so none is uploaded, and the broker tries again and again.
         before = node.start()
         node.wait_for_log(r'NullPointerException: Cannot invoke "java.io.File.toPath\(\)"', before, LOG_SECONDS, times=3)
+        as_typed(node, "--add-config")
+        node.wait_for_log("remote.log.copy.disable|[Cc]opy.*(cancel|disabled)", before, LOG_SECONDS)
         assert lock_holder(node.log_dir / ".lock") == node.pid
         assert rebuild(node.log_dir) == 3  # a live broker holds the directory
         assert snapshots_in(partition) == left_by_kafka_27
@@ -117,9 +130,9 @@ def test_a_log_without_snapshots_is_uploaded_after_the_rebuild(tmp_path: Path) -
         written = {f"{segment['snapshot_offset']:020}.snapshot": snapshot_bytes(segment["entries"]) for segment in SEGMENTS}
         assert right == written | left_by_kafka_27
 
-        # After a restart: everything below the last stable offset goes up, and only that.
+        # After a restart, and with copying allowed again: everything below the last stable offset goes up, and only that.
         assert len(UPLOADED) == 12
-        assert upload(node, len(UPLOADED)) == []
+        assert upload(node, len(UPLOADED), copying_was_stopped=True) == []
         assert snapshots_in(partition) == right
         assert_remote(node, UPLOADED, right)
 

@@ -17,12 +17,14 @@ class NotAsExpectedError(Exception):
 
 
 class Transcript:
-    """Prints as it goes. ``work`` is left out of what is shown: it is gone afterwards."""
+    """Prints as it goes. ``work`` is left out of what is shown: it is gone afterwards. So is ``elsewhere``: a directory outside of it, and
+    how it is called."""
 
-    def __init__(self, work: Path, *, quiet: bool = False) -> None:
+    def __init__(self, work: Path, *, quiet: bool = False, elsewhere: tuple[Path, str] | None = None) -> None:
         self.checks = 0
         self._work = work
         self._quiet = quiet
+        self._elsewhere = elsewhere
         self._steps = 0
         self._began = time.monotonic()
 
@@ -36,6 +38,8 @@ class Transcript:
         """Prints what somebody else said: the first lines of it."""
         if self._quiet:
             return
+        if self._elsewhere is not None:
+            text = text.replace(str(self._elsewhere[0]), self._elsewhere[1])
         lines = [line.rstrip() for line in text.replace(f"{self._work}/", "").splitlines()]
         if len(lines) > LINES_SHOWN:
             lines = [*lines[:LINES_SHOWN], f"... and {len(lines) - LINES_SHOWN} lines more"]

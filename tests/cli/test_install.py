@@ -7,41 +7,22 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command import Run, in_json, live_broker, snaprebuild
+from command import in_json, live_broker, snaprebuild
 from documents import validator_of
 from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
 from manifests import FIXTURES, bundled
+from staged_logs import AS_OF, earlier, installed, running, snapshots_below, staged
 
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.staging.install import install
 from snaprebuild.operations.staging.staged_plan import load_staged_plan
 
-AS_OF = ("--as-of", "2026-11-21T12:00:00Z")
 BUNDLED = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
 MIXED = sorted(set(truth("kafka27-mixed", "mixed-0")) - {7045, 7637, 8231})
 """Boundaries of ``mixed-0`` that Kafka 2.7 left without a snapshot."""
-
-
-def staged(logs: Path, directory: Path, *options: object) -> Run:
-    return in_json("rebuild", logs, "--stage", directory, *AS_OF, *options)
-
-
-def installed(directory: Path, receipt: Path, *options: object) -> Run:
-    return in_json("install", directory / "plan.jsonl", "--receipt", receipt, *options)
-
-
-def snapshots_below(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.snapshot")}
-
-
-def running(logs: Path) -> Path:
-    """As while a broker runs: nothing says that it stopped cleanly."""
-    (logs / ".kafka_cleanshutdown").unlink()
-    return logs
 
 
 # --- what comes out ---------------------------------------------------------------------------------------------------------
@@ -145,31 +126,6 @@ def test_what_was_staged_as_lines_follows_its_schema(tmp_path: Path) -> None:
 
 
 # --- what happened in between -----------------------------------------------------------------------------------------------
-
-
-def earlier(logs: Path, partition: str, keep: int) -> Callable[[], None]:
-    """Takes the newest segments away, as if they were not yet written. Returns what puts them back."""
-    directory = logs / partition
-    bases = sorted(int(path.stem) for path in directory.glob("*.log"))
-    later = [path for path in directory.iterdir() if path.name[:20].isdecimal() and int(path.name[:20]) > bases[keep]]
-    aside = logs.parent / "later"
-    aside.mkdir()
-    for path in later:
-        shutil.move(path, aside / path.name)
-    topic, _, number = partition.rpartition("-")
-    checkpoints = {logs / f"{name}-offset-checkpoint": "" for name in ("recovery-point", "replication")}
-    for checkpoint in checkpoints:
-        checkpoints[checkpoint] = text = checkpoint.read_text()
-        line = next(line for line in text.splitlines() if line.startswith(f"{topic} {number} "))
-        checkpoint.write_text(text.replace(line, f"{topic} {number} {bases[keep + 1]}"))
-
-    def back() -> None:
-        for path in aside.iterdir():
-            shutil.move(path, directory / path.name)
-        for checkpoint, text in checkpoints.items():
-            checkpoint.write_text(text)
-
-    return back
 
 
 def test_only_what_closed_since_is_replayed(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from formats.errors import FormatError
 from formats.file_names import snapshot_file_name
 from formats.producer_snapshot import read_entries
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.operations.broker_properties import read_server_properties
 from snaprebuild.operations.each import here
 from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.plan import stop_index
-from snaprebuild.operations.planned import PartitionPlan, Plan
+from snaprebuild.operations.planned import BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.replay_partition import GivenState, ReplayFrom, ReplayPoint
 from snaprebuild.operations.source import Source
@@ -33,7 +33,7 @@ from snaprebuild.storage.regular_file import read_small_file
 if TYPE_CHECKING:
     from snaprebuild.operations.receipt import Receipt
 
-__all__ = ["replay_closed_since", "staged_state"]
+__all__ = ["going_on", "replay_closed_since", "staged_state"]
 
 
 def replay_closed_since(
@@ -76,36 +76,47 @@ def replay_closed_since(
 
 def _plan_of(checked: CheckedPartition) -> PartitionPlan | None:
     """From the staged state on; None where that cannot be relied on, which is told."""
-    plan, staged = checked.result.plan, checked.staged
+    plan = checked.result.plan
     source = replace(plan.source, directory=listed_again(plan.source.directory))  # with what was linked a moment ago
-    directory = source.directory
     try:
-        point, given = staged_state(staged, checked.closed_since[0].offset)
+        return going_on(replace(plan, source=source), checked.staged, tuple(checked.closed_since))
     except (ReadFailedError, FormatError) as error:
         _give_up(checked, f"the staged state cannot be read: {error}")
-        return None
+    except RefusedError as error:
+        _give_up(checked, error.message)
+    return None
+
+
+def going_on(plan: PartitionPlan, staged: StagedPartition, wanted: tuple[BoundaryPlan, ...]) -> PartitionPlan:
+    """What replays a partition from a staged state on, and reads nothing below it.
+
+    Args:
+        plan: of the partition as it is now: where it is, where its snapshots go, its log end, the verdict on it.
+        staged: what was staged of it.
+        wanted: boundaries, ascending, at least one; the first lies above the first snapshot that was staged.
+
+    Raises:
+        ReadFailedError: the file of that state is not the one that was staged.
+        FormatError: it does not parse.
+        RefusedError: no segment begins there.
+    """
+    directory, last = plan.source.directory, wanted[-1]
+    point, given = staged_state(staged, wanted[0].offset)
     index = point.index_in(directory)
     if index is None:
-        _give_up(checked, f"no segment begins at {point.offset}, where the staged state ends")
-        return None
-    wanted = tuple(checked.closed_since)
-    last = wanted[-1]
+        raise RefusedError(f"no segment begins at {point.offset}, where the staged state ends", path=directory.path)
     segments = directory.segments
     stop = len(segments) if last.is_log_end else stop_index(directory, ReplayFrom.LOG_START, last.offset)
     size_bytes = sum(each.size_bytes for each in segments[index:stop])
-    return PartitionPlan(
-        source=source,
-        target=plan.target,
+    return replace(
+        plan,
         boundaries=wanted,
-        left_out=(),
-        log_end_offset=plan.log_end_offset,
         window_index=0,
         replay_index=index,
         replay_reason=f"staged up to {point.offset}",
         stop_index=stop,
         bytes_least=size_bytes,
         bytes_most=size_bytes,
-        retention_frees_ms=None,
         given=given,
         resumed=point,
     )

@@ -24,14 +24,16 @@ from snaprebuild.errors import (
     SnaprebuildError,
     WriteFailedError,
 )
+from snaprebuild.operations.broker_properties import expiration_of, read_server_properties
 from snaprebuild.operations.findings import Finding, Severity, counted, exit_code_of, finding_of_error
 from snaprebuild.operations.log_facts import check_deadline
-from snaprebuild.operations.planned import Plan
+from snaprebuild.operations.planned import Plan, Request
 from snaprebuild.operations.rebuild_result import LEFT_OUT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.operations.receipt import Receipt
 from snaprebuild.operations.staging.closed_since import replay_closed_since
 from snaprebuild.operations.staging.staged_check import CheckedPartition, checked_partition
 from snaprebuild.operations.staging.staged_plan import StagedPartition, StagedPlan, StagedSnapshot
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.storage.broker_lock import HeldLock, hold, lock_holder
 from snaprebuild.storage.linked_files import link_files
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
@@ -43,6 +45,9 @@ AT_ONCE = 64
 """Partitions that are taken together: one sync of the receipt serves them all, and one of a journalling file system all their links."""
 
 SYNCS_AT_ONCE = 8
+
+OF_A_WINDOW = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
+"""Classes that hold for an expiration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,7 @@ def install(
         jobs: worker processes for what is replayed, None for as many as processors.
 
     Raises:
+        UsageError: the broker's configuration, which the plan names, cannot be read.
         RefusedError: a broker, or another run, holds one of the log directories: nothing was changed; or the receipt's name is taken.
         LockUnknownError: that cannot be told.
         StorageError: the receipt cannot be written where it is wanted.
@@ -162,6 +168,7 @@ class _Install:
             self._receipt = Receipt(receipt, self._whole)
             self._receipt.check_place()
         self._states: dict[str, LogDirState] = {}
+        self._expiration_ms = _expiration_now(self._plan.request)
         paths = [each.path for each in self._plan.partitions]
         self._ancestor = os.path.commonpath(paths) if paths else "/"
 
@@ -196,6 +203,7 @@ class _Install:
         log_dir = os.path.dirname(os.path.realpath(staged.path))
         try:
             check_deadline(self._deadline, staged.path)
+            _check_expiration(staged, self._expiration_ms)
             if log_dir not in self._states:
                 self._states[log_dir] = read_log_dir(log_dir)
             state, dry_run = self._states[log_dir], self._result.is_dry_run
@@ -302,6 +310,26 @@ class _Install:
             yield
         finally:
             self._result.seconds[phase] = self._result.seconds.get(phase, 0.0) + time.perf_counter() - began
+
+
+def _expiration_now(request: Request) -> int | None:
+    """That of the broker's configuration as it is now, in ms; None where it does not count."""
+    if request.server_properties is None or request.expiration_ms is not None:
+        return None
+    return expiration_of(read_server_properties(request.server_properties))
+
+
+def _check_expiration(staged: StagedPartition, expiration_ms: int | None) -> None:
+    """What a replay window proves has no entries of producers that had expired: with a longer expiration a broker would keep them.
+
+    Raises:
+        RefusedError: the expiration is longer now.
+    """
+    was_ms = staged.evidence.clock.expiration_ms
+    by_window = any(each.snapshot_class in OF_A_WINDOW for each in staged.snapshots)
+    if by_window and expiration_ms is not None and expiration_ms > was_ms:
+        message = f"was staged for producers that expire after {was_ms} ms, and the broker's configuration has {expiration_ms} now"
+        raise RefusedError(f"{message}: entries may be missing that it would keep; stage again", path=staged.path)
 
 
 def _batched(items: Sequence[StagedPartition]) -> Iterator[Sequence[StagedPartition]]:

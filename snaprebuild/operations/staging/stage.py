@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 
-from formats.errors import FormatError
 from formats.file_names import snapshot_file_name
-from snaprebuild.errors import ReadFailedError, SnaprebuildError
+from snaprebuild.errors import SnaprebuildError
 from snaprebuild.operations.broker_properties import log_dirs_of, read_server_properties
 from snaprebuild.operations.planned import PartitionPlan, Plan
 from snaprebuild.operations.rebuild import Progress, rebuild
 from snaprebuild.operations.rebuild_result import EQUAL, LEFT_OUT, WRITTEN, PartitionResult, RebuildResult
-from snaprebuild.operations.schedule import Engine
+from snaprebuild.operations.staging.staged_check import known_topic_id
+from snaprebuild.operations.staging.staged_earlier import plan_path, staged_before, take_as_it_lies
 from snaprebuild.operations.staging.staged_plan import (
-    PLAN_NAME,
+    StagedEvidence,
     StagedPartition,
     StagedPlan,
     StagedSnapshot,
-    load_staged_plan,
     save_staged_plan,
 )
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.storage.fingerprint import Fingerprint
-from snaprebuild.storage.log_dir import read_topic_id
-from snaprebuild.storage.partition_dir import PartitionDir
 
-__all__ = ["known_topic_id", "stage"]
+__all__ = ["stage"]
 
 
 @dataclass(slots=True)
@@ -58,16 +56,14 @@ def stage(
     plan: Plan,
     *,
     jobs: int | None = None,
-    engine: Engine | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> RebuildResult:
     """Carries out a plan of which ``request.stage`` is set.
 
     Args:
-        plan: from ``make_plan``.
+        plan: from ``make_plan``, and ``from_what_is_staged`` where an earlier run may have staged what is wanted.
         jobs: worker processes, None for as many as processors.
-        engine: reads and replays in place of worker processes of this machine.
         dry_run: replay and judge, write nothing.
         progress: told of every segment.
 
@@ -75,20 +71,27 @@ def stage(
         RefusedError: no links can be made there, or the name of the plan is taken.
         StorageError: nothing can be written there.
     """
-    path = os.path.join(plan.request.stage[0], PLAN_NAME)
-    before = load_staged_plan(path) if os.path.lexists(path) else None
+    before = staged_before(plan.request)
+    earlier = {} if before is None else {each.path: each for each in before.partitions}
     files = StagedFiles()
-    result = rebuild(plan, jobs=jobs, engine=engine, dry_run=dry_run, progress=progress, told=files)
+    result = rebuild(plan, jobs=jobs, dry_run=dry_run, progress=progress, told=files)
+    going_on = {}
+    for each in result.partitions:
+        if each.plan.lies_ready:
+            path = each.plan.source.directory.path
+            going_on[path] = earlier[path]
+            take_as_it_lies(each, earlier[path])
     if dry_run:
         return result
-    began_ms = int(time.time() * 1000)
-    partitions = [staged for each in result.partitions if (staged := _staged(each, files)) is not None]
+    began_ms, evidence = int(time.time() * 1000), StagedEvidence.of(plan.request, plan.clock)
+    staged = (_staged(each, files, going_on.get(each.plan.source.directory.path), evidence) for each in result.partitions)
+    partitions = [each for each in staged if each is not None]
     if not partitions:
         return result
     own = {each.path for each in partitions}
-    earlier = () if before is None else before.partitions
     log_dirs = {*_log_dirs(plan), *(() if before is None else before.log_dirs)}
-    merged = sorted([*partitions, *(each for each in earlier if each.path not in own)], key=lambda each: each.path)
+    merged = sorted([*partitions, *(each for path, each in earlier.items() if path not in own)], key=lambda each: each.path)
+    path = plan_path(plan.request)
     save_staged_plan(StagedPlan(path, plan.request, plan.clock, began_ms, tuple(sorted(log_dirs)), tuple(merged)))
     return replace(result, staged_plan=path)
 
@@ -100,8 +103,50 @@ def _log_dirs(plan: Plan) -> set[str]:
     return {*map(os.path.realpath, configured), *used}
 
 
-def _staged(result: PartitionResult, files: StagedFiles) -> StagedPartition | None:
-    """What lies ready for a partition; None where nothing does that is due."""
+def _staged(
+    result: PartitionResult, files: StagedFiles, earlier: StagedPartition | None, evidence: StagedEvidence
+) -> StagedPartition | None:
+    """What lies ready for a partition; None where nothing does that is due.
+
+    Args:
+        result: of the run.
+        files: that it has written, or found.
+        earlier: what it went on from; None where it replayed what it was asked for.
+        evidence: of this run.
+    """
+    plan, directory = result.plan, result.plan.source.directory
+    snapshots, reasons = _snapshots(result, files)
+    first, given_up = result.replay_index, [each.offset for each in result.boundaries if each.action == LEFT_OUT]
+    if earlier is not None:
+        # Also those that nothing is wanted of now: a broker up to 2.7 may delete what stands there until it is installed.
+        lie = [each for each in earlier.snapshots if each.offset > directory.segments[0].base_offset]
+        by_offset = {each.offset: each for each in (*lie, *snapshots)}
+        snapshots = [by_offset[offset] for offset in sorted(by_offset)]
+        reasons = reasons or earlier.reasons
+        given_up += [offset for offset in earlier.given_up if offset not in by_offset]
+        bases = [segment.base_offset for segment in directory.segments]
+        first = bisect_left(bases, earlier.first_offset)
+        evidence = earlier.evidence
+    if not any(each.is_due for each in snapshots):
+        return None
+    segments = [each for each in directory.segments[first:] if each.base_offset <= snapshots[-1].offset]
+    return StagedPartition(
+        path=directory.path,
+        topic_partition=plan.source.topic_partition,
+        topic_id=known_topic_id(directory),
+        target=plan.target,
+        log_start_offset=plan.source.log_start_offset,
+        first_offset=segments[0].base_offset,
+        segments=tuple((each.base_offset, each.log.identity) for each in segments),
+        snapshots=tuple(snapshots),
+        given_up=tuple(sorted(given_up)),
+        reasons=reasons,
+        evidence=evidence,
+    )
+
+
+def _snapshots(result: PartitionResult, files: StagedFiles) -> tuple[list[StagedSnapshot], tuple[str, ...]]:
+    """What a run has staged of a partition, ascending, and the reasons for the class of the last."""
     plan, directory = result.plan, result.plan.source.directory
     exists = {boundary.offset for boundary in plan.boundaries if boundary.exists}
     snapshots: list[StagedSnapshot] = []
@@ -114,27 +159,4 @@ def _staged(result: PartitionResult, files: StagedFiles) -> StagedPartition | No
         is_due = boundary.offset not in exists
         snapshots.append(StagedSnapshot(boundary.offset, made, inode, SnapshotClass(klass), entries, is_due))
         reasons = boundary.reasons
-    if not any(each.is_due for each in snapshots):
-        return None
-    segments = [each for each in directory.segments[result.replay_index :] if each.base_offset <= snapshots[-1].offset]
-    return StagedPartition(
-        path=directory.path,
-        topic_partition=plan.source.topic_partition,
-        topic_id=known_topic_id(directory),
-        target=plan.target,
-        log_start_offset=plan.source.log_start_offset,
-        first_offset=segments[0].base_offset,
-        segments=tuple((each.base_offset, each.log.identity) for each in segments),
-        snapshots=tuple(snapshots),
-        given_up=tuple(each.offset for each in result.boundaries if each.action == LEFT_OUT),
-        reasons=reasons,
-    )
-
-
-def known_topic_id(directory: PartitionDir) -> str | None:
-    """The topic id of ``partition.metadata``, in hexadecimal digits; None where there is none, as before 2.8, or it cannot be read."""
-    try:
-        topic_id = read_topic_id(directory)
-    except (ReadFailedError, FormatError):
-        return None
-    return None if topic_id is None else topic_id.hex()
+    return snapshots, reasons

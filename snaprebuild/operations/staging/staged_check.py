@@ -20,15 +20,14 @@ from snaprebuild.operations.rebuild_result import EQUAL, KEPT, LEFT_OUT, Boundar
 from snaprebuild.operations.replay_partition import Clock
 from snaprebuild.operations.snapshot_writer import owner_of_snapshot
 from snaprebuild.operations.source import PartitionSource, check_segments_are_files, partition_source, why_skipped
-from snaprebuild.operations.staging.stage import known_topic_id
 from snaprebuild.operations.staging.staged_plan import StagedPartition, StagedSnapshot
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.fingerprint import fingerprint_at
-from snaprebuild.storage.log_dir import LogDirState
+from snaprebuild.storage.log_dir import LogDirState, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
 
-__all__ = ["CheckedPartition", "checked_partition"]
+__all__ = ["CheckedPartition", "checked_partition", "known_topic_id"]
 
 
 @dataclass(slots=True)
@@ -115,18 +114,13 @@ def _log_end(source: PartitionSource) -> int | None:
 def _sound_up_to(checked: CheckedPartition) -> int | None:
     """The base offset up to which every segment is what it was; None where all that was closed then is. What differs is a finding."""
     now = {segment.base_offset: segment.log.identity for segment in checked.result.plan.source.directory.segments}
-    # What lies below the replay is no matter, nor what the segment holds that begins at the last snapshot.
-    was, last = dict(checked.staged.segments), checked.staged.snapshots[-1].offset
-    # Those below the first were deleted meanwhile, as retention does; what was replayed of them stays true.
-    first = max(min(now), checked.staged.first_offset)
-    for base in sorted(base for base in {*now, *was} if first <= base <= last):
-        is_same = base in now and base in was and (base == last or now[base] == was[base])
-        if not is_same:
-            what = "is not there any more" if base not in now else "was not there" if base not in was else "is another file"
-            message = f"the segment at {base} {what}: what was staged above it rests on it, and is not installed; stage again"
-            checked.result.say("stale-staged", Severity.REFUSED, message, base)
-            return base
-    return None
+    changed = checked.staged.first_change(now)
+    if changed is None:
+        return None
+    base, what = changed
+    message = f"the segment at {base} {what}: what was staged above it rests on it, and is not installed; stage again"
+    checked.result.say("stale-staged", Severity.REFUSED, message, base)
+    return base
 
 
 def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Request, clock: Clock, *, reads_bytes: bool) -> None:
@@ -263,3 +257,12 @@ def _missing(directory: PartitionDir, log_end: int | None) -> Iterable[tuple[int
             yield base, False
     if log_end is not None and log_end > 0 and log_end not in existing and log_end not in bases:
         yield log_end, True
+
+
+def known_topic_id(directory: PartitionDir) -> str | None:
+    """The topic id of ``partition.metadata``, in hexadecimal digits; None where there is none, as before 2.8, or it cannot be read."""
+    try:
+        topic_id = read_topic_id(directory)
+    except (ReadFailedError, FormatError):
+        return None
+    return None if topic_id is None else topic_id.hex()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +16,22 @@ from snaprebuild.errors import UsageError
 from snaprebuild.operations.json_values import is_nameable, whole
 from snaprebuild.operations.plan_lines import PlanLines, plan_lines, request_of
 from snaprebuild.operations.planned import Request
-from snaprebuild.operations.replay_partition import Clock
+from snaprebuild.operations.replay_partition import Clock, ReplayFrom
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.storage.fingerprint import Fingerprint
 from snaprebuild.storage.regular_file import open_named_file
 from snaprebuild.storage.small_file import write_text_file
 from snaprebuild.storage.store import FileIdentity
 
-__all__ = ["PLAN_NAME", "StagedPartition", "StagedPlan", "StagedSnapshot", "load_staged_plan", "save_staged_plan"]
+__all__ = [
+    "PLAN_NAME",
+    "StagedEvidence",
+    "StagedPartition",
+    "StagedPlan",
+    "StagedSnapshot",
+    "load_staged_plan",
+    "save_staged_plan",
+]
 
 SCHEMA = "snaprebuild.staged-plan/1"
 
@@ -62,6 +70,46 @@ class StagedSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class StagedEvidence:
+    """How the snapshots of a partition were replayed, each partition for itself: several runs may stage into one directory.
+
+    Attributes:
+        check_crc: with checksums.
+        replay_from: as in the request.
+        clock: expiry; the class of what a replay window proves goes by it.
+    """
+
+    check_crc: bool
+    replay_from: str
+    clock: Clock
+
+    @classmethod
+    def of(cls, request: Request, clock: Clock) -> StagedEvidence:
+        """Of a run that is to come."""
+        return cls(request.check_crc, request.replay_from, clock)
+
+    def speaks_for(self, wanted: StagedEvidence) -> bool:
+        """Whether what was replayed so is what a run like ``wanted`` would give: as sure, and for a moment that is not earlier.
+
+        What had expired then has expired later, too.
+        """
+        same = (self.check_crc, self.replay_from, self.clock.expiration_ms)
+        return same == (wanted.check_crc, wanted.replay_from, wanted.clock.expiration_ms) and (
+            self.clock.as_of_ms <= wanted.clock.as_of_ms
+        )
+
+    @property
+    def as_json(self) -> dict[str, object]:
+        """As a plan has it."""
+        return {
+            "check_crc": self.check_crc,
+            "replay_from": self.replay_from,
+            "as_of_ms": self.clock.as_of_ms,
+            "expiration_ms": self.clock.expiration_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class StagedPartition:
     """A partition for which snapshots lie ready.
 
@@ -76,6 +124,7 @@ class StagedPartition:
         snapshots: by offset, ascending.
         given_up: boundaries that were to be staged, and for which no replay gives a snapshot that may be installed.
         reasons: for the class of the last snapshot.
+        evidence: how they were replayed.
     """
 
     path: str
@@ -88,6 +137,27 @@ class StagedPartition:
     snapshots: tuple[StagedSnapshot, ...]
     given_up: tuple[int, ...]
     reasons: tuple[str, ...]
+    evidence: StagedEvidence
+
+    def first_change(self, segments: Mapping[int, FileIdentity]) -> tuple[int, str] | None:
+        """Where the segments that this rests on are others now: base offset, and what happened. None where they are what they were.
+
+        Those below the first were deleted meanwhile, as retention does; what was replayed of them stays true. What lies below the replay
+        is no matter, nor what the segment holds that begins at the last snapshot.
+
+        Args:
+            segments: of the partition now, by base offset; at least one.
+        """
+        was, last = dict(self.segments), self.snapshots[-1].offset
+        first = max(min(segments), self.first_offset)
+        for base in sorted(base for base in {*segments, *was} if first <= base <= last):
+            if base not in segments:
+                return base, "is not there any more"
+            if base not in was:
+                return base, "was not there"
+            if base != last and segments[base] != was[base]:
+                return base, "is another file"
+        return None
 
     @property
     def due(self) -> tuple[StagedSnapshot, ...]:
@@ -153,6 +223,7 @@ def _line_of(partition: StagedPartition) -> dict[str, Any]:
         "snapshots": [each.row for each in partition.snapshots],
         "given_up": partition.given_up,
         "reasons": partition.reasons,
+        "evidence": partition.evidence.as_json,
     }
 
 
@@ -206,7 +277,15 @@ def _partition_of(line: dict[str, Any]) -> StagedPartition:
         snapshots=snapshots,
         given_up=tuple(map(whole, line["given_up"])),
         reasons=tuple(map(_text, line["reasons"])),
+        evidence=_evidence_of(line["evidence"]),
     )
+
+
+def _evidence_of(value: dict[str, Any]) -> StagedEvidence:
+    check_crc, replay_from = value["check_crc"], ReplayFrom(value["replay_from"]).value
+    if type(check_crc) is not bool:
+        raise TypeError(f"check_crc {check_crc!r}")
+    return StagedEvidence(check_crc, replay_from, Clock(whole(value["as_of_ms"]), whole(value["expiration_ms"], least=1)))
 
 
 def _identity_of(row: list[Any]) -> FileIdentity:

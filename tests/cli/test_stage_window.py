@@ -1,0 +1,336 @@
+"""``rebuild --stage`` of a part of the log: from the replay window on, and going on from what an earlier run has staged."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from command import Run, in_json, live_broker, snaprebuild
+from log_dirs import copy_of, flip, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, truth
+from staged_logs import AS_OF, AS_OF_MS, DAY_MS, aged, bases_of, earlier, entries_at, installed, loaded, running, staged
+
+WINDOWED = {"LOAD_EQUIVALENT", "SUPERSET_SAFE"}
+
+LOGS = [("kafka4-mixed", "mixed-0", 7, 11), ("kafka27-mixed", "mixed-0", 6, 10)]
+"""Directory, partition, number of the first young segment, and of the one that is active when it is staged."""
+
+
+class Aged:
+    """A broker's log of which the first segments are older than producers live, and lack no snapshot; of the others all are missing
+    but that of the active segment, and of the log end, which its clean stop writes. What came later is not written yet."""
+
+    def __init__(self, tmp_path: Path, fixture: str, partition: str, young: int, active: int) -> None:
+        self.root = tmp_path
+        self.logs = copy_of(fixture, tmp_path)
+        self.name, self.topic = partition, partition.rpartition("-")[0]
+        self.directory = self.logs / partition
+        self.bases = bases_of(self.directory)
+        self.young, self.active = self.bases[young], self.bases[active]
+        self.expected = aged(self.logs, partition, self.young)
+        for offset in self.expected:
+            path = self.directory / snapshot_name(offset)
+            if offset <= self.young or offset in (self.active, max(self.expected)):
+                path.write_bytes(snapshot_bytes(self.expected[offset]))
+            else:
+                path.unlink(missing_ok=True)
+        self.missing = [base for base in self.bases if base > self.young and base != self.active]
+        self.put_back = earlier(self.logs, partition, keep=active)
+
+    def stage(self, *options: object) -> Run:
+        return staged(self.logs, self.root / "staged", "--topic", self.topic, *options)
+
+    def install(self, name: str = "receipt.jsonl") -> Run:
+        return installed(self.root / "staged", self.root / name)
+
+    def check(self, offsets: list[int], *moments_ms: int) -> None:
+        """A broker that loads one of these snapshots at one of these moments has what Kafka's classes made of the whole log."""
+        for offset in offsets:
+            found = entries_at(self.directory, offset)
+            for as_of_ms in (AS_OF_MS, *moments_ms):
+                assert loaded(found, as_of_ms) == loaded(self.expected[offset], as_of_ms), (offset, as_of_ms)
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: "-".join(map(str, log)))
+def test_a_window_that_was_staged_and_the_log_that_went_on(log: tuple[str, str, int, int], tmp_path: Path) -> None:
+    case = Aged(tmp_path, *log)
+    with live_broker(case.logs):
+        run = case.stage()
+    about = run.partition(case.name)
+    assert run.exit_code == 0, run.stderr
+    begin = about["replay_from_offset"]
+    assert 0 < begin <= case.young, about["replay_reason"]
+    assert {each["class"] for each in about["boundaries"]} <= WINDOWED
+    due = [base for base in case.missing if base < case.active]
+    assert run.actions(case.name) == dict.fromkeys([*due, case.active], "written")
+    plan = json.loads((tmp_path / "staged" / "plan.jsonl").read_text().splitlines()[1])
+    assert plan["first_offset"] == begin
+    assert {row[5] for row in plan["snapshots"]} == {each["class"] for each in about["boundaries"]}
+
+    case.put_back()
+    remove_snapshots(case.directory, *case.missing)
+    in_place = tmp_path / "in place" / case.logs.name
+    shutil.copytree(case.logs, in_place)
+    done = case.install()
+    about = done.partition(case.name)
+    assert done.exit_code == 0, done.stderr
+    assert done.actions(case.name) == dict.fromkeys(case.missing, "written")
+    assert {each["class"] for each in about["boundaries"]} <= WINDOWED, "what is replayed on the staged state is worth no more"
+    later = [path.stat().st_size for path in case.directory.glob("*.log") if case.active <= int(path.stem) < case.bases[-1]]
+    assert about["bytes_read"] == sum(later), "and nothing below"
+    # Some of the producers are dropped at the second moment, and all of them at the third.
+    ages = sorted(entry.timestamp for entry in case.expected[case.bases[-1]] if entry.timestamp > AS_OF_MS - DAY_MS)
+    case.check(case.missing, ages[len(ages) // 2] + DAY_MS, AS_OF_MS + 2 * DAY_MS)
+    live = [len(loaded(case.expected[offset])) for offset in case.missing]
+    assert min(live) > 0, "else nothing was compared"
+
+    plain = in_json("rebuild", in_place, *AS_OF, "--topic", case.topic, "--receipt", tmp_path / "plain.jsonl")
+    assert plain.exit_code == 0, plain.stderr
+    assert list(plain.actions(case.name)) == case.missing
+    for offset in case.missing:
+        assert loaded(entries_at(in_place / case.name, offset)) == loaded(entries_at(case.directory, offset))
+    assert in_json("verify", case.logs, *AS_OF, "--topic", case.topic).exit_code == 0
+
+
+def test_what_is_missing_below_the_window_has_the_whole_log_read(tmp_path: Path) -> None:
+    """As behind a broker of 2.7, which leaves the last snapshots alone."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    bases = bases_of(logs / "mixed-0")
+    expected = aged(logs, "mixed-0", bases[7])
+    put_back = earlier(logs, "mixed-0", keep=11)
+    remove_snapshots(logs / "mixed-0", *(base for base in bases if base < bases[10]))
+    run = staged(running(logs), tmp_path / "staged", "--topic", "mixed")
+    assert run.exit_code == 0, run.stderr
+    assert run.partition("mixed-0")["replay_from_offset"] == 0
+    put_back()
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert done.exit_code == 0, done.stderr
+    assert {each["class"] for each in done.partition("mixed-0")["boundaries"]} == {"EXACT"}
+    found = snapshots_in(logs / "mixed-0")
+    assert all(found[offset] == expected[offset] for offset in done.actions("mixed-0"))
+
+
+def test_with_a_longer_expiration_than_it_was_staged_for_nothing_of_a_window_is_installed(tmp_path: Path) -> None:
+    case = Aged(tmp_path, *LOGS[0])
+    properties = tmp_path / "server.properties"
+
+    def configured(days: int) -> None:
+        properties.write_text(f"log.dirs={case.logs}\nproducer.id.expiration.ms={days * DAY_MS}\n")
+
+    configured(1)
+    run = in_json("rebuild", "--server-properties", properties, "--stage", tmp_path / "staged", *AS_OF, "--topic", case.topic)
+    assert (run.exit_code, run.partition(case.name)["replay_from_offset"] > 0) == (0, True), run.stderr
+    case.put_back()
+    configured(30)
+    refused = case.install()
+    assert (refused.exit_code, set(refused.actions(case.name).values())) == (3, {"left_out"})
+    assert "expire after 86400000 ms, and the broker's configuration has 2592000000 now" in refused.messages("refused")
+    configured(1)
+    assert case.install().exit_code == 0
+
+
+def test_spark_stages_nothing(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    for verb in ("rebuild", "plan"):
+        run = snaprebuild(verb, logs, "--stage", tmp_path / "staged", "--engine", "spark", *AS_OF)
+        assert (run.exit_code, "--stage" in run.stderr, "--engine spark" in run.stderr) == (2, True, True)
+    saved = tmp_path / "plan.jsonl"
+    assert snaprebuild("plan", logs, "--stage", tmp_path / "staged", *AS_OF, "--save", saved).exit_code == 0
+    assert snaprebuild("rebuild", "--plan", saved, "--engine", "spark").exit_code == 2
+    assert not (tmp_path / "staged").exists()
+
+
+# --- staging again ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gone_on(tmp_path: Path) -> tuple[Path, Callable[[], None]]:
+    """``mixed-0`` without its snapshots, staged up to its ninth segment; and what lets the log go on."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    remove_snapshots(logs / "mixed-0")
+    put_back = earlier(running(logs), "mixed-0", keep=8)
+    assert staged(logs, tmp_path / "staged", "--topic", "mixed").exit_code == 0
+    return logs, put_back
+
+
+def size_from(directory: Path, begin: int, end: int) -> int:
+    return sum(path.stat().st_size for path in directory.glob("*.log") if begin <= int(path.stem) < end)
+
+
+def test_staging_again_reads_only_what_closed_since(gone_on: tuple[Path, Callable[[], None]], tmp_path: Path) -> None:
+    logs, put_back = gone_on
+    directory, bases = logs / "mixed-0", bases_of(logs / "mixed-0")
+    nothing = staged(logs, tmp_path / "staged", "--topic", "mixed")
+    assert (nothing.document["totals"], nothing.partition("mixed-0")["bytes_read"]) == ({"equal": 8}, 0)
+    assert nothing.codes["staged-earlier"] == 1
+    put_back()
+    active = bases_of(directory)[-1]
+    planned = in_json("plan", logs, "--stage", tmp_path / "staged", "--topic", "mixed", *AS_OF)
+    assert planned.partition("mixed-0")["bytes_to_read"] == size_from(directory, bases[8], active)
+    dry = staged(logs, tmp_path / "staged", "--topic", "mixed", "--dry-run")
+    assert dry.document["totals"] == {"equal": 8, "would_write": 6}
+    again = staged(logs, tmp_path / "staged", "--topic", "mixed")
+    assert (again.exit_code, again.document["totals"]) == (0, {"equal": 8, "written": 6}), again.stderr
+    assert again.partition("mixed-0")["bytes_read"] == size_from(directory, bases[8], active)
+    assert {each["class"] for each in again.partition("mixed-0")["boundaries"]} == {"EXACT"}
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert done.exit_code == 0, done.stderr
+    assert done.partition("mixed-0")["bytes_read"] == 0
+    expected = truth("kafka27-mixed", "mixed-0")
+    found = snapshots_in(directory)
+    assert found == {offset: expected[offset] for offset in bases_of(directory)[1:]}
+    assert staged(logs, tmp_path / "staged", "--topic", "mixed").document["totals"] == {}, "nothing is missing any more"
+
+
+def test_staging_again_behind_a_window(tmp_path: Path) -> None:
+    case = Aged(tmp_path, *LOGS[0])
+    first = case.stage().partition(case.name)["replay_from_offset"]
+    case.put_back()
+    remove_snapshots(case.directory, *case.missing)
+    again = case.stage("--as-of", "2026-11-21T13:00:00Z")
+    assert again.exit_code == 0, again.stderr
+    assert again.partition(case.name)["bytes_read"] == size_from(case.directory, case.active, case.bases[-1])
+    plan = json.loads((tmp_path / "staged" / "plan.jsonl").read_text().splitlines()[1])
+    assert plan["first_offset"] == first, "what lies below the window rests on it still"
+    done = case.install()
+    assert (done.exit_code, done.partition(case.name)["bytes_read"]) == (0, 0), done.stderr
+    assert {each["class"] for each in done.partition(case.name)["boundaries"]} <= WINDOWED
+    case.check(case.missing)
+
+
+def test_a_broker_of_2_7_deletes_snapshots_between_two_stagings(tmp_path: Path) -> None:
+    """One that stood there when it was staged first, and so was not staged, lies among others that were."""
+    logs = running(copy_of("kafka27-mixed", tmp_path))
+    directory = logs / "mixed-0"
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    remove_snapshots(directory, 7045, 7637)
+    again = staged(logs, tmp_path / "staged", "--topic", "mixed")
+    actions = again.actions("mixed-0")
+    assert (actions.pop(7045), set(actions.values())) == ("written", {"equal"})
+    below = max(base for base in bases_of(directory) if base < 7045)
+    assert again.partition("mixed-0")["bytes_read"] == size_from(directory, below, 7045)
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert done.exit_code == 0, done.stderr
+    expected, found = truth("kafka27-mixed", "mixed-0"), snapshots_in(directory)
+    assert all(found[offset] == expected[offset] for offset in bases_of(directory)[1:])
+
+
+def test_a_log_start_that_moved_between_two_stagings(gone_on: tuple[Path, Callable[[], None]], tmp_path: Path) -> None:
+    logs, put_back = gone_on
+    put_back()
+    directory, bases = logs / "mixed-0", bases_of(logs / "mixed-0")
+    for path in list(directory.iterdir()):
+        if path.name[:20].isdecimal() and int(path.name[:20]) < bases[3]:
+            path.unlink()
+    again = staged(logs, tmp_path / "staged", "--topic", "mixed")
+    assert again.partition("mixed-0")["bytes_read"] == size_from(directory, bases[8], bases[-1])
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert done.exit_code == 0, done.stderr
+    expected, found = truth("kafka27-mixed", "mixed-0"), snapshots_in(directory)
+    assert found == {offset: expected[offset] for offset in bases[4:]}, "also producers whose batches are gone"
+
+
+def others(logs: Path, stage: Path, what: str) -> tuple[object, ...]:
+    """Makes something another one than it was when it was staged; or gives options that do."""
+    directory = logs / "mixed-0"
+    segment = sorted(directory.glob("*.log"))[4]
+    if what == "a segment":
+        data = segment.read_bytes()
+        segment.unlink()
+        segment.write_bytes(data)
+    elif what == "a byte of a staged file":
+        flip(sorted((stage / "mixed-0.staged").glob("*.snapshot"))[2], 20)
+    elif what == "a staged file that is gone":
+        sorted((stage / "mixed-0.staged").glob("*.snapshot"))[2].unlink()
+    elif what == "owner or mode":
+        segment.chmod(0o600)
+    options = {
+        "no checksums": ("--crc", "skip"),
+        "an earlier moment": ("--as-of", "2026-11-21T11:59:59Z"),
+        "another expiration": ("--expiration-ms", 2 * DAY_MS),
+        "from elsewhere": ("--replay-from", "log-start"),
+    }
+    return options.get(what, ())
+
+
+CHANGES = ("a segment", "a byte of a staged file", "a staged file that is gone", "owner or mode")
+OPTIONS = ("no checksums", "an earlier moment", "another expiration", "from elsewhere")
+
+
+@pytest.mark.parametrize("what", [*CHANGES, *OPTIONS])
+def test_what_is_another_is_read_again(what: str, gone_on: tuple[Path, Callable[[], None]], tmp_path: Path) -> None:
+    logs, put_back = gone_on
+    put_back()
+    directory = logs / "mixed-0"
+    options = others(logs, tmp_path / "staged", what)
+    again = staged(logs, tmp_path / "staged", "--topic", "mixed", *options)
+    assert again.partition("mixed-0")["bytes_read"] == size_from(directory, 0, bases_of(directory)[-1])
+    assert "staged-earlier" not in again.codes
+    is_kept = what in ("a byte of a staged file", "owner or mode")
+    assert (again.exit_code, again.codes.get("different-file", 0)) == ((1, 1) if is_kept else (0, 0)), again.stderr
+
+
+# --- several disks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other_disk() -> Iterator[Path]:
+    """A directory on another file system than temporary ones."""
+    directory = Path("/dev/shm", f"snaprebuild-{secrets.token_hex(8)}")
+    directory.mkdir()
+    yield directory
+    shutil.rmtree(directory)
+
+
+def test_each_disk_has_its_own_stage(tmp_path: Path, other_disk: Path) -> None:
+    disks = (tmp_path, other_disk)
+    assert len({os.stat(disk).st_dev for disk in disks}) == 2, "this needs two file systems"
+    logs = [copy_of("kafka27-mixed", tmp_path), copy_of("kafka27-mixed", other_disk)]  # of one broker
+    for name in ("logappend-0", "deleted-0", "plain-0"):
+        shutil.rmtree(logs[1] / name)
+    (logs[1] / "mixed-0").rename(logs[1] / "other-0")
+    for name in ("recovery-point", "replication"):
+        path = logs[1] / f"{name}-offset-checkpoint"
+        path.write_text(path.read_text().replace("mixed 0", "other 0"))
+    remove_snapshots(logs[1] / "other-0")
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={logs[0]},{logs[1]}\n")
+    stages = [disk / "staged" for disk in disks]
+    one = snaprebuild("rebuild", "--server-properties", properties, "--stage", stages[0], *AS_OF)
+    assert (one.exit_code, "name one more (--stage is repeatable)" in one.stderr) == (2, True)
+    put_back = earlier(logs[1], "other-0", keep=11)
+    run = in_json("rebuild", "--server-properties", properties, "--stage", stages[0], "--stage", stages[1], *AS_OF)
+    assert run.exit_code == 0, run.stderr
+    put_back()
+    assert run.partition("other-0")["target"] == str(stages[1] / "other-0.staged")
+    assert {run.partition(name)["target"] for name in ("mixed-0", "logappend-0")} == {
+        str(stages[0] / f"{name}.staged") for name in ("mixed-0", "logappend-0")
+    }
+    assert [str(path.relative_to(stage)) for stage in stages for path in stage.glob("plan*")] == ["plan.jsonl"]
+    with live_broker(logs[1]):
+        assert installed(stages[0], tmp_path / "none.jsonl").exit_code == 3, "every log directory is held"
+    assert not (tmp_path / "none.jsonl").exists()
+    done = installed(stages[0], tmp_path / "receipt.jsonl")
+    assert done.exit_code == 0, done.stderr
+    for directory, fixture, partition in (
+        (logs[0] / "mixed-0", "kafka27-mixed", "mixed-0"),
+        (logs[0] / "logappend-0", "kafka27-mixed", "logappend-0"),
+        (logs[1] / "other-0", "kafka27-mixed", "mixed-0"),
+    ):
+        expected, found = truth(fixture, partition), snapshots_in(directory)
+        assert all(found[offset] == expected[offset] for offset in done.actions(directory.name))
+        assert found.keys() >= set(bases_of(directory)[1:])
+        staged_file = stages[logs.index(directory.parent)] / f"{directory.name}.staged"
+        linked = [path for path in staged_file.iterdir() if path.samefile(directory / path.name)]
+        assert len(linked) >= 2
+        assert {path.stat().st_dev for path in linked} == {os.stat(directory).st_dev}
+    # One of the disks is gone: what lies on the other is installed, and the exit code tells.
+    assert in_json("undo", tmp_path / "receipt.jsonl").exit_code == 0
+    shutil.rmtree(logs[1])
+    rest = installed(stages[0], tmp_path / "rest.jsonl")
+    assert (rest.exit_code, rest.codes["offline-log-dir"]) == (5, 1)
+    assert set(rest.actions("mixed-0").values()) == {"written"}

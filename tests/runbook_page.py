@@ -1,0 +1,51 @@
+"""docs/runbook.md as a list of commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from manifests import REPOSITORY
+
+PAGE = REPOSITORY / "docs" / "runbook.md"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of the page, under its heading."""
+
+    heading: str
+    language: str
+    text: str
+
+    @property
+    def lines(self) -> list[str]:
+        """Commands, each in one line, without comments."""
+        joined = re.sub(r"\\\n\s*", "", self.text)
+        return [line for each in joined.splitlines() if (line := each.partition("#")[0].strip())]
+
+
+def blocks() -> list[Block]:
+    """All of the page."""
+    found, heading = [], ""
+    for part in re.finditer(
+        r"(?ms)^## (?P<heading>[^\n]*)|^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^ *```$", PAGE.read_text()
+    ):
+        if part["heading"] is not None:
+            heading = part["heading"]
+        else:
+            found.append(Block(heading, part["language"], part["text"]))
+    return found
+
+
+def block(heading: str) -> Block:
+    """The one with shell commands below a heading."""
+    (found,) = [each for each in blocks() if each.heading == heading and each.language == "sh"]
+    return found
+
+
+def ours(line: str) -> list[str] | None:
+    """The arguments of the command of this project in a line; None where another one is called."""
+    words = shlex.split(line)
+    return words[words.index("snaprebuild") + 1 :] if "snaprebuild" in words else None
