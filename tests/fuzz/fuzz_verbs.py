@@ -48,6 +48,7 @@ def run_verb(name: str, data: bytes) -> None:
         code, output, _ = run_here(filled(arguments, place.root))
     assert code in (0, 1, 2, 3, 4, 5), code
     assert "unforeseen" not in output, output[-2000:]
+    assert "(out-of-memory)" not in output, output[-2000:]
     assert is_printable(output), repr(output)[-2000:]
     if is_json and output:
         lines = output.splitlines() if name == "dump" else [output]
