@@ -159,6 +159,9 @@ def write_aiven_manifest(document: dict[str, Any]) -> bytes:
 def _read(data: bytes) -> AivenManifest:
     if len(data) > limits.MANIFEST_BYTES_MAX:
         raise LimitExceededError("manifest", expected=f"at most {limits.MANIFEST_BYTES_MAX} bytes", found=len(data))
+    values = sum(map(data.count, (b",", b"[", b"{")))
+    if values > limits.MANIFEST_VALUES_MAX:
+        raise LimitExceededError("manifest", expected=f"at most {limits.MANIFEST_VALUES_MAX} values", found=values)
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from formats.errors import BadValueError, BadVersionError, FormatError
+from formats import limits
+from formats.errors import BadValueError, BadVersionError, FormatError, LimitExceededError
 from formats.partition_metadata import uuid_from_text, uuid_to_text
 from formats.text_lines import INT32, java_integer, java_lines, shown
 
@@ -82,6 +83,8 @@ def read_properties(data: bytes | memoryview, *, file: str | None = None) -> Pro
         BadValueError: a malformed ``\u`` escape; positions are lines, from 1.
         LimitExceededError: the file is larger than ``formats.limits`` allows.
     """
+    if len(data) > limits.PROPERTIES_BYTES_MAX:
+        raise LimitExceededError("properties", file=file, expected=f"at most {limits.PROPERTIES_BYTES_MAX} bytes", found=len(data))
     entries, comments = [], []
     for number, line, is_comment in _logical_lines(java_lines(data, "properties", file=file, encoding="latin-1")):
         if is_comment:
@@ -95,7 +98,7 @@ def read_properties(data: bytes | memoryview, *, file: str | None = None) -> Pro
     return Properties(tuple(entries), tuple(comments))
 
 
-def _logical_lines(lines: list[str]) -> Iterator[tuple[int, str, bool]]:
+def _logical_lines(lines: Iterable[str]) -> Iterator[tuple[int, str, bool]]:
     """``Properties.LineReader`` (JDK 17): line number, logical line, whether it is a comment. Blank lines are left out."""
     natural = iter(enumerate(lines, start=1))
     for number, line in natural:

@@ -84,7 +84,8 @@ def read_offset_checkpoint(data: bytes | memoryview, *, file: str | None = None)
         BadValueError: a line is malformed; positions are lines, from 1.
         LimitExceededError: the file is larger than ``formats.limits`` allows.
     """
-    return _read(data, "offset checkpoint", "topic partition offset", _offset_entry, file)
+    topics: dict[str, str] = {}  # a name is held once for all its partitions
+    return _read(data, "offset checkpoint", "topic partition offset", lambda line: _offset_entry(line, topics), file)
 
 
 def read_leader_epoch_checkpoint(data: bytes | memoryview, *, file: str | None = None) -> tuple[LeaderEpochEntry, ...]:
@@ -138,22 +139,23 @@ def _read(
 ) -> tuple[E, ...]:
     """``CheckpointFile.CheckpointReadBuffer.read``, with the line of the fault."""
     lines = java_lines(data, what, file=file)
-    if not lines:
+    first, second = next(lines, None), next(lines, None)
+    if first is None:
         return ()
-    version = java_integer(lines[0], INT32)
+    version = java_integer(first, INT32)
     if version != CHECKPOINT_VERSION:
         raise BadVersionError(
-            f"{what} version", file=file, position=1, expected=CHECKPOINT_VERSION, found=shown(lines[0]), unit="line"
+            f"{what} version", file=file, position=1, expected=CHECKPOINT_VERSION, found=shown(first), unit="line"
         )
-    if len(lines) == 1:
+    if second is None:
         return ()
-    count = java_integer(lines[1], INT32)
+    count = java_integer(second, INT32)
     if count is None or count < 0:
         raise BadLengthError(
-            f"{what} count", file=file, position=2, expected="a number of entries", found=shown(lines[1]), unit="line"
+            f"{what} count", file=file, position=2, expected="a number of entries", found=shown(second), unit="line"
         )
     entries = []
-    for number, line in enumerate(lines[2:], start=3):
+    for number, line in enumerate(lines, start=3):
         entry = entry_of(line)
         if entry is None:
             raise BadValueError(f"{what} line", file=file, position=number, expected=grammar, found=shown(line), unit="line")
@@ -163,14 +165,14 @@ def _read(
     return tuple(entries)
 
 
-def _offset_entry(line: str) -> OffsetCheckpointEntry | None:
+def _offset_entry(line: str, topics: dict[str, str]) -> OffsetCheckpointEntry | None:
     match = _OFFSET_LINE.fullmatch(line)
     if match is None:
         return None
     partition, offset = java_integer(match[2], INT32), java_integer(match[3], INT64)
     if partition is None or offset is None:
         return None
-    return OffsetCheckpointEntry(match[1], partition, offset)
+    return OffsetCheckpointEntry(topics.setdefault(match[1], match[1]), partition, offset)
 
 
 def _epoch_entry(line: str) -> LeaderEpochEntry | None:

@@ -13,8 +13,11 @@ __all__ = [
     "INDEX_BYTES_MAX",
     "KRAFT_VOTERS_MAX",
     "MANIFEST_BYTES_MAX",
+    "MANIFEST_VALUES_MAX",
     "METADATA_BATCH_BYTES_MAX",
     "METADATA_TRANSACTION_RECORDS_MAX",
+    "PROPERTIES_BYTES_MAX",
+    "QUORUM_STATE_BYTES_MAX",
     "RANGES_MAX",
     "RECORD_HEADERS_MAX",
     "REPLICATION_MESSAGE_BYTES_MAX",
@@ -42,10 +45,21 @@ SNAPSHOT_BYTES_MAX = 46 * 50_000_000 + 10
 broker can load a larger one."""
 
 TEXT_FILE_BYTES_MAX = 64 << 20
-"""Checkpoints and property files. A broker with 200,000 partitions has an offset checkpoint of about 10 MB."""
+"""Checkpoints. A broker with 200,000 partitions has an offset checkpoint of about 10 MB."""
 
-TEXT_LINES_MAX = 4_000_000
-"""Lines of a checkpoint: 4,000,000 is twenty times the partitions that any broker was run with."""
+TEXT_LINES_MAX = 1_000_000
+"""Lines of a checkpoint: five times the partitions that any broker was run with. As an entry a line takes up to 150 bytes, whatever it has
+in the file."""
+
+PROPERTIES_BYTES_MAX = 2 << 20
+"""Configurations and `meta.properties`: some KiB. As properties a file of short lines takes ten times its size."""
+
+QUORUM_STATE_BYTES_MAX = 1 << 20
+"""`quorum-state`: 60 bytes for each voter. JSON of short values takes some thirty times its size."""
+
+MANIFEST_VALUES_MAX = 100_000
+"""Values in the JSON of a manifest: some 40, and one for each leader epoch of the segment. Each takes up to 100 bytes, and two in the
+file."""
 
 INDEX_BYTES_MAX = 1 << 30
 """An offset, time or transaction index. `segment.index.bytes` is an int and 10 MiB by default; it is mapped as a whole by the

@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import dataclass
+from itertools import islice
 
 from formats.errors import BadValueError, BadVersionError, TruncatedError
 from formats.text_lines import INT32, java_integer, java_lines, shown
@@ -31,6 +32,8 @@ __all__ = [
 
 UUID_BYTES = 16
 ZERO_UUID = bytes(UUID_BYTES)
+LINES = 2
+"""What stands behind them nobody reads."""
 
 # Java's decoder takes the padding or leaves it, and nothing after it.
 _UUID_TEXT = re.compile(r"([A-Za-z0-9_-]{22})(?:==)?")
@@ -82,7 +85,7 @@ def read_partition_metadata(data: bytes | memoryview, *, file: str | None = None
         BadValueError: a line is malformed, or the topic id zero; positions are lines, from 1.
         LimitExceededError: the file is larger than ``formats.limits`` allows.
     """
-    lines = java_lines(data, "partition metadata", file=file)
+    lines = list(islice(java_lines(data, "partition metadata", file=file), LINES))
     text = _value(lines, 1, "version", file)
     version = java_integer(text, INT32)
     if version is None or version < 0:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from formats.errors import BadValueError, FormatError
+from formats import limits
+from formats.errors import BadValueError, FormatError, LimitExceededError
 from formats.message_json import message_from_json, message_to_json
 from formats.message_schema import load_schemas
 from formats.partition_metadata import ZERO_UUID, uuid_from_text, uuid_to_text
@@ -51,6 +52,7 @@ def read_quorum_state(data: bytes | memoryview, *, file: str | None = None) -> Q
 
     Raises:
         BadValueError: no JSON object, or a field that is absent or of another kind.
+        LimitExceededError: the file is larger than ``formats.limits`` allows.
     """
     try:
         return _read(bytes(data))
@@ -60,6 +62,8 @@ def read_quorum_state(data: bytes | memoryview, *, file: str | None = None) -> Q
 
 def _read(data: bytes) -> QuorumState:
     what = "quorum state"
+    if len(data) > limits.QUORUM_STATE_BYTES_MAX:
+        raise LimitExceededError(what, expected=f"at most {limits.QUORUM_STATE_BYTES_MAX} bytes", found=len(data))
     try:
         content = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:

@@ -6,6 +6,7 @@ Source: ``java.io.BufferedReader.readLine``, ``Integer.parseInt``, ``Long.parseL
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from formats import limits
 from formats.errors import BadValueError, LimitExceededError
@@ -20,8 +21,10 @@ _DIGITS_MAX = 64
 """Longer numbers are out of range unless they begin with zeros, which nobody writes; int() is quadratic in the digits."""
 
 
-def java_lines(data: bytes | memoryview, what: str, *, file: str | None = None, encoding: str = "utf-8") -> list[str]:
+def java_lines(data: bytes | memoryview, what: str, *, file: str | None = None, encoding: str = "utf-8") -> Iterator[str]:
     r"""Splits a text file at ``\n``, ``\r`` and ``\r\n``; a terminator at the end begins no further line.
+
+    One line is held at a time: a file of short lines would take many times its size as a list.
 
     Args:
         data: the whole file.
@@ -41,12 +44,20 @@ def java_lines(data: bytes | memoryview, what: str, *, file: str | None = None, 
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise BadValueError(what, file=file, position=line, expected=f"{encoding} text", found=error.reason, unit="line") from None
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    if not lines[-1]:
-        lines.pop()
-    if len(lines) > limits.TEXT_LINES_MAX:
-        raise LimitExceededError(what, file=file, expected=f"at most {limits.TEXT_LINES_MAX} lines", found=len(lines))
-    return lines
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    count = text.count("\n") + (text[-1:] not in ("", "\n"))
+    if count > limits.TEXT_LINES_MAX:
+        raise LimitExceededError(what, file=file, expected=f"at most {limits.TEXT_LINES_MAX} lines", found=count)
+    return _lines(text)
+
+
+def _lines(text: str) -> Iterator[str]:
+    at = 0
+    while (end := text.find("\n", at)) >= 0:
+        yield text[at:end]
+        at = end + 1
+    if at < len(text):
+        yield text[at:]
 
 
 def java_integer(text: str, bits: int) -> int | None:

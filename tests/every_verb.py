@@ -57,17 +57,17 @@ VERBS = {
     "plan": Verb(("plan", "{}/log", *AS_OF, "--boundaries", "all"), ("log",)),
     "verify": Verb(("verify", "{}/log", *AS_OF, *ONE_JOB), ("log",)),
     "rebuild": Verb(
-        ("rebuild", "{}/log", *AS_OF, "--out", "{out}", "--boundaries", "all", *ONE_JOB, "--receipt", "{out}/receipt"), ("log",)
+        ("rebuild", "{}/log", *AS_OF, "--out", "{out}", "--boundaries", "all", *ONE_JOB, "--receipt", "{out}.jsonl"), ("log",)
     ),
     "rebuild in place": Verb(("rebuild", "{}/bare", *AS_OF, "--set-aside", *ONE_JOB, "--receipt", "{out}"), ("bare",)),
     "rebuild --plan": Verb(
         ("rebuild", "--plan", "{}/plan.json", *ONE_JOB, "--receipt", "{out}"), ("log",), ("plan.json",), (PLANNED,)
     ),
     "fleet merge": Verb(
-        ("fleet", "merge", "{}/scan.json", "{}/node.json", "--metadata", "{}/node"),
-        ("log", "node"),
-        ("scan.json", "node.json", "node/__cluster_metadata-0"),
-        (("scan", "{}/log", "--report", "{}/scan.json"), ("scan", "{}/node", "--report", "{}/node.json")),
+        ("fleet", "merge", "{}/scan.json", "{}/other.json", "--metadata", "{}/node"),
+        ("log", "node", "other"),
+        ("scan.json", "other.json", "node/__cluster_metadata-0"),
+        (("scan", "{}/log", "--report", "{}/scan.json"), ("scan", "{}/other", "--report", "{}/other.json")),
     ),
     "rebuild --stage": Verb(("rebuild", "{}/bare", *AS_OF, "--stage", "{out}", *ONE_JOB), ("bare",)),
     "install": Verb(
@@ -175,6 +175,8 @@ def healthy() -> dict[str, bytes]:
         files |= {f"{name}/{path.relative_to(root).as_posix()}": path.read_bytes() for path in chosen}
     of_log = {name.removeprefix("log/"): data for name, data in files.items() if name.startswith("log/")}
     files |= {f"bare/{name}": data for name, data in of_log.items() if not name.endswith(f"{56:020d}.snapshot")}
+    files |= {f"other/{name}": data for name, data in of_log.items()}
+    files["other/meta.properties"] = files["other/meta.properties"].replace(b"node.id=1", b"node.id=2")
     files |= {f"lost/{name}": data for name, data in of_log.items() if f"/{0:020d}" not in name and f"/{56:020d}" not in name}
     files |= {f"lost/payments-0/{at:020d}.snapshot": EMPTY_SNAPSHOT for at in (116, 173)}
     files["lost/log-start-offset-checkpoint"] = b"0\n1\npayments 0 0\n"

@@ -12,6 +12,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Callable
@@ -388,7 +389,7 @@ def test_completion_in_a_real_fish(release: Path, one_file: Path, cache: Path, t
 
 ZSH_SET_UP = """
 PS1=''; unsetopt zle_bracketed_paste; fpath=({completions} $fpath); autoload -Uz compinit; compinit -D -u
-zstyle ':completion:all-matches:*' old-matches only; zstyle ':completion:all-matches::::' completer _all_matches
+zstyle ':completion:all-matches::::' completer _all_matches _complete; zstyle ':completion:all-matches:*' insert true
 zle -C all-matches complete-word _generic; bindkey '^A' all-matches
 tell() {{ print -r -- "$BUFFER" >> {told}; BUFFER=''; zle reset-prompt }}; zle -N tell; bindkey '^E' tell
 : > {told}
@@ -451,7 +452,7 @@ def test_wheel_and_sdist_are_the_same_from_another_directory(release: Path, tmp_
     for name in listed.stdout.split("\0"):
         if name and not name.startswith(("fixtures/", "tests/")) and (REPOSITORY / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(REPOSITORY / name, copy / name)
+            shutil.copy(REPOSITORY / name, copy / name)
     environment = os.environ | {"SOURCE_DATE_EPOCH": str(EPOCH)}
     subprocess.run(
         [sys.executable, "-m", "build", "--outdir", tmp_path / "dist", copy], check=True, env=environment, capture_output=True
@@ -459,6 +460,11 @@ def test_wheel_and_sdist_are_the_same_from_another_directory(release: Path, tmp_
     made = {path.name: path.read_bytes() for path in (tmp_path / "dist").iterdir()}
     assert sorted(Path(name).suffix for name in made) == [".gz", ".whl"]
     assert made == {name: (release / name).read_bytes() for name in made}
+    (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
+    with tarfile.open(sdist) as opened:
+        inside = {name.split("/")[1] for name in opened.getnames()}
+    wanted = {"snaprebuild", "formats", "docs", "README.md", "LICENSE", "CHANGELOG.md", "PKG-INFO", "pyproject.toml"}
+    assert inside - {".gitignore"} == wanted
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may take the network away")

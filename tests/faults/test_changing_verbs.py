@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from edited_tree import Place
 from every_verb import VERBS, filled, run_here
+from same_result import OF_THE_RUN, differing, without
 
 REFUSALS = (3, 5)
-OF_THE_RUN = ("seconds", "bytes_read", "as_of_ms", "rate_bytes_per_second", "seconds_estimated", "inputs", "run", "staged_ms")
-"""Fields of documents that tell of the run, its clock and its speed, or of inodes and times of files, and not of what stands in them."""
 OF_THE_LISTING = ("bytes", "size_bytes", "kept_bytes", "deleted_bytes", "stays_because")
 """Sizes are told as they were listed, beside what was read later."""
+NOT_COMPARED = OF_THE_RUN + OF_THE_LISTING
 DRAWN = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])|(?<=-)[A-Za-z0-9_-]{22}(?=\W)")
 """Ids of segments that an upload draws."""
 SAYS_SO = re.compile(
@@ -125,33 +125,17 @@ def outcome(place: Place, calls: Calls) -> Outcome:
     with counted(calls):
         code, output, _ = run_here(arguments)
     assert code in (0, 1, 2, 3, 4, 5)
-    return code, DRAWN.sub("ID", json.dumps([_plain(json.loads(each)) for each in _documents(place, output)], sort_keys=True))
+    return code, DRAWN.sub(
+        "ID", json.dumps([without(json.loads(each), NOT_COMPARED) for each in _documents(place, output)], sort_keys=True)
+    )
 
 
 def _documents(place: Place, output: str) -> list[str]:
     return output.splitlines() if place.verb.arguments[0] == "dump" else [output] if output else []
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items() if name not in OF_THE_RUN + OF_THE_LISTING}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
-
-
-def differing(one: Outcome, other: Outcome) -> list[str]:
-    """Places at which two results differ."""
-    return list(_differing(json.loads(one[1]), json.loads(other[1]), ""))
-
-
-def _differing(one: Any, other: Any, place: str) -> Iterator[str]:
-    if isinstance(one, dict) and isinstance(other, dict):
-        for name in one.keys() | other.keys():
-            yield from _differing(one.get(name), other.get(name), f"{place}.{name}")
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for index, (mine, theirs) in enumerate(zip(one, other, strict=True)):
-            yield from _differing(mine, theirs, f"{place}[{index}]")
-    elif one != other:
-        yield f"{place}: {str(one)[:200]} != {str(other)[:200]}"
+def differences(one: Outcome, other: Outcome) -> list[str]:
+    return list(differing(json.loads(one[1]), json.loads(other[1])))
 
 
 def is_refused(found: Outcome) -> bool:
@@ -189,6 +173,6 @@ def test_the_truth_of_a_moment_or_refused(name: str, tmp_path: Path) -> None:
             is_damage = found[0] == after[0] == DAMAGED  # of the same file; what was read before it was damaged may be told, too
             assert found in (before, after) or is_damage or is_refused(found), (
                 f"{change.__name__} of {victim} at call {at} of {len(quiet.names)}: exit code {found[0]}, {before[0]} before, "
-                f"{after[0]} behind\n{differing(found, before)}\n{differing(found, after)}"
+                f"{after[0]} behind\n{differences(found, before)}\n{differences(found, after)}"
             )
     assert "before" in moments

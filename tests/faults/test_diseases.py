@@ -43,33 +43,6 @@ OF_THE_ISSUE = {
 
 GROUPS = {"source", "isr", "tier", "follower", "kraft", "metadata"}
 
-AS_OF = "--as-of 1795266500000"
-HEALTHY_LOGS = (
-    *(f"{name}/logs" for name in ("kafka27-mixed", "kafka27-killed", "kafka27-compacted", "kafka4-compacted", "magic0", "magic1")),
-    *(f"{name}/logs" for name in ("magicup", "txn-state", "txn-state4", "kafka4-mixed", "tiered-local")),
-    "follower-lost-state/node1",
-    "kraft-cluster3/node1",
-)
-REMOTE = "follower-lost-state/remote --metadata-log {}/follower-lost-state/node1"
-HEALTHY_RUNS = (
-    *(f"{verb} {{}}/{logs}" for logs in HEALTHY_LOGS for verb in ("scan", f"verify {AS_OF}", f"stats {AS_OF}", "source check")),
-    *(f"kraft check {{}}/{name}" for name in ("kraft-metadata/logs", "kraft-metadata-moved/logs", "kraft-cluster3/node1")),
-    *(f"{verb} {{}}/kraft-metadata/logs" for verb in ("isr check", "metadata image")),
-    f"tier inventory {{}}/{REMOTE}",
-    f"tier audit {AS_OF} {{}}/{REMOTE}",
-    *(f"tier audit --as-of 2026-11-20 {{}}/aiven-layout/{name}/store" for name in ("plain", "zstd", "epochs")),
-    f"follower check {AS_OF} {{}}/follower-lost-state/node1 {{}}/{REMOTE}",
-)
-MISSING, NO_EPOCHS = "missing-snapshots", "no-leader-epochs"
-TRUE = {
-    "scan {}/kafka27-mixed/logs": {MISSING},
-    "scan {}/kafka27-killed/logs": {MISSING, NO_EPOCHS},
-    "scan {}/magic0/logs": {MISSING, NO_EPOCHS},
-    "scan {}/magic1/logs": {MISSING, NO_EPOCHS},
-    "scan {}/magicup/logs": {MISSING, NO_EPOCHS},
-}
-"""What is so: brokers of 2.7 wrote no snapshots at most boundaries, and no leader epochs for messages of before 0.11."""
-
 
 def program() -> ModuleType:
     spec = importlib.util.spec_from_file_location("make_diseases", REPOSITORY / "scripts" / "make_diseases.py")
@@ -143,14 +116,3 @@ def test_each_disease_has_a_code_of_its_own_or_a_reason_of_it() -> None:
     for _, _, found in each_run():
         assert f"`{found['code']}`" in page
         assert found["reason"] is None or f"`{found['reason']}`" in page
-
-
-def test_no_false_alarm_over_brokers_in_health() -> None:
-    """2.7.2 to 4.3.1, stopped cleanly and killed: logs, metadata logs and remote storage."""
-    told = {}
-    for arguments in HEALTHY_RUNS:
-        run, findings = run_of(arguments, FIXTURES)
-        codes = {each["code"] for each in findings if each["severity"] != "note"}
-        if codes or run.exit_code:
-            told[arguments] = codes
-    assert told == TRUE

@@ -1,7 +1,7 @@
 """Every verb as a function of bytes: a healthy tree of its own, edited as they say, the verb run over it, and the tree as it was again.
 
 Wrong are an exception that is none of the tree of errors, an exit code outside of the contract, a file that is other than before, stdout
-that is no JSON where it was asked for, and anything that a terminal would obey.
+that is no JSON where it was asked for, anything that a terminal would obey, and more memory than the tree justifies.
 """
 
 from __future__ import annotations
@@ -10,19 +10,52 @@ import functools
 import json
 
 from edited_tree import Files, Place
-from every_verb import VERBS, filled, is_printable, run_here
+from every_verb import VERBS, Ran, filled, is_printable, run_here
+from memory_peak import measured
 from tree_edits import edit, scripts_over
 
 SCRIPT, AS_JSON = 0x80, 0x40
 """Flags of the first byte: what follows is a script of edits, and not the bytes of one file; the result is asked for as JSON."""
 WHOLE_BYTES_MAX = 2000
 """Of a file that an input may replace as a whole: texts, mostly; logs are edited."""
+TIMES_INPUT = 4
+SLACK_BYTES = 16 << 20
+FIXED_BYTES = 16 << 20
+"""Of a verb, whatever it reads: blocks of 4 MiB in which segments are read, and what is imported when it is first needed."""
+
+
+def memory_bytes_max(input_bytes: int, output_bytes: int) -> int:
+    """What a run may take: the tree four times, and what is printed as often, as it is kept here and not by the verb."""
+    return TIMES_INPUT * (input_bytes + output_bytes) + SLACK_BYTES + FIXED_BYTES
 
 
 @functools.cache
 def place_of(name: str) -> Place:
-    """Once for the process."""
-    return Place.of_process(VERBS[name])
+    """Once for the process, and a run of it, in which modules are imported that no input is to blame for."""
+    place = Place.of_process(VERBS[name])
+    for options in ((), ("--output", "json")):
+        with place.edited(dict(place.files)):
+            ran = run_here(filled((*place.verb.arguments, *options), place.root))
+        assert ran.code in (0, 1), ran  # else every input would be told the same
+    return place
+
+
+def run_measured(place: Place, files: Files, options: tuple[str, ...] = ()) -> tuple[Ran, int]:
+    """The verb over these files.
+
+    Returns:
+        What became of it, and the bytes of memory that it took at its peak.
+    """
+    with place.edited(files):
+        words = filled((*place.verb.arguments, *options), place.root)
+        with measured() as peak:
+            ran = run_here(words)
+    given = sum(len(each) for each in files.values() if isinstance(each, bytes))
+    most = memory_bytes_max(given, len(ran.stdout))
+    assert peak.bytes <= most, (
+        f"{peak.bytes} bytes of memory for {given} bytes of files and {len(ran.stdout)} of output: over {most}"
+    )
+    return ran, peak.bytes
 
 
 def edited_by(place: Place, data: bytes) -> Files:
@@ -43,9 +76,7 @@ def run_verb(name: str, data: bytes) -> None:
     place = place_of(name)
     files = edited_by(place, data) if data else dict(place.files)
     is_json = bool(data) and bool(data[0] & AS_JSON)
-    arguments = (*place.verb.arguments, *(("--output", "json") if is_json else ()))
-    with place.edited(files):
-        code, output, _ = run_here(filled(arguments, place.root))
+    (code, output, _), _ = run_measured(place, files, ("--output", "json") if is_json else ())
     assert code in (0, 1, 2, 3, 4, 5), code
     assert "unforeseen" not in output, output[-2000:]
     assert "(out-of-memory)" not in output, output[-2000:]

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from edited_tree import Files, Odd
+from grown_files import grown
 
 from formats.checksum import crc32c
 
@@ -423,6 +424,18 @@ def _rename_directory(files: Files, name: str, script: Script) -> None:
 
 OF_PIECES = (_field, _field, _field, _overwrite, _overwrite, _insert, _delete, _double, _drop, _swap, _record, _record)
 OF_FILES = (_cut, _append, _other, _replace, _remove, _odd, _more, _rename, _rename_directory)
+MANY = 0x7E
+"""Kinds from here on make a file large: two of 128, as such a run takes long."""
+MANY_BITS = range(10, 21)
+
+
+def _many(files: Files, name: str, script: Script) -> None:
+    """A piece stands there many times, and counts up."""
+    data = files[name]
+    if isinstance(data, bytes):
+        bits = MANY_BITS[script.below(len(MANY_BITS))]
+        which = script.below(256)
+        files[name] = grown(name, data, which=which, field=script.byte(), bytes_min=1 << bits)
 
 
 def edit(files: Files, data: bytes) -> None:
@@ -433,6 +446,9 @@ def edit(files: Files, data: bytes) -> None:
             return
         kind, names = script.byte(), sorted(files)
         name = names[script.below(len(names))]
+        if (kind & ~UNSEALED) >= MANY:
+            _many(files, name, script)
+            continue
         which = (kind & ~UNSEALED) % (len(OF_PIECES) + len(OF_FILES))
         if which >= len(OF_PIECES):
             OF_FILES[which - len(OF_PIECES)](files, name, script)
@@ -451,4 +467,4 @@ def scripts_over(files: Files) -> list[bytes]:
     found = []
     for index in range(max(len(files), count)):
         found.append(bytes((index % count, index % len(files), index * 5 % 256, index * 7 % 256, index * 11 % 256, 2, 0, 1)))
-    return found
+    return [*found, *(bytes((MANY, index % len(files), 20, 255, index)) for index in range(len(files)))]

@@ -1,0 +1,214 @@
+"""Every verb over trees that are large where nobody expects it: its peak of memory, its time, and whether its result is the same.
+
+`files`: in each directory of the verb's healthy tree in turn, so many files beside its own. `--names unknown` are names that Kafka
+never gives, so that the result has to be that of the healthy tree; `--names kafka` are snapshots (or objects) of offsets where
+nothing is. Time is taken with a quarter, half and all of them: what grows with the square takes four times as long each time.
+
+`bytes`: each file of the tree in turn grown to so many bytes, by a piece of it that stands there many times and counts up.
+
+Memory is that of the kernel (resident pages above what the process held before), as in `tests/memory_peak.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "fuzz"), str(ROOT / "tests" / "faults")]
+
+from every_verb import VERBS, Ran, filled, run_here  # noqa: E402
+from fuzz_verbs import SLACK_BYTES, memory_bytes_max, place_of  # noqa: E402
+from grown_files import grown  # noqa: E402
+from memory_peak import measured  # noqa: E402
+from same_result import OF_THE_RUN, differing, without  # noqa: E402
+
+MIB = 1 << 20
+OBJECT = re.compile(r"^\d{20}-[A-Za-z0-9_-]{22}\.")
+
+
+def main() -> int:
+    """Prints a table; exit code 1 where a result is another, or memory is over its bound."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("files", "bytes"))
+    parser.add_argument("--files", type=int, default=100_000, help="in a directory; default: 100,000")
+    parser.add_argument("--names", choices=("unknown", "kafka"), default="unknown", help="of these files; default: unknown")
+    parser.add_argument("--mib", type=int, default=8, help="of a file that grows; default: 8")
+    parser.add_argument("verbs", nargs="*", metavar="VERB", help="default: all")
+    asked = parser.parse_intermixed_args()
+    is_wrong = False
+    columns = "| verb | directory or file | exit code | memory, MiB | seconds | wrong |"
+    print(f"{columns}\n{re.sub(r'[^|]+', '---', columns)}", flush=True)
+    for name in asked.verbs or VERBS:
+        for row in (of_files if asked.what == "files" else of_bytes)(name, asked):
+            print(f"| {' | '.join(map(str, row))} |", flush=True)
+            is_wrong |= bool(row[-1])
+    return int(is_wrong)
+
+
+Row = tuple[str, str, int, int, str, str]
+
+
+def in_a_process(work: Any) -> Any:
+    """What it returns, from a fork, so that nothing of it stays in memory."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(reading)
+        try:
+            told = work()
+        except BaseException:  # told by whoever waits
+            told = {"error": traceback.format_exc()}
+        with open(writing, "w") as file:
+            json.dump(told, file)
+        os._exit(0)
+    os.close(writing)
+    with open(reading) as file:
+        told = file.read()
+    os.waitpid(pid, 0)
+    return json.loads(told) if told else {"error": "the process died"}
+
+
+# ---------------------------------------------------------------------------------------------------------------- many files
+
+
+def of_files(name: str, asked: argparse.Namespace) -> Iterator[Row]:
+    """Each directory of the tree in turn."""
+    place = place_of(name)
+    words = (*place.verb.arguments, "--output", "json")
+    directories = sorted({os.path.dirname(each) for each in place.names()})
+    with place.edited(dict(place.files)):
+        healthy = run_here(filled(words, place.root))
+    for directory in directories:
+
+        def work(directory: str = directory) -> dict[str, Any]:
+            here = place.root / directory
+            with place.edited(dict(place.files)):
+                made: list[str] = []
+                try:
+                    times = []
+                    given = [each for each in place.files if os.path.dirname(each) == directory]
+                    is_store = any(OBJECT.match(os.path.basename(each)) for each in given)
+                    for part in (4, 2, 1):
+                        add(here, made, asked.files // part, asked.names, is_store=is_store)
+                        for each in (place.root / "out",):
+                            _remove(each)
+                        arguments = filled(words, place.root)
+                        begun = time.monotonic()
+                        with measured() as peak:
+                            ran = run_here(arguments)
+                        times.append(time.monotonic() - begun)
+                finally:
+                    for each in made:
+                        os.unlink(here / each)
+            return {"code": ran.code, "bytes": peak.bytes, "times": times, "wrong": wrong_of(healthy, ran)}
+
+        told = in_a_process(work)
+        if "error" in told:
+            yield name, directory, -1, -1, "", told["error"].strip().splitlines()[-1][:300]
+            continue
+        seconds = " ".join(f"{each:.2f}" for each in told["times"])
+        wrong = told["wrong"] if asked.names == "unknown" else []
+        yield name, directory, told["code"], told["bytes"] // MIB, seconds, "; ".join(wrong)[:600]
+
+
+def add(here: Path, made: list[str], count: int, names: str, *, is_store: bool) -> None:
+    """Empty files until there are so many."""
+    fd = os.open(here, os.O_RDONLY)
+    empty = bytes.fromhex("000148674bc700000000")
+    try:
+        for number in range(len(made), count):
+            if names == "unknown":
+                name = f"{number:020d}.snapshot.old" if number % 100 else f"{1_000_000 + number:020d}.timeindex.bak"
+            elif is_store:
+                name = f"{1_000_000 + number:020d}-{number:021d}A.snapshot"
+            else:
+                name = f"{1_000_000 + number:020d}.snapshot"
+            file = os.open(name, os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=fd)
+            if names == "kafka":
+                os.write(file, empty)
+            os.close(file)
+            made.append(name)
+    finally:
+        os.close(fd)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        for each in path.iterdir():
+            _remove(each)
+        path.rmdir()
+    elif path.exists():
+        path.unlink()
+
+
+def wrong_of(healthy: Ran, ran: Ran) -> list[str]:
+    """Where two results differ."""
+    found = [] if healthy.code == ran.code else [f"exit code {ran.code} and not {healthy.code}: {ran.error}"]
+    return found + list(differing(_documents(healthy), _documents(ran)))
+
+
+def _documents(ran: Ran) -> list[Any]:
+    try:
+        documents = [json.loads(ran.stdout)] if ran.stdout else []
+    except ValueError:
+        documents = [json.loads(each) for each in ran.stdout.splitlines()]
+    return [without(each, OF_THE_RUN) for each in documents]
+
+
+# ---------------------------------------------------------------------------------------------------------------- large files
+
+
+def of_bytes(name: str, asked: argparse.Namespace) -> Iterator[Row]:
+    """Each file of the tree in turn, in several ways; the row of the one that took most memory above what its bytes justify."""
+    place = place_of(name)
+    for file in place.names():
+        worst: Row | None = None
+        over = -1e9
+        for field in range(4):
+            for which in (0, 1, 255):
+
+                def work(file: str = file, field: int = field, which: int = which) -> dict[str, Any]:
+                    data = grown(file, place.files[file], which=which, field=field, bytes_min=asked.mib * MIB)
+                    files = {**place.files, file: data}
+                    given = sum(map(len, files.values()))
+                    with place.edited(dict(files)):
+                        del files, data
+                        arguments = filled(place.verb.arguments, place.root)
+                        begun = time.monotonic()
+                        with measured() as peak:
+                            ran = run_here(arguments)
+                    most = memory_bytes_max(given, len(ran.stdout))
+                    return {
+                        "code": ran.code,
+                        "bytes": peak.bytes,
+                        "seconds": time.monotonic() - begun,
+                        "given": given,
+                        "printed": len(ran.stdout),
+                        "most": most,
+                    }
+
+                told = in_a_process(work)
+                what = f"{file} {field}/{which}"
+                if "error" in told:
+                    yield name, what, -1, -1, "", told["error"].strip().splitlines()[-1][:300]
+                    continue
+                excess = told["bytes"] - 4 * (told["given"] + told["printed"]) - SLACK_BYTES
+                wrong = "" if told["bytes"] <= told["most"] else f"over {told['most'] // MIB} MiB for {told['given'] // MIB} MiB"
+                row = (name, what, told["code"], told["bytes"] // MIB, f"{told['seconds']:.2f}", wrong)
+                if excess > over:
+                    worst, over = row, excess
+        if worst is not None:
+            yield worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())

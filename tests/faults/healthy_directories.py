@@ -1,0 +1,161 @@
+"""What real brokers left in health, and what of it is nevertheless as a finding says: by the manifests, which Kafka's classes wrote."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from manifests import FIXTURES
+
+CLUSTER = "kraft-cluster3"
+LOGS = (
+    *(f"{name}/logs" for name in ("kafka27-mixed", "kafka27-killed", "kafka27-compacted", "magic0", "magic1", "magicup")),
+    *(f"{name}/logs" for name in ("txn-state", "tiered-local", "kafka4-mixed", "kafka4-compacted", "txn-state4")),
+    *(f"{name}/logs" for name in ("kraft-metadata", "kraft-metadata-moved")),
+    "follower-lost-state/node1",
+    *(f"{CLUSTER}/{name}" for name in ("node1", "node2", "node3", "old/node2-killed", "old/node3-clean-stopped")),
+)
+NOT_HEALTHY = {
+    "damaged": "diseases, and twins that were cut out of the others; test_diseases.py runs over both",
+    "follower-lost-state/node2": "the follower that lost its producers",
+    "aiven-layout": "objects, and no log directories",
+    f"{CLUSTER}/old/node2-replaced-disk": "a disk that its broker has no more",
+    f"{CLUSTER}/old/node3-old-topic": "a disk with topics that were deleted and made again while it was away",
+}
+REMOTE = {
+    "tiered-local/logs": ("tiered-local/remote", "tiered-local/logs"),
+    "follower-lost-state/node1": ("follower-lost-state/remote", "follower-lost-state/node1"),
+}
+"""Of log directories their remote storage, and the metadata log that tells of it."""
+PLUGIN = tuple(
+    f"aiven-layout/{name}/store"
+    for name in (
+        *("plain", "zstd", "zstd-heuristic", "zstd-one-chunk", "plain-chunks-api4"),
+        *("encrypted", "encrypted-zstd", "custom-metadata", "epochs"),
+    )
+)
+
+
+@functools.cache
+def manifest_of(directory: str) -> dict[str, Any]:
+    """Of the fixture that a directory is part of."""
+    found: dict[str, Any] = json.loads((FIXTURES / directory.partition("/")[0] / "manifest.json").read_text())
+    return found
+
+
+@functools.cache
+def partitions_of(directory: str) -> dict[str, Any]:
+    """What the manifest says of each partition of a log directory."""
+    manifest = manifest_of(directory)
+    if directory.startswith(CLUSTER):
+        return dict(manifest["directories"][directory.removeprefix(f"{CLUSTER}/")]["partitions"])
+    return dict(manifest.get("partitions", {}))
+
+
+def topic_partitions(directory: str) -> list[str]:
+    """Partition directories that a broker serves, by their names on disk."""
+    return sorted(path.name for path in (FIXTURES / directory).iterdir() if path.is_dir() and not path.name.endswith("-stray"))
+
+
+def files(directory: str) -> list[Path]:
+    return sorted(path for path in (FIXTURES / directory).rglob("*") if path.is_file())
+
+
+# ---------------------------------------------------------------------------------------------------------------- what is so
+
+
+Finding = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Why a finding is none too many.
+
+    Attributes:
+        why: in words.
+        holds: of a directory and the finding; by the manifest alone.
+    """
+
+    why: str
+    holds: Callable[[str, Finding], bool]
+
+
+def _told_of(directory: str, finding: Finding) -> dict[str, Any]:
+    """What the manifest says of the partition directory that a finding names."""
+    told: dict[str, Any] = partitions_of(directory)[Path(finding["path"]).name]
+    return told
+
+
+def lacks_snapshots(told: dict[str, Any]) -> bool:
+    """At the end of a closed segment the broker left none."""
+    there = {int(name[:20]) for name in told["broker_snapshots"]}
+    return any(each["snapshot_offset"] not in there for each in told["segments"][:-1])
+
+
+def _is_old_format(told: dict[str, Any]) -> bool:
+    """A closed segment holds messages of before 0.11."""
+    return any(each["max_magic"] < 2 for each in told["segments"][:-1])
+
+
+def _has_open_transaction(told: dict[str, Any]) -> bool:
+    return any(each["current_txn_first_offset"] >= 0 for each in told["segments"][-1]["entries"])
+
+
+def _is_rejected(directory: str, finding: Finding, whose: str) -> bool:
+    """By the verdict that the manifest holds: of the image at the moment of the copy, where the disk is a copy."""
+    told = _told_of(directory, finding)
+    verdict = told.get("verdict_image_at_copy", told["verdict_final_image"])
+    return str(verdict[whose]).startswith("REJECTED")
+
+
+def _was_elected_uncleanly(directory: str, finding: Finding) -> bool:
+    told = manifest_of(directory)["directories"]["node2"]["partitions"]["single-0"]["verdict_final_image"]
+    return finding["message"].startswith("single-0,") and told["deciding_rule"] == "R8"
+
+
+def _has_a_gap(directory: str, _: Finding) -> bool:
+    """Copies of a topic that do not follow each other."""
+    variants = json.loads((FIXTURES / "aiven-layout" / "plugin-reads.json").read_text())["variants"]
+    told = [each["metadata"] for each in variants[directory.split("/")[1]]["segments"]]
+    found = sorted((each["topic_id"], each["partition"], each["start_offset"], each["end_offset"]) for each in told)
+    return any(one[:2] == next_[:2] and one[3] + 1 != next_[2] for one, next_ in pairwise(found))
+
+
+_STRAY = Truth("topics were deleted, made again or moved away while node 3 was down", lambda *of: not _told_of(*of)["plain_name"])
+_GAP = Truth("the segments that the plugin uploaded are not neighbours", _has_a_gap)
+_LACKS = Truth("brokers of 2.7 wrote a snapshot at few boundaries", lambda *of: lacks_snapshots(_told_of(*of)))
+_OLD = Truth("messages of before 0.11 have no leader epochs", lambda *of: _is_old_format(_told_of(*of)))
+_UNFIT_FOR_REBUILD = Truth("the verdict of the manifest", lambda *of: _is_rejected(*of, "local_rebuild"))
+_UNFIT_FOR_UPLOAD = Truth("the verdict of the manifest", lambda *of: _is_rejected(*of, "upload_source"))
+_ALL_PARTITIONS = ("scan", "plan", "verify", "rebuild", "stats", "transactions", "offsets", "explain", "tier upload")
+TRUE: dict[tuple[str, str], Truth] = {
+    **{(verb, "stray-directory"): _STRAY for verb in _ALL_PARTITIONS},
+    ("scan", "missing-snapshots"): _LACKS,
+    ("scan", "no-leader-epochs"): _OLD,
+    ("fleet merge", "stuck-until-treated"): Truth(
+        "as scan says", lambda directory, _: any(map(lacks_snapshots, partitions_of(directory).values()))
+    ),
+    ("fleet merge", "stuck-for-good"): Truth(
+        "as scan says", lambda directory, _: any(map(_is_old_format, partitions_of(directory).values()))
+    ),
+    ("transactions", "late-transaction"): Truth("nobody ended it", lambda *of: _has_open_transaction(_told_of(*of))),
+    ("source check", "source-rejected"): _UNFIT_FOR_REBUILD,
+    ("tier upload", "source-rejected"): _UNFIT_FOR_UPLOAD,
+    ("tier upload", "tier-upload-refused"): Truth(
+        "2.7 knew no topic ids", lambda directory, _: manifest_of(directory)["kafka_version"] == "2.7.2"
+    ),
+    ("isr check", "isr-elected-new-disk"): Truth("its disk was replaced, and nobody else had it", _was_elected_uncleanly),
+    ("tier inventory", "tier-phantom"): Truth(
+        "uploads of 3.9.2 that ended in the NullPointerException",
+        lambda directory, finding: finding["message"].startswith(f"{manifest_of(directory)['counts']['phantoms']} copies "),
+    ),
+    ("tier inventory", "tier-gap"): _GAP,
+    ("tier audit", "unsound-boundary"): _GAP,
+    ("tier repair", "unsound-boundary"): _GAP,
+}
+"""By verb and code. All else that a verb says about these directories, beside notes, is a false alarm."""

@@ -1,0 +1,96 @@
+"""No verb that reads says of a directory which a broker left in health that something is wrong, unless it is so by the manifest.
+
+All verbs over all directories of all versions: `false_alarm_matrix.py` has the pairs, `healthy_directories.py` what is so, and why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from every_verb import all_verbs
+from false_alarm_matrix import Pair, pairs, told_by
+from healthy_directories import LOGS, NOT_HEALTHY, PLUGIN, REMOTE, TRUE, manifest_of
+from log_dirs import tree
+from manifests import FIXTURES
+
+NO_DIRECTORY = {
+    "isr simulate": "a scenario",
+    "kraft simulate": "a scenario",
+    "hook run": "writes; it is rebuild in place, and starts a broker",
+}
+VERSIONS = {"2.7.2", "3.9.2", "4.3.1"}
+COUNTS = {
+    **dict.fromkeys(("scan", "verify", "rebuild", "stats", "transactions", "dump", "diff", "report"), 19),
+    **dict.fromkeys(("verify --receipt", "undo", "tier upload"), 19),
+    **dict.fromkeys(("isr check", "kraft check", "kraft advise", "metadata image", "metadata history"), 8),
+    **dict.fromkeys(("tier inventory", "tier audit", "tier repair"), 11),
+    **dict.fromkeys(("where", "bootstrap plan", "bootstrap build", "follower check", "follower repair"), 2),
+    "plan": 38,
+    "offsets": 21,
+    "source check": 17,
+    "explain": 14,
+    "fleet merge": 27,
+    "install": 5,
+}
+EXIT_CODE_OF = {"finding": 1, "refused": 3, "damaged": 4, "storage": 5}
+WORST_FIRST = (5, 3, 4, 1)
+PAIRS = pairs()
+
+
+def test_no_verb_is_forgotten() -> None:
+    assert {pair.verb for pair in PAIRS} - {"verify --receipt"} | NO_DIRECTORY.keys() == all_verbs()
+
+
+def test_no_directory_is_forgotten() -> None:
+    """Every directory below the fixtures with partitions in it is judged here, or it is told why not."""
+    with_partitions = {
+        path.parent.parent.relative_to(FIXTURES).as_posix() for path in FIXTURES.rglob(f"*-[0-9]/{'[0-9]' * 20}.log")
+    }
+    judged = {*LOGS, *(remote for remote, _ in REMOTE.values()), *PLUGIN}
+    missing = {each for each in with_partitions if not any(f"{each}/".startswith(f"{of}/") for of in (*judged, *NOT_HEALTHY))}
+    assert not missing
+    assert {manifest_of(directory)["kafka_version"] for directory in LOGS} == VERSIONS
+
+
+def test_the_pairs_are_as_many_as_they_were() -> None:
+    """A verb that no longer applies to a directory should not pass for one that finds nothing there."""
+    assert Counter(pair.verb for pair in PAIRS) == COUNTS
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_no_false_alarm(half: int, tmp_path: Path) -> None:
+    """Half of the verbs; what is so has to be told, too."""
+    verbs = sorted({pair.verb for pair in PAIRS})[half::2]
+    before = tree(FIXTURES)
+    wrong, used = [], set()
+    for number, pair in enumerate(pair for pair in PAIRS if pair.verb in verbs):
+        place = tmp_path / str(number)
+        place.mkdir()
+        found, truths = judged(pair, place)
+        wrong += found
+        used |= truths
+    assert not wrong, "\n".join(wrong)
+    assert used == {of for of in TRUE if of[0] in verbs}
+    assert tree(FIXTURES) == before
+
+
+def judged(pair: Pair, place: Path) -> tuple[list[str], set[tuple[str, str]]]:
+    """What is wrong with what was said, and which truths it rests on."""
+    told = told_by(pair, place)
+    context = f"{' '.join(pair.arguments)}: exit code {told.code} {told.error}"
+    wrong = [f"{context}: does not name {name}" for name in pair.names if name not in told.output]
+    if not told.read:
+        wrong.append(f"{context}: read nothing of the directory")
+    truths = set()
+    for each in told.findings:
+        of = (pair.verb, each["code"])
+        if of in TRUE and TRUE[of].holds(pair.directory, each):
+            truths.add(of)
+        else:
+            wrong.append(f"{context}: {each}")
+    codes = {EXIT_CODE_OF[each["severity"]] for each in told.findings}
+    if told.code != next((code for code in WORST_FIRST if code in codes), 0):
+        wrong.append(f"{context}: findings of {codes or 'none'}")
+    return wrong, truths

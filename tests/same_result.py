@@ -1,0 +1,28 @@
+"""Whether two runs of a verb came to the same: their documents, but for what tells of the run and not of what stands in files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+OF_THE_RUN = ("seconds", "bytes_read", "as_of_ms", "rate_bytes_per_second", "seconds_estimated", "inputs", "run", "staged_ms")
+"""Fields of documents that tell of the run, its clock and its speed, or of inodes and times of files, and not of what stands in them."""
+
+
+def without(value: Any, names: tuple[str, ...]) -> Any:
+    """Without the fields of these names, at any depth."""
+    if isinstance(value, dict):
+        return {name: without(each, names) for name, each in value.items() if name not in names}
+    return [without(each, names) for each in value] if isinstance(value, list) else value
+
+
+def differing(one: Any, other: Any, place: str = "") -> Iterator[str]:
+    """Places at which two values differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in one.keys() | other.keys():
+            yield from differing(one.get(name), other.get(name), f"{place}.{name}")
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for index, (mine, theirs) in enumerate(zip(one, other, strict=True)):
+            yield from differing(mine, theirs, f"{place}[{index}]")
+    elif one != other:
+        yield f"{place}: {str(one)[:200]} != {str(other)[:200]}"
