@@ -11,7 +11,7 @@ from formats.errors import FormatError
 from formats.producer_snapshot import ProducerEntry
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.evidence import boundary_after
-from snaprebuild.operations.findings import Finding, Severity
+from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.operations.partition_work import PartitionWork, Progress, run_partitions
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom, read_snapshot_file
 from snaprebuild.operations.schedule import ReadTask
@@ -184,7 +184,12 @@ def explain(
         where = explanations[0].source.directory.path if len(explanations) == 1 else explanations[0].source.log_dir.path
         message = f"no partition that was read knows producer {question.producer_id}"
         message += "" if question.at is None else f" before offset {question.at}"
-        findings.append(Finding("unknown-producer", Severity.FINDING, where, message))
+        unread = sum(any(finding.severity > Severity.FINDING for finding in each.findings) for each in explanations)
+        if unread:
+            message += f"; {counted(unread, 'partition')} could not be read to the end, and may know it"
+        # Who could not read all says so with other findings, and knows nothing of this one.
+        severity = Severity.NOTE if unread else Severity.FINDING
+        findings.append(Finding("unknown-producer", severity, where, message))
     return ExplainResult(question, clock, tuple(shown), len(explanations), tuple(findings))
 
 

@@ -7,21 +7,25 @@ and says where it cannot know.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from snaprebuild.errors import LockUnknownError
+from snaprebuild.errors import LockUnknownError, ReadFailedError, SnaprebuildError
 from snaprebuild.operations.each import Each, here_for
-from snaprebuild.operations.findings import Finding, Severity
+from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.scan_partition import scan_partition
 from snaprebuild.operations.scan_result import Counts, LogDirScan, PartitionScan, ScanResult, Shutdown
 from snaprebuild.operations.source import PartitionSource, Source
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
-from snaprebuild.storage.log_dir import LogDirState
+from snaprebuild.storage.log_dir import LogDirState, listed_again
+from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = ["scan"]
 
 log = logging.getLogger(__name__)
+
+LOOKS_MAX = 5
+"""At a partition of a running broker that looks wrong and changes meanwhile."""
 
 
 def scan(source: Source, each: Each | None = None) -> ScanResult:
@@ -64,7 +68,43 @@ class _Partition:
 
 
 def _scanned(partition: _Partition) -> PartitionScan:
-    return scan_partition(partition.source, partition.shutdown, partition.expiration_ms)
+    """What looks wrong beside a running broker counts only where no file came or went meanwhile: else it is looked at again.
+
+    Retention renames a segment first, and takes its leader epochs and its snapshot away after that: a listing from before, beside small
+    files from behind, shows a segment that lacks both.
+    """
+    source = partition.source
+    for _ in range(LOOKS_MAX):
+        scanned = scan_partition(source, partition.shutdown, partition.expiration_ms)
+        if partition.shutdown is not Shutdown.RUNNING or not _looks_wrong(scanned):
+            return scanned
+        try:
+            now = listed_again(source.directory)
+        except SnaprebuildError as error:
+            return _untold(scanned, error)
+        if _names_in(now) == _names_in(source.directory):
+            return scanned
+        source = replace(source, directory=now)
+    changes = ReadFailedError(f"changed while it was looked at, {LOOKS_MAX} times", path=source.directory.path)
+    return _untold(scanned, changes)
+
+
+def _looks_wrong(scanned: PartitionScan) -> bool:
+    return any(finding.severity is not Severity.NOTE for finding in scanned.findings)
+
+
+def _untold(scanned: PartitionScan, error: SnaprebuildError) -> PartitionScan:
+    """Without what may not be so."""
+    notes = [finding for finding in scanned.findings if finding.severity is Severity.NOTE]
+    return replace(scanned, findings=(*notes, finding_of_error(error, scanned.source.directory.path)))
+
+
+def _names_in(directory: PartitionDir) -> tuple[object, ...]:
+    """Sizes are left out: the last segment grows all the time."""
+    segments = [
+        (each.base_offset, each.offset_index, each.time_index, each.transaction_index is None) for each in directory.segments
+    ]
+    return segments, [offset for offset, _ in directory.snapshots], directory.misnamed, directory.lone_indexes
 
 
 def _badness(partition: PartitionScan) -> tuple[int, ...]:

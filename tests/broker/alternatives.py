@@ -23,6 +23,7 @@ from pathlib import Path
 
 from kafka_classpath import KAFKA_VERSION
 from kafka_node import KafkaNode
+from kafka_release import RELEASES
 from kinds_of_data import Kind, write_kind
 from log_dirs import snapshots_in
 from make_partition import Shape, make_partition
@@ -35,6 +36,7 @@ HEADER_BYTES = 61
 WAIT_MS = 60_000
 OFTEN = {"log.retention.check.interval.ms": 1_000, "log.initial.task.delay.ms": 1_000}
 TIERED = {"remote.storage.enable": "true", "local.retention.ms": -2, "local.retention.bytes": -2}
+EXPIRED = r"About to delete remote log segment .* due to retention time"
 STUCK = r"java\.lang\.NullPointerException"
 COPIED = r"Copied 0000\d+\.log to remote storage"
 
@@ -67,8 +69,9 @@ class Result:
 class Alternatives:
     """Over one directory, with one generated partition without snapshots."""
 
-    def __init__(self, work: Path, mib: int, segment_mib: int, batch_bytes: int) -> None:
+    def __init__(self, work: Path, version: str, mib: int, segment_mib: int, batch_bytes: int) -> None:
         self._work = work
+        self._version = version
         self._segment_bytes = segment_mib << 20
         self._source = work / "source" / PARTITION
         began = int(time.time() * 1000) - 3_600_000
@@ -135,7 +138,7 @@ class Alternatives:
         node = self._planted("first")
         with node:
             node.start()
-            with KafkaNode(self._work / "second", controller=node, tiering=False) as second:
+            with KafkaNode(self._work / "second", version=self._version, controller=node, tiering=False) as second:
                 second.start()
                 before = _io(node.pid), _io(second.pid)
                 began = time.monotonic()
@@ -155,7 +158,7 @@ class Alternatives:
         node = self._planted("stuck", tiering=True)
         with node:
             mark = node.start()
-            with KafkaNode(self._work / "newer", controller=node) as newer:
+            with KafkaNode(self._work / "newer", version=self._version, controller=node) as newer:
                 newer.start()
                 node.reassign(TOPIC, [1, 2])
                 node.wait_for_replicas(TOPIC, leader=1, in_sync={1, 2})
@@ -205,13 +208,13 @@ class Alternatives:
             node.set_topic(TOPIC, {**TIERED, **retention, "local.retention.ms": 1})
             time.sleep(2 * WAIT_MS / 1000)  # twice as long as it would take
             seconds, used = time.monotonic() - began, _used((before,), (_io(node.pid),))
-            failures = len(re.findall(STUCK, node.log_since(mark)))
+            failures, expired = (len(re.findall(each, node.log_since(mark))) for each in (STUCK, EXPIRED))
             partition = node.log_dir / PARTITION
             gone = self.segments - len(list(partition.glob("*.log")))
             node.stop_all()
         uploaded = len(node.remote_files(PARTITION))
         needs = f"watched for {2 * WAIT_MS // 1000} s: {failures} exceptions, {uploaded} files uploaded"
-        needs += f", {gone} of {self.segments} segments deleted"
+        needs += f"; {expired} copies that were announced and never written expired, {gone} of {self.segments} segments deleted"
         return self._result("waiting for retention, remote storage on", seconds, *used, partition, needs)
 
     def _aged(self, name: str) -> tuple[KafkaNode, int]:
@@ -225,7 +228,7 @@ class Alternatives:
 
     def _planted(self, name: str, settings: dict[str, object] | None = None, *, tiering: bool = False) -> KafkaNode:
         """A stopped broker that has the partition."""
-        node = KafkaNode(self._work / name, tiering=tiering, settings=settings)
+        node = KafkaNode(self._work / name, version=self._version, tiering=tiering, settings=settings)
         node.start()
         node.create_topic(TOPIC, {"segment.bytes": self._segment_bytes, "retention.ms": -1})
         node.stop_all()
@@ -285,32 +288,44 @@ def _mib(count: int) -> str:
     return f"{count / (1 << 20):.1f} MiB"
 
 
+WAYS: dict[str, Callable[[Alternatives], Result]] = {
+    "ours": Alternatives.ours,
+    "recovery": Alternatives.recovery,
+    "log-dir": Alternatives.other_log_dir,
+    "broker": Alternatives.other_broker,
+    "election": Alternatives.election,
+    "waiting": Alternatives.waiting,
+    "waiting-stuck": Alternatives.waiting_stuck,
+}
+OF_ANY_RELEASE = {"ours", "waiting", "waiting-stuck"}
+"""The others are done by the tools and the settings of KRaft."""
+
+
 def main(arguments: Sequence[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="compare-alternatives", description=__doc__)
+    parser.add_argument("ways", nargs="*", metavar="WAY", help=f"{', '.join(WAYS)} (default: all)")
+    tiered = [version for version, release in RELEASES.items() if release.has_tiering]
+    parser.add_argument("--broker", choices=tiered, default=KAFKA_VERSION, help="release (default: %(default)s)")
     parser.add_argument("--mib", type=int, default=512, help="size of the partition (default: %(default)s)")
     parser.add_argument("--segment-mib", type=int, default=32, help="of a segment (default: %(default)s)")
     parser.add_argument("--batch-bytes", type=int, default=16384, help="of a batch, on average (default: %(default)s)")
     options = parser.parse_args(arguments)
+    chosen = options.ways or list(WAYS)
+    if unknown := set(chosen) - WAYS.keys():
+        parser.error(f"no such way: {', '.join(sorted(unknown))}")
+    if RELEASES[options.broker].zookeeper is not None and not OF_ANY_RELEASE.issuperset(chosen):
+        parser.error(f"with Kafka {options.broker} only: {', '.join(sorted(OF_ANY_RELEASE))}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     work = Path(tempfile.mkdtemp(prefix="compare-alternatives-"))
     try:
-        ways = Alternatives(work, options.mib, options.segment_mib, options.batch_bytes)
-        sys.stdout.write(f"Kafka {KAFKA_VERSION}; {_mib(ways.size_bytes)}, {ways.segments} segments, {ways.batches} batches\n\n")
+        ways = Alternatives(work, options.broker, options.mib, options.segment_mib, options.batch_bytes)
+        sys.stdout.write(f"Kafka {options.broker}; {_mib(ways.size_bytes)}, {ways.segments} segments, {ways.batches} batches\n\n")
         sys.stdout.write(
             "| way | seconds | read | written | snapshots | shared with ours, equal | needs |\n|---|---|---|---|---|---|---|\n"
         )
-        chosen = (
-            ways.ours,
-            ways.recovery,
-            ways.other_log_dir,
-            ways.other_broker,
-            ways.election,
-            ways.waiting,
-            ways.waiting_stuck,
-        )
         for way in chosen:
-            each = way()
+            each = WAYS[way](ways)
             figures = f"{each.seconds:.1f} | {_mib(each.read_bytes)} | {_mib(each.written_bytes)}"
             snapshots = f"{each.snapshots} of {each.boundaries} | {each.shared}"
             sys.stdout.write(f"| {each.way} | {figures} | {snapshots} | {each.needs} |\n")

@@ -1,8 +1,8 @@
 """What is said of leaders, followers and disks offline, beside a live cluster of real brokers that does it.
 
-Chapters: ``offsets`` (ListOffsets of a leader with remote storage), ``follower`` (empty followers that start from it, KIP-1023),
-``disk`` (a replaced disk in a cluster of three) and ``elect`` (elections of ``fleet merge``, by Kafka's tools). Every step checks
-itself; the first that differs ends it with 1.
+Chapters: ``offsets`` (ListOffsets of a leader with remote storage), ``where`` (what serves its offsets, what a deletion removes),
+``follower`` (empty followers that start from it, KIP-1023), ``disk`` (a replaced disk in a cluster of three) and ``elect``
+(elections of ``fleet merge``, by Kafka's tools). Every step checks itself; the first that differs ends it with 1.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from live_disk import LiveDisk
 from live_elect import LiveElect
 from live_follower import LiveFollower
 from live_offsets import LiveOffsets
+from live_where import LiveWhere
 from transcript import Transcript
 
-CHAPTERS = {"offsets": LiveOffsets, "follower": LiveFollower, "disk": LiveDisk, "elect": LiveElect}
+CHAPTERS = {"offsets": LiveOffsets, "where": LiveWhere, "follower": LiveFollower, "disk": LiveDisk, "elect": LiveElect}
 
 
 def main(arguments: Sequence[str]) -> int:

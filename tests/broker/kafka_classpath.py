@@ -27,6 +27,9 @@ OTHER_VERSIONS = ("3.9.2",)
 NEWEST_BROKER = "4.4.0"
 """Of it the broker alone can be had: neither its tools, nor the test jars with LocalTieredStorage."""
 
+LENT = tuple(f"{name}.jar" for name in ("kafka-storage-4.3.1-test", "kafka-clients-4.3.1-test", "kafka-clients-4.3.1"))
+"""What lends it LocalTieredStorage: the class, and two more that it uses. They come behind its own jars, which so take precedence."""
+
 FIRST_WITH_TIERING = "3.6.2"
 """The oldest brokers with remote storage that are started."""
 
@@ -75,6 +78,16 @@ def kafka_classpath(version: str = KAFKA_VERSION, *, record: bool = False) -> st
         check_jars(jars)
         fresh.replace(cached)
         return classpath
+
+
+def tiering_classpath(version: str) -> str:
+    """Class path of a broker of a Kafka version that has LocalTieredStorage."""
+    classpath = kafka_classpath(version)
+    if version != NEWEST_BROKER:
+        return classpath
+    lent = [jar for jar in kafka_classpath(KAFKA_VERSION).split(os.pathsep) if Path(jar).name in LENT]
+    assert len(lent) == len(LENT), lent
+    return os.pathsep.join((classpath, *lent))
 
 
 def kafka_jar(artifact: str, version: str) -> Path:

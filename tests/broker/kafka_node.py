@@ -20,7 +20,7 @@ from broker_settings import (
 )
 from free_ports import kept_ports
 from java_process import JAVA, JavaProcess
-from kafka_classpath import KAFKA_VERSION, kafka_classpath
+from kafka_classpath import KAFKA_VERSION, kafka_classpath, tiering_classpath
 from kafka_release import RELEASES
 from zookeeper_node import ZooKeeperNode
 
@@ -71,7 +71,7 @@ class KafkaNode:
         self._heap_mib = heap_mib
         self._java_options = java_options
         self._tiering = tiering and self.release.has_tiering
-        self._classpath = kafka_classpath(version)
+        self._classpath = tiering_classpath(version) if self._tiering else kafka_classpath(version)
         root.mkdir(parents=True, exist_ok=True)
         self.remote_dir.mkdir(exist_ok=True)
         self._process = JavaProcess(root, self.log_file, root / "broker.pid", outlives=outlives)

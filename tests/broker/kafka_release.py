@@ -14,7 +14,7 @@ class KafkaRelease:
     Attributes:
         version: of it.
         zookeeper: version of the ZooKeeper that its cluster is kept in; None where it is kept in KRaft.
-        has_tiering: it knows remote storage (KIP-405), and LocalTieredStorage of its test jars is there.
+        has_tiering: it knows remote storage (KIP-405), and LocalTieredStorage is there: of its test jars, or lent.
         has_describe_producers: it answers what producers it knows (KIP-664).
         dump_tool: main class of ``kafka-dump-log``.
         tools: version whose command line tools are used: mostly its own.
@@ -42,7 +42,7 @@ RELEASES = {
         KafkaRelease("3.6.2", "3.8.4", has_tiering=True, has_describe_producers=True, dump_tool=DUMP_IN_CORE, tools="3.6.2"),
         KafkaRelease("3.9.2", "3.8.4", has_tiering=True, has_describe_producers=True, dump_tool=DUMP_IN_CORE, tools="3.9.2"),
         KafkaRelease(KAFKA_VERSION, None, has_tiering=True, has_describe_producers=True, dump_tool=DUMP, tools=KAFKA_VERSION),
-        KafkaRelease(NEWEST_BROKER, None, has_tiering=False, has_describe_producers=True, dump_tool=DUMP, tools=KAFKA_VERSION),
+        KafkaRelease(NEWEST_BROKER, None, has_tiering=True, has_describe_producers=True, dump_tool=DUMP, tools=KAFKA_VERSION),
     )
 }
 """Those that brokers are started from, by version."""

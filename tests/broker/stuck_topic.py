@@ -296,13 +296,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--to", choices=tiered, default="3.9.2", help="the release that the broker is upgraded to (default: %(default)s)"
     )
-    follower = "also a second broker, whose replica starts from remote storage and forgets its producers; with --to 4.3.1 only"
+    follower = "also a second broker, whose replica starts from remote storage and forgets its producers; in KRaft only"
     parser.add_argument("--follower", action="store_true", help=follower)
     parser.add_argument("-q", "--quiet", action="store_true", help="the steps and checks alone, without what the commands print")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="work in this directory, which must not exist, and leave it")
     options = parser.parse_args(arguments)
     if options.follower and RELEASES[options.to].zookeeper is not None:
-        parser.error("--follower goes with --to 4.3.1")
+        parser.error("--follower goes with a release in KRaft: --to 4.3.1 or --to 4.4.0")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     work = options.keep or Path(tempfile.mkdtemp(prefix="demo-stuck-topic-"))
     if options.keep:

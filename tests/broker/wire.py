@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-PRODUCE, LIST_OFFSETS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 0, 2, 22, 61
+PRODUCE, FETCH, LIST_OFFSETS, INIT_PRODUCER_ID, OFFSETS_FOR_LEADER_EPOCH, DESCRIBE_PRODUCERS = 0, 1, 2, 22, 23, 61
 CONSUMER = -1
 NOT_LEADING_YET = (3, 5, 6)
 """Error codes of a broker that has not heard yet that it leads a new partition."""
@@ -89,6 +89,30 @@ class Wire:
                 raise BrokerError(f"ListOffsets {each}", error)
             found[each] = (offset, timestamp, epoch)
         return found
+
+    def fetch(self, topic: str, offset: int, max_bytes: int) -> bytes:
+        """Batches from partition 0, for a consumer: at least one, where there is any. Brokers from 2.3 on answer this version."""
+        name = _nullable(topic)
+        body = struct.pack(">iiiibiii", CONSUMER, 500, 1, max_bytes, 0, 0, -1, 1) + name
+        body += struct.pack(">iiiqqi", 1, 0, -1, offset, -1, max_bytes) + struct.pack(">i", 0) + _nullable("")
+        answer = self._ask(FETCH, 11, body)
+        at = 4 + 2 + 4 + 4 + len(name) + 4
+        _, error, _, _, _, aborted = struct.unpack_from(">ihqqqi", answer, at)
+        if error:
+            raise BrokerError("Fetch", error)
+        at += 34 + 16 * max(aborted, 0) + 4
+        (size,) = struct.unpack_from(">i", answer, at)
+        return answer[at + 4 : at + 4 + max(size, 0)]
+
+    def end_of_leader_epoch(self, topic: str, epoch: int) -> tuple[int, int]:
+        """What the leader of partition 0 says of a leader epoch: the one that it found, and where that ends; -1 each for none."""
+        name = _nullable(topic)
+        body = struct.pack(">ii", CONSUMER, 1) + name + struct.pack(">iiii", 1, 0, -1, epoch)
+        answer = self._ask(OFFSETS_FOR_LEADER_EPOCH, 3, body)
+        error, _, found, end = struct.unpack_from(">hiiq", answer, 4 + 4 + len(name) + 4)
+        if error:
+            raise BrokerError("OffsetsForLeaderEpoch", error)
+        return int(found), int(end)
 
     def describe_producers(self, topic: str, partition: int = 0) -> dict[int, ActiveProducer]:
         """What the leader knows of each producer of a partition, by producer id. Brokers from 2.8 on answer."""

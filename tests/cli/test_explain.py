@@ -252,6 +252,20 @@ def test_an_offset_that_some_logs_do_not_have() -> None:
     assert "no partition that was read knows producer 777 before offset 7000" in run.messages("unknown-producer")
 
 
+def test_a_log_that_could_not_be_read_may_know_it(tmp_path: Path) -> None:
+    """Who did not read all does not say that nobody knows."""
+    root = copy_of("kafka27-mixed", tmp_path)
+    first = root / "mixed-0" / f"{0:020d}.log"
+    data = bytearray(first.read_bytes())
+    data[len(data) // 2 :] = bytes(len(data) - len(data) // 2)
+    first.write_bytes(data)
+    run = asked(root, 777)
+    assert (run.exit_code, run.codes["unknown-producer"]) == (4, 1)
+    (finding,) = [each for each in run.document["findings"] if each["code"] == "unknown-producer"]
+    assert finding["severity"] == "note"
+    assert finding["message"].endswith("; 1 partition could not be read to the end, and may know it")
+
+
 def test_an_offset_inside_a_segment() -> None:
     """Producer 1 wrote 144 to 154 and 444 to 447: between them only the first is known, also inside the second batch."""
     for at, last in ((155, 154), (300, 154), (444, 154), (446, 154), (448, 447)):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import crc32c
 import pytest
+from command import live_broker
 from jsonschema import Draft202012Validator
 from log_dirs import EMPTY_SNAPSHOT, copy_of, make_log_dir, remove_snapshots, snapshot_bytes, snapshot_name, truth
 from manifests import FIXTURES, REPOSITORY, PartitionFixture
@@ -24,6 +25,8 @@ from snaprebuild.operations.scan_result import AtNextStart, BoundaryState, Parti
 from snaprebuild.operations.source import Selection, open_source
 from snaprebuild.operations.upload_blockers import Blocker, FreedBy
 from snaprebuild.replay.broker_start import SnapshotOrigin
+from snaprebuild.storage.log_dir import read_leader_epochs
+from snaprebuild.storage.partition_dir import PartitionDir
 
 SCHEMA = Draft202012Validator(json.loads((REPOSITORY / "docs/schema/scan.schema.json").read_text()))
 FIXTURE_NAMES = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
@@ -562,6 +565,62 @@ def test_interrupted_compaction_is_skipped(healthy: Path) -> None:
     (healthy / f"{0:020d}.log.swap").write_bytes(b"")
     result = scanned(healthy.parent)
     assert (codes(result), result.partitions, result.exit_code) == ({"interrupted-compaction"}, (), 1)
+
+
+# ------------------------------------------------------------------------------------------------------- beside a running broker
+
+
+def test_retention_between_the_listing_and_the_leader_epochs(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``UnifiedLog.deleteSegments`` goes: the files are renamed, then the leader epochs are cut off."""
+    calls = []
+
+    def after_retention(directory: PartitionDir) -> object:
+        if not calls:
+            for path in [*healthy.glob(f"{0:020d}.*")]:
+                path.rename(f"{path}.deleted")
+            (healthy / "leader-epoch-checkpoint").write_text("0\n1\n0 687\n")
+        calls.append(directory.segments[0].base_offset)
+        return read_leader_epochs(directory)
+
+    monkeypatch.setattr("snaprebuild.operations.scan_partition.read_leader_epochs", after_retention)
+    with live_broker(healthy.parent):
+        result = scanned(healthy.parent)
+    assert calls == [0, 687]
+    assert codes(result, Severity.FINDING) == set()
+    assert result.exit_code == 0
+    assert not only(result).blocked
+
+
+def test_a_partition_that_changes_all_the_time(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    def and_changes(directory: PartitionDir) -> object:
+        looks.append(directory)
+        (healthy / f"{len(looks):020d}.timeindex").write_bytes(b"")
+        return read_leader_epochs(directory)
+
+    (healthy / snapshot_name(687)).unlink()
+    monkeypatch.setattr("snaprebuild.operations.scan_partition.read_leader_epochs", and_changes)
+    with live_broker(healthy.parent):
+        result = scanned(healthy.parent)
+    assert len(looks) == 5
+    assert codes(result, Severity.FINDING) == set(), "what may not be so is not told"
+    assert "changed while it was looked at, 5 times" in message(result, "storage-failed")
+    assert result.exit_code == 5
+    assert "missing-snapshots" in codes(scanned(healthy.parent), Severity.FINDING), "without a broker one look tells"
+    assert len(looks) == 6
+
+
+def test_a_partition_that_goes_away(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def and_goes(directory: PartitionDir) -> object:
+        healthy.rename(f"{healthy}.0123456789abcdef0123456789abcdef-delete")
+        return None
+
+    monkeypatch.setattr("snaprebuild.operations.scan_partition.read_leader_epochs", and_goes)
+    with live_broker(healthy.parent):
+        result = scanned(healthy.parent)
+    assert codes(result, Severity.FINDING) == set()
+    assert (result.exit_code, "cannot be listed" in message(result, "storage-failed")) == (5, True)
 
 
 # ------------------------------------------------------------------------------------------------------------ log directories
