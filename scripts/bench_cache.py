@@ -1,13 +1,14 @@
 """What verbs leave in the page cache, and what they push out of it: counted by the kernel, page by page.
 
 Of each partition the last segment and the first one are in the cache before a run, as a broker and a consumer leave them; all others are
-not. Told are the pages of the others that are there afterwards, those of the hot ones that are gone, and how much the cache of the whole
-machine grew (``Cached`` of /proc/meminfo: whatever else happened meanwhile included).
+not. Told are the pages of the others that are there at most while it runs, and afterwards, those of the hot ones that are gone, and how
+much the cache of the whole machine grew (``Cached`` of /proc/meminfo: whatever else happened meanwhile included).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
@@ -23,6 +24,7 @@ GROWTH_BYTES_MAX = 64 << 20
 PUSHED_BYTES_MAX = 1 << 20
 """The kernel itself may need a page for something else meanwhile."""
 PARTITIONS = 2
+LOOKS_SECONDS = 0.02
 MIB = 1 << 20
 START = "from snaprebuild.cli.main import main; main()"
 OLD_KERNEL = f"from snaprebuild.storage import page_cache; page_cache._dontcache_is_trusted = lambda: False; {START}"
@@ -74,17 +76,28 @@ def cached_of_machine() -> int:
         return next(int(line.split()[1]) << 10 for line in file if line.startswith("Cached:"))
 
 
-def measured(arguments: tuple[str, ...], code: str, hot: list[Path], cold: list[Path]) -> tuple[float, int, int, int]:
-    """Seconds of a run, growth, what was pushed out, growth of the machine; all but the first in bytes."""
+def measured(arguments: tuple[str, ...], code: str, hot: list[Path], cold: list[Path]) -> tuple[float, int, int, int, int]:
+    """Seconds of a run; in bytes: growth at most while it ran, and in the end, what was pushed out, growth of the machine."""
     for path in (*cold, *hot):
         set_cached(path, is_hot=path in hot)
     before = sum(resident_bytes(str(path))[0] for path in hot), sum(resident_bytes(str(path))[0] for path in cold)
     machine, begin = cached_of_machine(), time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
-    seconds = time.perf_counter() - begin
-    assert done.returncode in (0, 1), done.stderr
+    most = before[1]
+    with (
+        tempfile.TemporaryFile() as told,
+        subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.DEVNULL, stderr=told) as process,
+    ):
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(LOOKS_SECONDS)
+                break
+            most = max(most, sum(resident_bytes(str(path))[0] for path in cold))
+        seconds = time.perf_counter() - begin
+        told.seek(0)
+        assert process.returncode in (0, 1), told.read().decode()
     after = sum(resident_bytes(str(path))[0] for path in hot), sum(resident_bytes(str(path))[0] for path in cold)
-    return seconds, after[1] - before[1], before[0] - after[0], cached_of_machine() - machine
+    growth = after[1] - before[1]
+    return seconds, max(most - before[1], growth), growth, before[0] - after[0], cached_of_machine() - machine
 
 
 def main() -> int:
@@ -92,7 +105,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=512, help="of each of two partitions; default: 512")
     parser.add_argument("--directory", type=Path, default=Path.cwd(), help="on the disk that is measured; default: this one")
-    parser.add_argument("--check", action="store_true", help="fail where a run leaves more than 64 MiB, or pushes anything out")
+    parser.add_argument(
+        "--check", action="store_true", help="fail where a run has, or leaves, more than 64 MiB there, or pushes anything out"
+    )
     options = parser.parse_args()
     ok = True
     with tempfile.TemporaryDirectory(prefix="bench-cache-", dir=options.directory) as scratch:
@@ -106,15 +121,14 @@ def main() -> int:
         print(
             f"{file_system(logs)}, Linux {os.uname().release}; {total / MIB:.0f} MiB, {sum(map(os.path.getsize, hot)) / MIB:.0f} hot"
         )
-        print(f"\n{'verb':20} {'way':20} {'s':>6} {'left, MiB':>12} {'pushed out':>12} {'machine':>12}")
+        print(f"\n{'verb':20} {'way':20} {'s':>6} {'at most, MiB':>12} {'left':>12} {'pushed out':>12} {'machine':>12}")
         for verb, arguments in verbs(logs).items():
             for way, (code, further) in WAYS.items():
                 added = () if further[:1] == ("--jobs",) and verb in WITHOUT_JOBS else further
-                seconds, left, pushed, machine = measured((*arguments, *added), code, hot, cold)
-                print(
-                    f"{verb:20} {way:20} {seconds:6.2f} {left / MIB:12.1f} {pushed / MIB:12.1f} {machine / MIB:12.1f}", flush=True
-                )
-                ok &= way == "--fill-page-cache" or (left <= GROWTH_BYTES_MAX and pushed <= PUSHED_BYTES_MAX)
+                seconds, most, left, pushed, machine = measured((*arguments, *added), code, hot, cold)
+                figures = " ".join(f"{each / MIB:12.1f}" for each in (most, left, pushed, machine))
+                print(f"{verb:20} {way:20} {seconds:6.2f} {figures}", flush=True)
+                ok &= way == "--fill-page-cache" or (most <= GROWTH_BYTES_MAX and pushed <= PUSHED_BYTES_MAX)
     return 0 if ok or not options.check else 1
 
 

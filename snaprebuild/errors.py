@@ -9,6 +9,7 @@
     │   ├── LockUnknownError  3   whether a broker runs here cannot be told
     │   ├── SnapshotRefusedError  3   an uploader gets no snapshot
     │   └── UploadRefusedError  3     a segment may not be uploaded, or not yet
+    ├── OutOfMemoryError      5   there is no more of it, or ``--max-memory`` leaves no more
     └── StorageError          5   root of what the storage did
         ├── ReadFailedError       a file or directory cannot be read
         ├── WriteFailedError      nothing took effect
@@ -30,6 +31,7 @@ __all__ = [
     "BusyError",
     "DeadlinePassedError",
     "LockUnknownError",
+    "OutOfMemoryError",
     "OutcomeUnknownError",
     "ReadFailedError",
     "RefusedError",
@@ -68,6 +70,10 @@ class UsageError(SnaprebuildError):
     """The request itself makes no sense."""
 
     exit_code = 2
+
+
+class OutOfMemoryError(SnaprebuildError):
+    """What was to be held in memory has no room there: of the machine, or of what the run was given."""
 
 
 class RefusedError(SnaprebuildError):

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 OF_THE_RUN = ("seconds", "bytes_read", "as_of_ms", "rate_bytes_per_second", "seconds_estimated", "inputs", "run", "staged_ms")
 """Fields of documents that tell of the run, its clock and its speed, or of inodes and times of files, and not of what stands in them."""
+
+DRAWN = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])|(?<=-)[A-Za-z0-9_-]{22}(?=\W)")
+"""Ids of segments that an upload draws."""
+
+
+def documents(output: str) -> list[Any]:
+    """What a run printed as JSON, without what tells of the run: one document, or one in each line."""
+    try:
+        found = [json.loads(output)] if output else []
+    except ValueError:
+        found = [json.loads(each) for each in output.splitlines()]
+    return [without(each, OF_THE_RUN) for each in found]
 
 
 def without(value: Any, names: tuple[str, ...]) -> Any:

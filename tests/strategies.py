@@ -384,7 +384,9 @@ def partitions(draw: DrawFn, *, max_batches: int = 24, max_cuts: int = 4) -> Gen
             log = GeneratedLog((*log.batches, *part))
     if draw(st.integers(0, 3)) == 0:
         end = log.batches[-1].header.last_offset + 1
-        marker = BROKEN_MARKERS[draw(st.sampled_from(sorted(BROKEN_MARKERS)))]
+        # By the length of the log, too: what is drawn of few is often what was drawn before.
+        which = (draw(st.integers(0, len(BROKEN_MARKERS) - 1)) + len(log.batches)) % len(BROKEN_MARKERS)
+        marker = BROKEN_MARKERS[sorted(BROKEN_MARKERS)[which]]
         header = header_of(end, attributes=CONTROL | TRANSACTIONAL, producer_id=draw(st.sampled_from((0, 7))), producer_epoch=0)
         rest = draw(logs(max_batches=3, start=end + 1))
         log = GeneratedLog((*log.batches, batch_of(header, [marker]), *rest.batches))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 
 from formats.errors import FormatError
-from snaprebuild.errors import RefusedError, SnaprebuildError
+from snaprebuild.errors import OutOfMemoryError, RefusedError, SnaprebuildError
 
 __all__ = ["Finding", "Severity", "counted", "exit_code_of", "finding_of_error"]
 
@@ -69,6 +69,8 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str) -> Findin
     code, severity = "storage-failed", Severity.STORAGE
     if isinstance(error, RefusedError):
         code, severity = "refused", Severity.REFUSED
+    elif isinstance(error, OutOfMemoryError):
+        code = "out-of-memory"
     elif type(error) is SnaprebuildError:
         code = "unforeseen-error"
     return Finding(code, severity, error.path or path, str(error) if error.path is None else error.message)

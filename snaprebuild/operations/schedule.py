@@ -30,7 +30,7 @@ import numpy as np
 
 from formats.errors import FormatError
 from formats.offset_index import split_positions
-from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
+from snaprebuild.errors import OutOfMemoryError, RefusedError, SnaprebuildError, StorageError
 from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.storage.block_device import readers_at_once
@@ -364,7 +364,7 @@ def told(error: Exception) -> SnaprebuildError | FormatError:
     log.debug("unforeseen", exc_info=error)
     if isinstance(error, MemoryError):
         most = manners().max_memory_bytes
-        return SnaprebuildError("out of memory" if most is None else "out of memory: --max-memory leaves no more for it")
+        return OutOfMemoryError("out of memory" if most is None else "out of memory: --max-memory leaves no more for it")
     return SnaprebuildError(f"unforeseen {type(error).__name__}: {error}")
 
 

@@ -215,7 +215,8 @@ class Alternatives:
         uploaded = len(node.remote_files(PARTITION))
         needs = f"watched for {2 * WAIT_MS // 1000} s: {failures} exceptions, {uploaded} files uploaded"
         needs += f"; {expired} copies that were announced and never written expired, {gone} of {self.segments} segments deleted"
-        return self._result("waiting for retention, remote storage on", seconds, *used, partition, needs)
+        # Not compared: a broker that starts without any snapshot writes an empty one at the log end.
+        return Result("waiting for retention, remote storage on", seconds, *used, 0, 0, 0, needs)
 
     def _aged(self, name: str) -> tuple[KafkaNode, int]:
         """A stopped broker, and the timestamp of the last record. Without time indexes a broker goes by the times of the files."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from command import in_json, live_broker, snaprebuild
+from command import COMMAND, Run, in_json, live_broker, snaprebuild
 from log_dirs import copy_of
+from manifests import REPOSITORY
 from typer.testing import CliRunner
 
 from snaprebuild.cli.main import app
 from snaprebuild.storage import segment_file
-from snaprebuild.storage.manners import RATE_BESIDE_BROKER_BYTES, USUAL_MANNERS, Manners, manners
+from snaprebuild.storage.manners import RATE_BESIDE_BROKER_BYTES, USUAL_MANNERS, WORKER_BYTES, Manners, manners
 from snaprebuild.storage.priority import Standing, standing
 
 CLOCK = ("--as-of", "2026-11-20", "--expiration-ms", "604800000")
@@ -95,3 +99,86 @@ def test_nonsense(tmp_path: Path) -> None:
         done = snaprebuild("verify", tmp_path, option, value)
         assert done.exit_code == 2
         assert option in done.stderr
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------------
+
+MIB = 1 << 20
+
+
+def processes_of(session: int) -> dict[int, tuple[int, str]]:
+    """Of each process of a session: anonymous memory in bytes, and its limit of data as the kernel tells it."""
+    found = {}
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            if int(Path(entry.path, "stat").read_text().rpartition(")")[2].split()[3]) != session:
+                continue
+            status, limits = (Path(entry.path, name).read_text().splitlines() for name in ("status", "limits"))
+            held = next(int(line.split()[1]) << 10 for line in status if line.startswith("RssAnon:"))
+            found[int(entry.name)] = held, next(line.split()[3] for line in limits if line.startswith("Max data size"))
+        except (OSError, StopIteration):  # it ends at this moment
+            continue
+    return found
+
+
+def test_a_run_with_workers_stays_below_its_memory(tmp_path: Path) -> None:
+    """Two workers have room; of the partitions one needs more than a worker may have: it is named, and the others are done."""
+    sys.path.insert(0, str(REPOSITORY / "scripts"))
+    try:
+        from make_partition import Shape, make_partition
+    finally:
+        sys.path.remove(str(REPOSITORY / "scripts"))
+    logs, most = tmp_path / "logs", 4 * WORKER_BYTES
+    for number in range(3):
+        make_partition(logs / f"small-{number}", Shape(16 << 10, 24 * MIB, 8 * MIB, producers=200), seed=number)
+    make_partition(logs / "large-0", Shape(100, 40 * MIB, 40 * MIB, producers=400_000))
+
+    def rebuilt(name: str, *options: str) -> tuple[Run, int, dict[int, set[int]], dict[int, int]]:
+        arguments = [
+            "rebuild",
+            str(logs),
+            "--out",
+            str(tmp_path / name),
+            "--as-of",
+            "2023-11-15",
+            "--receipt",
+            str(tmp_path / f"{name}.jsonl"),
+        ]
+        peak, limits, held = 0, defaultdict[int, set[int]](set), defaultdict[int, int](int)
+        with (
+            (tmp_path / f"{name}.out").open("w+") as out,
+            subprocess.Popen(
+                [*COMMAND, *arguments, *options, "--output", "json"], stdout=out, stderr=subprocess.DEVNULL, start_new_session=True
+            ) as process,
+        ):
+            while process.poll() is None:
+                now = processes_of(process.pid)
+                peak = max(peak, sum(each for each, _ in now.values()))
+                for pid, (each, limit) in now.items():
+                    limits[pid] |= {int(limit)} if limit.isdigit() else set()
+                    held[pid] = max(held[pid], each)
+            out.seek(0)
+            run = Run(process.returncode, out.read(), "")
+        return run, peak, limits, held
+
+    run, peak, limits, held = rebuilt("bounded", "--jobs", "4", "--max-memory", str(most))
+    assert peak <= most
+    assert all(limits[pid] for pid in held), "the kernel bounds each of them"
+    # The process that starts workers has what the command had at its begin, and workers have their own share.
+    command, *others = sorted(held)
+    workers = [pid for pid in others if min(limits[pid]) < max(limits[command]) / 2]
+    assert len(workers) == 2, "there is room for two of the four"
+    assert all(held[pid] <= most // 4 for pid in workers)
+    assert run.exit_code == 5
+    assert run.messages("out-of-memory") == f"{logs / 'large-0'}: out of memory: --max-memory leaves no more for it"
+    assert run.codes["out-of-memory"] == 1
+    assert set(run.actions("large-0").values()) == {"left_out"}
+    whole, *_ = rebuilt("unbounded", "--jobs", "2")
+    assert whole.exit_code == 0
+    for number in range(3):
+        name = f"small-{number}"
+        assert set(run.actions(name).values()) == {"written"}
+        for path in (tmp_path / "unbounded" / name).iterdir():
+            assert path.read_bytes() == (tmp_path / "bounded" / name / path.name).read_bytes()

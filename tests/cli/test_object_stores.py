@@ -517,6 +517,16 @@ def test_a_snapshot_costs_one_request(counted: FaultyStore) -> None:
     assert "PUT" not in counted.methods()
 
 
+def test_what_a_scan_costs(counted: FaultyStore) -> None:
+    """As docs/object-storage.md has it: small files and snapshots, each once, and nothing else."""
+    scan(open_source(["s3://b/logs"], settings=S3Settings(endpoint_url=counted.endpoint, path_style=True)))
+    of_broker = 7 + 6  # asked for, and read: nobody reads the lock
+    snapshots = sum(name.endswith(".snapshot") for name in counted.objects)
+    partitions = sum(name.endswith("/leader-epoch-checkpoint") for name in counted.objects)
+    assert len(counted.seen) == 1 + of_broker + 2 * partitions + snapshots == 31
+    assert not [path for _, path, _ in counted.seen if path.endswith((".log", "index"))]
+
+
 def test_a_scan_reads_several_snapshots_at_once(counted: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
     counted.seconds = 0.02
     settings = S3Settings(endpoint_url=counted.endpoint, path_style=True)

@@ -27,7 +27,15 @@ PLAYER = Path(__file__).with_name("live_log.py")
 IN_MEMORY = Path("/dev/shm")
 CLOCK = ("--as-of", "0", "--expiration-ms", "9000000000000")
 VERBS = ("scan", "plan", "verify", "rebuild")
-NEVER = {"bad-checksum", "disordered-offsets", "impossible-state", "unforeseen-error", "suspect-snapshot", "misnamed-file"}
+NEVER = {
+    "bad-checksum",
+    "disordered-offsets",
+    "impossible-state",
+    "unforeseen-error",
+    "out-of-memory",
+    "suspect-snapshot",
+    "misnamed-file",
+}
 """What no moment's truth is."""
 NEWEST_ONLY = {"wrong-snapshot", "corrupt-snapshot"}
 """True of the snapshot that the broker is writing, which it does in place."""

@@ -18,14 +18,12 @@ from typing import Any
 import pytest
 from edited_tree import Place
 from every_verb import VERBS, filled, run_here
-from same_result import OF_THE_RUN, differing, without
+from same_result import DRAWN, OF_THE_RUN, differing, without
 
 REFUSALS = (3, 5)
 OF_THE_LISTING = ("bytes", "size_bytes", "kept_bytes", "deleted_bytes", "stays_because")
 """Sizes are told as they were listed, beside what was read later."""
 NOT_COMPARED = OF_THE_RUN + OF_THE_LISTING
-DRAWN = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])|(?<=-)[A-Za-z0-9_-]{22}(?=\W)")
-"""Ids of segments that an upload draws."""
 SAYS_SO = re.compile(
     r"cannot be opened: No such file|changed while|vanished while|is gone|has changed|is the active segment|tier-not-audited"
 )

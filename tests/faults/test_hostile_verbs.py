@@ -11,13 +11,16 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from edited_tree import SECRET, Files, Odd, Place
 from every_verb import VERBS, filled, is_printable, run_here
+from same_result import DRAWN, differing, documents, without
 
 SECONDS_MAX = 120
 """A run takes some ms; one that waits for a pipe, or reads endless zeros, would never end."""
+FILES_MANY = 200
 KINDS = (
     Odd("link", "{outside}/secret"),
     Odd("link", "/dev/zero"),
@@ -123,3 +126,34 @@ def test_names(name: str, tmp_path: Path) -> None:
         if os.path.dirname(each)
     }
     check(place, {**place.files, **copies}, f"{name}: directories")
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_many_files(name: str, tmp_path: Path) -> None:
+    """In every directory more files that Kafka does not know than it has of its own: the result is that of the healthy tree.
+
+    `scripts/large-inputs files` does it with 100,000, and measures time and memory.
+    """
+    place = Place.made(VERBS[name], tmp_path)
+    more: Files = {
+        os.path.join(directory, f"{number:020d}.snapshot.old"): b""
+        for directory in {os.path.dirname(each) for each in place.names()}
+        for number in range(FILES_MANY)
+    }
+    with place.edited(dict(place.files)):
+        words = filled((*place.verb.arguments, "--output", "json"), place.root)
+        healthy = run_here(words)
+    with place.edited({**place.files, **more}):
+        ran = run_here(words)
+    assert healthy.code == ran.code
+    assert healthy.code in (0, 1)
+    assert list(differing(_told(healthy.stdout), _told(ran.stdout))) == []
+
+
+def _told(output: str) -> list[Any]:
+    """Without counts of files that nobody knows, and ids that are drawn."""
+    found = [without(each, ("unknown", "unknown_objects")) for each in documents(DRAWN.sub("ID", output))]
+    for document in found:
+        if isinstance(document.get("findings"), list):
+            document["findings"] = [each for each in document["findings"] if each["code"] != "tier-unknown-objects"]
+    return found

@@ -79,6 +79,7 @@ def run_verb(name: str, data: bytes) -> None:
     (code, output, _), _ = run_measured(place, files, ("--output", "json") if is_json else ())
     assert code in (0, 1, 2, 3, 4, 5), code
     assert "unforeseen" not in output, output[-2000:]
+    assert "out-of-memory" not in output, output[-2000:]
     assert is_printable(output), repr(output)[-2000:]
     if is_json and output:
         lines = output.splitlines() if name == "dump" else [output]

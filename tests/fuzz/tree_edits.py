@@ -426,7 +426,7 @@ OF_PIECES = (_field, _field, _field, _overwrite, _overwrite, _insert, _delete, _
 OF_FILES = (_cut, _append, _other, _replace, _remove, _odd, _more, _rename, _rename_directory)
 MANY = 0x7E
 """Kinds from here on make a file large: two of 128, as such a run takes long."""
-MANY_BITS = range(10, 21)
+MANY_BITS = range(8, 17)
 
 
 def _many(files: Files, name: str, script: Script) -> None:
@@ -467,4 +467,4 @@ def scripts_over(files: Files) -> list[bytes]:
     found = []
     for index in range(max(len(files), count)):
         found.append(bytes((index % count, index % len(files), index * 5 % 256, index * 7 % 256, index * 11 % 256, 2, 0, 1)))
-    return [*found, *(bytes((MANY, index % len(files), 20, 255, index)) for index in range(len(files)))]
+    return [*found, *(bytes((MANY, index, 8, 255, index)) for index in range(len(files)))]

@@ -235,7 +235,7 @@ def test_what_nobody_foresaw_costs_one_partition(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(stats_module._StatsWork, "take", fails)
     result = stats(open_source([str(tmp_path)]), Clock(2_000, 10_000), top=1)
-    assert [each.code for each in result.findings] == ["unforeseen-error"]
+    assert [each.code for each in result.findings] == ["out-of-memory"]
     assert result.total.facts.seen == result.topics["t"].facts.seen == 2
 
 
@@ -253,5 +253,5 @@ def test_a_sum_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(stats_module, "_whole", fails)
     result = stats(open_source([str(tmp_path)]), Clock(2_000, 10_000), top=1)
-    assert [each.code for each in result.findings] == ["unforeseen-error"]
+    assert [each.code for each in result.findings] == ["out-of-memory"]
     assert result.total.facts.seen == result.topics["t"].facts.seen == 1

@@ -146,7 +146,7 @@ def test_a_chunk_that_cannot_be_composed(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(replay_tasks, "composed", fails)
     (found,) = rebuild(plan_of(logs, tmp_path / "out"), engine=WithoutSpark(1, chunk_bytes=1), dry_run=True).partitions
     assert [each.action for each in found.boundaries] == [WOULD_WRITE] * 3 + [LEFT_OUT] * 3
-    assert [(each.code, each.message) for each in found.findings if each.offset is None] == [("unforeseen-error", "out of memory")]
+    assert [(each.code, each.message) for each in found.findings if each.offset is None] == [("out-of-memory", "out of memory")]
     assert [each.reasons for each in found.boundaries[3:]] == [("out of memory",)] * 3
 
 
@@ -163,7 +163,7 @@ def test_a_chunk_that_cannot_be_carried_out(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(RebuildJob, "carry_out_chunk", fails)
     (found,) = rebuild(plan_of(logs, tmp_path / "out"), engine=WithoutSpark(1, chunk_bytes=1), dry_run=True).partitions
     assert [each.action for each in found.boundaries] == [WOULD_WRITE, WOULD_WRITE, LEFT_OUT, WOULD_WRITE]
-    assert [each.code for each in found.findings] == ["unforeseen-error", "boundary-left-out"]
+    assert [each.code for each in found.findings] == ["out-of-memory", "boundary-left-out"]
 
 
 # ------------------------------------------------------------------------------------------------------------------------ states

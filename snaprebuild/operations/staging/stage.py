@@ -14,7 +14,7 @@ from snaprebuild.operations.planned import PartitionPlan, Plan
 from snaprebuild.operations.rebuild import Progress, rebuild
 from snaprebuild.operations.rebuild_result import EQUAL, LEFT_OUT, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.operations.staging.staged_check import known_topic_id
-from snaprebuild.operations.staging.staged_earlier import plan_path, staged_before, take_as_it_lies
+from snaprebuild.operations.staging.staged_earlier import goes_on, plan_path, staged_before, take_as_it_lies
 from snaprebuild.operations.staging.staged_plan import (
     StagedEvidence,
     StagedPartition,
@@ -77,7 +77,7 @@ def stage(
     result = rebuild(plan, jobs=jobs, dry_run=dry_run, progress=progress, told=files)
     going_on = {}
     for each in result.partitions:
-        if each.plan.lies_ready:
+        if goes_on(each.plan):
             path = each.plan.source.directory.path
             going_on[path] = earlier[path]
             take_as_it_lies(each, earlier[path])

@@ -9,7 +9,7 @@ from dataclasses import replace
 from formats.errors import FormatError
 from formats.file_names import snapshot_file_name
 from snaprebuild.errors import ReadFailedError, RefusedError
-from snaprebuild.operations.findings import Finding, Severity, counted
+from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.planned import PartitionPlan, Plan, Request
 from snaprebuild.operations.rebuild_result import EQUAL, BoundaryResult, PartitionResult
 from snaprebuild.operations.snapshot_writer import owner_of_snapshot
@@ -26,7 +26,7 @@ from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.fingerprint import fingerprint_at
 
-__all__ = ["from_what_is_staged", "plan_path", "staged_before", "take_as_it_lies"]
+__all__ = ["from_what_is_staged", "goes_on", "plan_path", "staged_before", "take_as_it_lies"]
 
 log = logging.getLogger(__name__)
 
@@ -66,14 +66,17 @@ def from_what_is_staged(plan: Plan) -> Plan:
     staged, wanted = {each.path: each for each in before.partitions}, StagedEvidence.of(plan.request, plan.clock)
     weak = () if plan.request.allow_unproven else (SnapshotClass.UNPROVEN,)
     partitions = tuple(_going_on(each, staged.get(each.source.directory.path), wanted, weak) for each in plan.partitions)
-    notes = [_note(each) for each in partitions if each.lies_ready]
+    notes = [_note(each) for each in partitions if goes_on(each)]
     return replace(plan, partitions=partitions, findings=(*plan.findings, *notes))
 
 
+def goes_on(plan: PartitionPlan) -> bool:
+    """Whether it rests on what an earlier run has staged."""
+    return bool(plan.lies_ready) or plan.resumed is not None
+
+
 def _note(plan: PartitionPlan) -> Finding:
-    message = (
-        f"an earlier run has staged {counted(len(plan.lies_ready), 'snapshot')} that still stand: only what closed since is read"
-    )
+    message = "what an earlier run has staged still stands: only what closed since is read"
     return Finding("staged-earlier", Severity.NOTE, plan.source.directory.path, message)
 
 

@@ -55,7 +55,7 @@ function rowOf(partition, index) {
       "data-name": partition.name,
       onclick: () => select(partition, true),
     },
-    el("div", { class: "who" }, el("span", { class: "name" }, partition.name), el("span", { class: "place", title: plain(partition.place) }, placeText(partition))),
+    el("div", { class: "who" }, el("span", { class: "name", title: plain(partition.name) }, partition.name), el("span", { class: "place", title: plain(partition.place) }, placeText(partition))),
     partition.bases.length || partition.boundaries.length ? miniature(partition) : el("span", {}),
     el("div", { class: "badges" }, badgesOf(partition)),
   );
@@ -63,8 +63,11 @@ function rowOf(partition, index) {
   return row;
 }
 
+// The end of a path tells places apart, and is what does not fit.
+const HAS_ONE_NODE = new Set(PARTITIONS.map((each) => each.node)).size < 2;
+
 function placeText(partition) {
-  const node = partition.node === undefined ? "" : `node ${partition.node} · `;
+  const node = partition.node === undefined || HAS_ONE_NODE ? "" : `node ${partition.node} · `;
   const parent = partition.place.endsWith(`/${partition.name}`) ? partition.place.slice(0, -partition.name.length - 1) : partition.place;
   return node + parent;
 }

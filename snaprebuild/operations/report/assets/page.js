@@ -16,7 +16,7 @@ function showTop() {
   const judged = wrong ? `${counted(sum((each) => each.forgotten), "producer")} told wrong` : "none proven wrong";
   const cards = [
     ["partitions", grouped(PARTITIONS.length), "", segments ? counted(segments, "segment") : "segments are not in the documents"],
-    wrong || told("verify", "tier-audit") ? ["wrong snapshots", grouped(wrong), wrong ? "wrong" : "", judged] : ["wrong snapshots", "–", "", "not judged: `verify` tells"],
+    wrong || told("verify", "tier-audit") ? ["wrong snapshots", grouped(wrong), wrong ? "wrong" : "", judged] : ["wrong snapshots", "–", "", "not judged: verify tells"],
     told("scan", "fleet-merge")
       ? ["stuck partitions", grouped(stuck.length), stuck.length ? "missing" : "", sizeText(sum((each) => each.stuck)) + " held back"]
       : ["stuck partitions", "–", "", "not known: `scan` tells"],
@@ -95,8 +95,7 @@ function startTheme() {
     at = (at + 1) % THEMES.length;
     if (at) document.documentElement.dataset.theme = THEMES[at];
     else delete document.documentElement.dataset.theme;
-    button.textContent = ["Auto", "Light", "Dark"][at];
-    button.setAttribute("aria-label", `Colours: ${["as the system has them", "light", "dark"][at]}`);
+    button.textContent = ["Colours: system", "Colours: light", "Colours: dark"][at];
   });
 }
 
