@@ -13,7 +13,7 @@ from functools import partial
 from formats import limits
 from formats.aiven_key import AivenObject
 from formats.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
-from formats.errors import FormatError
+from formats.errors import FormatError, TruncatedError
 from formats.file_names import DirectoryForm, PartitionDirectoryName
 from formats.local_tier_name import LocalTierFile
 from formats.partition_metadata import uuid_to_text
@@ -22,7 +22,7 @@ from snaprebuild.cluster.remote_log import RemoteLog, RemoteLogs
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.operations.log_facts import log_end_offset
-from snaprebuild.operations.tier_copies import CopyFacts, copy_facts, manifest_bytes, missing_objects
+from snaprebuild.operations.tier_copies import CopyFacts, copy_facts, fault_code, manifest_bytes, missing_objects
 from snaprebuild.operations.tier_inventory import ICEBERG_LACKS, read_remote_logs, unknown_objects
 from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.atomic_file import Ownership
@@ -224,15 +224,16 @@ def _segments(
     remote: RemotePartition, copies: list[tuple[TierCopy, CopyFacts]], findings: list[Finding]
 ) -> Iterator[RemoteSegment]:
     for copy, facts in copies:
-        message = facts.fault
+        message, is_unread = facts.fault, facts.is_unread
         if message is None:
             try:
                 yield _segment(remote, copy, facts)
             except (FormatError, ReadFailedError) as error:
-                message = error.message
+                message, is_unread = error.message, isinstance(error, ReadFailedError)
         if message is not None:
+            code, severity = fault_code(is_unread=is_unread)
             text = f"copy {uuid_to_text(copy.segment_id)}: {message}"
-            findings.append(Finding("tier-bad-copy", Severity.DAMAGED, remote.place, text, copy.base_offset))
+            findings.append(Finding(code, severity, remote.place, text, copy.base_offset))
 
 
 def _segment(remote: RemotePartition, copy: TierCopy, facts: CopyFacts) -> RemoteSegment:
@@ -243,7 +244,8 @@ def _segment(remote: RemotePartition, copy: TierCopy, facts: CopyFacts) -> Remot
     if end is None:
         end = log_end_offset(directory) - 1
         if end < copy.base_offset:
-            raise ReadFailedError("its segment holds no batch", path=directory.file_path(directory.segments[0].log.name))
+            path = directory.file_path(directory.segments[0].log.name)
+            raise TruncatedError("segment", file=path, position=0, expected="a batch", found="none that is whole")
     if not epochs:
         path = f"{remote.root}/{_stem(remote, copy)}{LocalTierFile.LEADER_EPOCHS}"
         data = remote.store.read_small(path, limits.TEXT_FILE_BYTES_MAX) or b""

@@ -11,10 +11,11 @@ from formats.errors import FormatError
 from formats.limits import MANIFEST_BYTES_MAX
 from formats.local_tier_name import LocalTierFile
 from snaprebuild.errors import ReadFailedError
+from snaprebuild.operations.findings import Severity
 from snaprebuild.storage.store import ReadStore
 from snaprebuild.storage.tier_listing import TierCopy, TierLayout
 
-__all__ = ["CopyFacts", "copy_facts", "manifest_bytes", "missing_objects"]
+__all__ = ["CopyFacts", "copy_facts", "fault_code", "manifest_bytes", "missing_objects"]
 
 OBJECTS_NEEDED: dict[TierLayout, tuple[str, ...]] = {
     TierLayout.AIVEN: tuple(AivenObject),
@@ -37,6 +38,7 @@ class CopyFacts:
         max_timestamp_ms: greatest of its records, ms since 1970; None where no object tells it.
         event_timestamp_ms: when its copy began, ms since 1970; None where no object tells it.
         fault: why its manifest cannot be read, or None.
+        is_unread: the store did not hand it out, so that the fault says nothing of the copy.
         manifest: its bytes, where it could be read; None in a layout without one.
     """
 
@@ -49,7 +51,13 @@ class CopyFacts:
     max_timestamp_ms: int | None = None
     event_timestamp_ms: int | None = None
     fault: str | None = None
+    is_unread: bool = False
     manifest: bytes | None = None
+
+
+def fault_code(*, is_unread: bool) -> tuple[str, Severity]:
+    """How a fault is told: of the store, which may hand it out another time, or of the copy."""
+    return ("storage-failed", Severity.STORAGE) if is_unread else ("tier-bad-copy", Severity.DAMAGED)
 
 
 def missing_objects(layout: TierLayout, copy: TierCopy | None) -> tuple[str, ...]:
@@ -81,7 +89,7 @@ def copy_facts(store: ReadStore, root: str, layout: TierLayout, copy: TierCopy) 
         data = store.read_small(location, MANIFEST_BYTES_MAX) or b""
         manifest = read_aiven_manifest(data, file=location)
     except (FormatError, ReadFailedError) as error:
-        return CopyFacts(fault=error.message)
+        return CopyFacts(fault=error.message, is_unread=isinstance(error, ReadFailedError))
     return _of_manifest(manifest, data, copy)
 
 

@@ -22,7 +22,7 @@ from snaprebuild.cluster.remote_log import RemoteLog, RemoteLogs
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.operations.log_records import log_records
-from snaprebuild.operations.tier_copies import copy_facts, manifest_bytes, missing_objects
+from snaprebuild.operations.tier_copies import copy_facts, fault_code, manifest_bytes, missing_objects
 from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -86,6 +86,7 @@ class InventoryCopy:
         event_timestamp_ms: when its state began, ms since 1970; None without the metadata log.
         missing: kinds of objects that it needs and does not have.
         fault: why its manifest cannot be read, or which of its sizes is wrong, or None.
+        is_unread: the store did not hand the manifest out, so that the fault says nothing of the copy.
     """
 
     segment_id: bytes
@@ -98,6 +99,7 @@ class InventoryCopy:
     event_timestamp_ms: int | None
     missing: tuple[str, ...]
     fault: str | None = None
+    is_unread: bool = False
 
 
 @dataclass(slots=True)
@@ -299,6 +301,7 @@ def _by_their_objects(
             None,
             missing,
             facts.fault,
+            facts.is_unread,
         )
 
 
@@ -340,15 +343,8 @@ def _tell(inventory: TierInventory) -> None:
                 say(Finding(code, severity, place, f"{counted(counts[state], 'copy', 'copies')} {what}", first.start_offset))
         for copy in partition.copies:
             if copy.fault is not None:
-                say(
-                    Finding(
-                        "tier-bad-copy",
-                        Severity.DAMAGED,
-                        place,
-                        f"{uuid_to_text(copy.segment_id)}: {copy.fault}",
-                        copy.start_offset,
-                    )
-                )
+                code, severity = fault_code(is_unread=copy.is_unread)
+                say(Finding(code, severity, place, f"{uuid_to_text(copy.segment_id)}: {copy.fault}", copy.start_offset))
         for first_offset, last_offset in partition.gaps:
             say(
                 Finding(

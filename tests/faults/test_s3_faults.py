@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from s3_faults import STORE_WRITERS, explored_store, faults_of
+from every_verb import LONG_AGO, run_here
+from faulty_store import faulty_store
+from s3_faults import BUCKET, STORE_WRITERS, diseased, explored_store, faults_of, impatient
 
 STRIDES = {"rebuild --out s3": 47, "tier upload s3": 47, "tier repair s3": 131}
 
@@ -22,3 +26,28 @@ def test_what_is_wrong_is_seen() -> None:
     wrong = faults_of(writer, before, wanted, {"bucket/b": b"", "bucket/c": b"3"})
     assert sorted(wrong) == ["bucket/a is lost", "bucket/b is half an object", "bucket/c belongs to nothing"]
     assert list(faults_of(writer, before, wanted, {"bucket/a": b"2"})) == ["bucket/a was overwritten"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("tier", "inventory"),
+        ("tier", "audit"),
+        ("tier", "repair", "--allow-unverified", "--dry-run"),
+    ],
+    ids=" ".join,
+)
+def test_a_manifest_that_the_store_refuses_to_hand_out_is_not_damaged(words: tuple[str, ...]) -> None:
+    """It says nothing of the copy, so the exit code is that of storage, and nothing is told as damage that was not read."""
+    with impatient(), faulty_store() as store:
+        store.objects.update(diseased())
+        refused = next(key for key in sorted(store.objects) if key.endswith(".rsm-manifest"))
+        store.choose = lambda method, path, _: "403" if method == "GET" and path.endswith(refused.partition("/")[2]) else ""
+        verb, options = words[:2], words[2:]
+        clock = () if verb == ("tier", "inventory") else LONG_AGO
+        place = ("--s3-endpoint-url", store.endpoint, "--s3-path-style")
+        run = run_here([*verb, f"s3://{BUCKET}", *clock, *options, *place, "--output", "json"])
+    assert run.code == 5
+    findings = json.loads(run.stdout)["findings"]
+    told = [each for each in findings if each["severity"] in ("damaged", "storage") and "403" in each["message"]]
+    assert [each["code"] for each in told] == ["storage-failed"]

@@ -35,7 +35,7 @@ from snaprebuild.operations.proven_snapshots import ProvenSnapshots
 from snaprebuild.operations.remote_partition import trimmed_epochs
 from snaprebuild.operations.replay_partition import BoundaryState
 from snaprebuild.operations.source import PartitionSource
-from snaprebuild.operations.tier_copies import CopyFacts, copy_facts, manifest_bytes, missing_objects
+from snaprebuild.operations.tier_copies import CopyFacts, copy_facts, fault_code, manifest_bytes, missing_objects
 from snaprebuild.operations.tier_inventory import ICEBERG_LACKS, unknown_objects
 from snaprebuild.operations.tier_levels import AuditLevel
 from snaprebuild.operations.verify import PartitionVerdict
@@ -115,7 +115,7 @@ class AuditChain:
             return None
         if facts.fault is not None:
             audited.why = facts.fault
-            self._find("tier-bad-copy", Severity.DAMAGED, facts.fault, copy)
+            self._find(*fault_code(is_unread=facts.is_unread), facts.fault, copy)
             return None
         least = HEADER_BYTES + (0 if facts.key_id is None else ENCRYPTION_BYTES)
         if facts.snapshot_bytes == 0:
