@@ -6,18 +6,20 @@ and says where it cannot know.
 
 from __future__ import annotations
 
+import errno
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from snaprebuild.errors import LockUnknownError, ReadFailedError, SnaprebuildError
+from snaprebuild.errors import LockUnknownError, ReadFailedError
 from snaprebuild.operations.each import Each, here_for
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.scan_partition import scan_partition
 from snaprebuild.operations.scan_result import Counts, LogDirScan, PartitionScan, ScanResult, Shutdown
-from snaprebuild.operations.source import PartitionSource, Source
+from snaprebuild.operations.source import PartitionSource, Source, partition_source
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
-from snaprebuild.storage.log_dir import LogDirState, listed_again
+from snaprebuild.storage.log_dir import LogDirState, listed_again, read_log_dir
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = ["scan"]
@@ -73,30 +75,36 @@ def _scanned(partition: _Partition) -> PartitionScan:
     Retention renames a segment first, and takes its leader epochs and its snapshot away after that: a listing from before, beside small
     files from behind, shows a segment that lacks both.
     """
-    source = partition.source
+    source, before = partition.source, None
     for _ in range(LOOKS_MAX):
         scanned = scan_partition(source, partition.shutdown, partition.expiration_ms)
-        if partition.shutdown is not Shutdown.RUNNING or not _looks_wrong(scanned):
+        wrong = _wrong(scanned)
+        # What two looks at two listings tell alike is so, whatever else came or went.
+        if partition.shutdown is not Shutdown.RUNNING or not wrong or wrong == before:
             return scanned
         try:
             now = listed_again(source.directory)
-        except SnaprebuildError as error:
-            return _untold(scanned, error)
+        except ReadFailedError as error:
+            if error.errno != errno.ENOENT:
+                return _told(scanned, (), finding_of_error(error, source.directory.path))
+            text = "was deleted or moved while it was looked at"
+            return _told(scanned, (), Finding("gone-meanwhile", Severity.NOTE, source.directory.path, text))
         if _names_in(now) == _names_in(source.directory):
             return scanned
-        source = replace(source, directory=now)
+        alike = [finding for finding in wrong if finding in (before or ())]
+        source, before = partition_source(now, read_log_dir(source.log_dir.path), source.relative), wrong
     changes = ReadFailedError(f"changed while it was looked at, {LOOKS_MAX} times", path=source.directory.path)
-    return _untold(scanned, changes)
+    return _told(scanned, alike, finding_of_error(changes, source.directory.path))
 
 
-def _looks_wrong(scanned: PartitionScan) -> bool:
-    return any(finding.severity is not Severity.NOTE for finding in scanned.findings)
+def _wrong(scanned: PartitionScan) -> list[Finding]:
+    return [finding for finding in scanned.findings if finding.severity is not Severity.NOTE]
 
 
-def _untold(scanned: PartitionScan, error: SnaprebuildError) -> PartitionScan:
+def _told(scanned: PartitionScan, certain: Iterable[Finding], instead: Finding) -> PartitionScan:
     """Without what may not be so."""
     notes = [finding for finding in scanned.findings if finding.severity is Severity.NOTE]
-    return replace(scanned, findings=(*notes, finding_of_error(error, scanned.source.directory.path)))
+    return replace(scanned, findings=(*notes, *certain, instead))
 
 
 def _names_in(directory: PartitionDir) -> tuple[object, ...]:
