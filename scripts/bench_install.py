@@ -97,6 +97,8 @@ def make(roots: list[Path], partitions: int, boundaries: int) -> StagedPlan:
     entry = ProducerEntry(7, 0, 0, 0, 0, 1_000, -1, -1)
     data = [snapshot_bytes([entry]) for _ in range(boundaries)]
     sha256 = hashlib.sha256(data[0]).hexdigest()
+    log_dirs, stages = (tuple(str(root / name) for root in roots) for name in ("logs", "staged"))
+    request = Request(log_dirs, stage=stages)
     staged = []
     for number, name in enumerate(names):
         root = roots[number % len(roots)]
@@ -127,11 +129,11 @@ def make(roots: list[Path], partitions: int, boundaries: int) -> StagedPlan:
             tuple(snapshots),
             (),
             ("made",),
+            request,
             StagedEvidence(True, "auto", CLOCK),
         )
         staged.append(partition)
-    log_dirs, stages = (tuple(str(root / name) for root in roots) for name in ("logs", "staged"))
-    plan = StagedPlan(f"{stages[0]}/plan.jsonl", Request(log_dirs, stage=stages), CLOCK, 2_000, log_dirs, tuple(staged))
+    plan = StagedPlan(f"{stages[0]}/plan.jsonl", request, CLOCK, 2_000, log_dirs, tuple(staged))
     save_staged_plan(plan)
     return plan
 

@@ -94,7 +94,7 @@ def fleet_merge(
     from snaprebuild.operations.fleet.elections import write_elections
     from snaprebuild.operations.fleet.merge import merge_scans
 
-    check_paths(files, metadata=None, html=html)
+    check_paths(files, html=html, elections=elections)
     if elections is not None and metadata is None:
         raise UsageError("--elections: wants --metadata, which tells the replicas of each partition in their order")
     begin(verbose, {"--html": html, "--report": report}, **{f"scan {number}": path for number, path in enumerate(files or (), 1)})
@@ -265,6 +265,8 @@ def _print(result: FleetResult, written: list[str], *, everything: bool) -> None
         )
     for path in written:
         print_text(f"elections: {path}")
+    if written and (left := sum(each.elect is not None and each.condition is not None for each in result.partitions)):
+        print_text(f"{counted(left, 'partition')} in none of these files: who is to lead is not in sync; merge again when it is.")
     for each in result.assumes:
         print_text(f"Assumed: {each}.")
 

@@ -413,7 +413,7 @@ def check_paths(paths: list[str] | None, **options: str | None) -> None:
         option = "--" + name.replace("_", "-")
         if path == "":
             raise UsageError(f"{option}: the path is empty")
-        if path is not None and name != "out" and os.path.isdir(path):
+        if path is not None and name not in ("out", "elections") and os.path.isdir(path):
             raise UsageError(f"{option}: expected a file, found the directory {path}")
 
 

@@ -6,6 +6,7 @@ import functools
 import inspect
 import shlex
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -273,7 +274,7 @@ def plan(
     from snaprebuild.cli.result import begin, leave
     from snaprebuild.operations.plan import make_plan
     from snaprebuild.operations.saved_plan import save_plan
-    from snaprebuild.operations.staging.staged_earlier import from_what_is_staged
+    from snaprebuild.operations.staging.staged_earlier import from_what_is_staged, staged_before
 
     begin(verbose, {"--report": report, "--save": save})
     request = asked.request(s3)
@@ -283,7 +284,7 @@ def plan(
     if save is not None:
         save_plan(made, save)
         tell(f"saved: snaprebuild rebuild --plan {shlex.quote(save)} carries it out")
-    made = from_what_is_staged(made)
+    made = from_what_is_staged(made, staged_before(made.request))
     leave(
         lambda: plan_document(made),
         made.findings,
@@ -327,7 +328,7 @@ def rebuild(
     from snaprebuild.operations.result_table import result_file, write_results
     from snaprebuild.operations.saved_plan import load_plan
     from snaprebuild.operations.staging.stage import stage
-    from snaprebuild.operations.staging.staged_earlier import from_what_is_staged
+    from snaprebuild.operations.staging.staged_earlier import from_what_is_staged, staging
 
     check_paths(None, plan=plan)
     if results == "":
@@ -339,7 +340,7 @@ def rebuild(
             "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs, --engine, --master, --effects, "
             "options of how it reads and of the output go with it"
         )
-    with engine_of(engine, master, effects) as chosen:
+    with engine_of(engine, master, effects) as chosen, ExitStack() as held:
         if plan is None:
             request = asked.request(s3)
             _check_engine(request, engine)
@@ -347,18 +348,19 @@ def rebuild(
         else:
             made = load_plan(plan)
             _check_engine(made.request, engine)
-        made = from_what_is_staged(made)
-        chosen.keep_effects((partition.source for partition in made.partitions), made.request.s3)
         is_staged = bool(made.request.stage)
         if is_staged and receipt is not None:
             raise UsageError("--receipt: what is staged is told by its plan; `install` leaves a receipt")
+        before = held.enter_context(staging(made, dry_run=dry_run))
+        made = from_what_is_staged(made, before)
+        chosen.keep_effects((partition.source for partition in made.partitions), made.request.s3)
         kept = (
             None if dry_run or is_staged else Receipt(default_receipt_path(made.request.out) if receipt is None else receipt, made)
         )
         try:
             with bytes_progress("replaying", made.bytes_least) as progress:
                 if is_staged:
-                    result = stage(made, jobs=jobs, dry_run=dry_run, progress=progress)
+                    result = stage(made, before, jobs=jobs, dry_run=dry_run, progress=progress)
                 else:
                     reader = chosen.reading(made.bytes_least, progress)
                     result = carry_out(made, jobs=jobs, engine=reader, dry_run=dry_run, receipt=kept, progress=progress)

@@ -149,4 +149,9 @@ def test_elections_are_files_that_kafka_reads(place: Path, tmp_path: Path) -> No
         snaprebuild("fleet", "merge", place / "1.json", "--metadata", place / "node1", "--elections", place / "node1/x").exit_code
         == 3
     )
+    deep = snaprebuild("fleet", "merge", place / "1.json", "--metadata", place / "node1", "--elections", place / "node1/x/y")
+    assert (deep.exit_code, (place / "node1/x").exists()) == (3, False)
+    for options in ((), ("--metadata", place / "node1")):
+        empty = snaprebuild("fleet", "merge", place / "1.json", *options, "--elections", "")
+        assert (empty.exit_code, empty.stderr) == (2, "snaprebuild: --elections: the path is empty\n")
     assert merged(place).document["elections"] is None

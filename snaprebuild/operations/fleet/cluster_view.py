@@ -48,13 +48,6 @@ class ClusterView:
     controllers: frozenset[int] = frozenset()
     quorum_leader: int | None = None
 
-    def placement_of(self, key: PartitionKey) -> Placement | None:
-        """Of a partition; of one without a topic id, that of this name."""
-        if key[2] is not None:
-            return self.placements.get(key)
-        named = [each for other, each in self.placements.items() if other[:2] == key[:2]]
-        return named[0] if len(named) == 1 else None
-
 
 def read_cluster_view(location: str, settings: S3Settings = USUAL_S3) -> ClusterView:
     """Folds a metadata log.

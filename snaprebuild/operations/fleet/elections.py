@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from snaprebuild.errors import RefusedError, WriteFailedError
+from snaprebuild.operations.output_place import check_output
 from snaprebuild.storage.durable_directory import make_directories
 from snaprebuild.storage.small_file import check_place, write_text_file
 
@@ -62,7 +63,8 @@ class Elections:
 def elections_of(partitions: Iterable[FleetPartition], steps: Iterable[Step]) -> tuple[Elections, ...]:
     """Who is to lead, now and behind each restart.
 
-    Left out are partitions against whose election something speaks (``FleetPartition.condition``), and those that are being reassigned.
+    Left out are partitions against whose election something speaks (``FleetPartition.condition``), as that the broker is not in sync by the
+    metadata log, and those that are being reassigned. A broker without a replica is never named: that would make a replica of it.
 
     Args:
         partitions: judged, with what the metadata log says of each.
@@ -73,6 +75,8 @@ def elections_of(partitions: Iterable[FleetPartition], steps: Iterable[Step]) ->
     for each in partitions:
         placement = each.placement
         if each.elect is None or each.condition is not None or placement is None or placement.is_reassigned:
+            continue
+        if each.elect not in placement.replicas:
             continue
         if placement.leader == each.elect and placement.replicas[0] == each.elect:
             continue
@@ -92,11 +96,13 @@ def write_elections(elections: Iterable[Elections], directory: str) -> list[str]
         Their paths.
 
     Raises:
-        RefusedError: something is there already, or it lies among the files of a broker.
+        UsageError: what is there of the path is no directory.
+        RefusedError: something is there already, or it lies among the files of a broker, however deep.
         WriteFailedError: it cannot be written.
     """
+    check_output(os.path.abspath(directory), [directory], (), option="--elections")
     if not os.path.isdir(directory):
-        check_place(directory)
+        check_place(_first_missing(os.path.abspath(directory)))
     try:
         make_directories(directory)
         if os.listdir(directory):
@@ -110,6 +116,13 @@ def write_elections(elections: Iterable[Elections], directory: str) -> list[str]
             write_text_file(path, [text])
             written.append(path)
     return written
+
+
+def _first_missing(path: str) -> str:
+    """What is made first of a path that is not there: its parent is."""
+    while not os.path.isdir(parent := os.path.dirname(path)):
+        path = parent
+    return path
 
 
 def _files(moment: Elections) -> Iterator[tuple[str, str]]:

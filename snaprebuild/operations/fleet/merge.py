@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from snaprebuild.operations.findings import Finding, Severity, counted
@@ -40,12 +40,13 @@ class FleetPartition:
 
     Attributes:
         key: topic, partition, topic id.
-        replicas: by node id.
+        replicas: by node id; with a metadata log at most those that it gives to the partition.
         outcome: what to do.
         elect: broker whose replica is to lead; None where that is of no matter, or nobody helps.
         condition: what must be so before ``elect`` can lead; None where nothing speaks against it.
         placement: what the metadata log says of it; None without one.
         not_scanned: brokers that hold a replica and whose scan is not here, as the metadata log has it.
+        not_assigned: brokers that were scanned with files of it, and have no replica of it, as the metadata log has it: they never lead.
     """
 
     key: PartitionKey
@@ -55,6 +56,7 @@ class FleetPartition:
     condition: str | None = None
     placement: Placement | None = None
     not_scanned: tuple[int, ...] = ()
+    not_assigned: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -122,8 +124,9 @@ def merge_scans(
     Raises:
         UsageError, ReadFailedError: as ``read_scans``.
     """
-    fleet = read_scans(paths)
-    partitions = tuple(_judged(key, replicas, view) for key, replicas in fleet.sorted_partitions())
+    fleet = read_scans(paths, () if view is None else view.placements)
+    judged = [_judged(key, replicas, view) for key, replicas in fleet.sorted_partitions()]
+    partitions = tuple(each for each in judged if each.replicas)
     choices = [(each, _treatable(each)) for each in partitions if each.outcome is Outcome.TREAT]
     costs = _replay_costs(choices)
     cover = smallest_cover({frozenset(replicas) for _, replicas in choices}, costs)
@@ -131,16 +134,20 @@ def merge_scans(
     known_controllers = controllers | (frozenset() if view is None else view.controllers)
     steps = restart_order(cover.brokers, choices, known_controllers, leader, rate_bytes)
     partitions = _with_treated(partitions, steps)
-    findings = (*_findings(partitions, fleet, steps), *_alone(partitions, steps, view))
+    findings = (*_findings(partitions, fleet, steps), *_not_assigned(judged, fleet), *_alone(partitions, steps, view))
     return FleetResult(fleet, partitions, cover, steps, rate_bytes, view is not None, _assumed(view, known_controllers), findings)
 
 
 def _judged(key: PartitionKey, replicas: list[Replica], view: ClusterView | None) -> FleetPartition:
-    placement = None if view is None else view.placement_of(key)
+    placement = None if view is None else view.placements.get(key)
+    if placement is None:
+        return FleetPartition(key, tuple(replicas), *_outcome(replicas, placement))
     here = {each.node_id for each in replicas}
-    absent = () if placement is None else tuple(node for node in placement.replicas if node not in here)
-    outcome, elect, condition = _outcome(replicas, placement)
-    return FleetPartition(key, tuple(replicas), outcome, elect, condition, placement, absent)
+    absent = tuple(node for node in placement.replicas if node not in here)
+    # A broker that was down while the partition was moved away from it still has its files; to elect it would be to add a replica.
+    own = [each for each in replicas if each.node_id in placement.replicas]
+    left = tuple(each.node_id for each in replicas if each.node_id not in placement.replicas)
+    return FleetPartition(key, tuple(own), *_outcome(own, placement), placement, absent, left)
 
 
 def _outcome(replicas: list[Replica], placement: Placement | None) -> tuple[Outcome, int | None, str | None]:
@@ -194,7 +201,9 @@ def _with_treated(partitions: tuple[FleetPartition, ...], steps: tuple[Step, ...
     def with_leader(each: FleetPartition) -> FleetPartition:
         if each.outcome is not Outcome.TREAT:
             return each
-        return FleetPartition(each.key, each.replicas, each.outcome, by_partition[each.key], None, each.placement, each.not_scanned)
+        elect = by_partition[each.key]
+        (treated,) = (replica for replica in each.replicas if replica.node_id == elect)
+        return replace(each, elect=elect, condition=_condition(treated, list(each.replicas), each.placement))
 
     return tuple(map(with_leader, partitions))
 
@@ -245,6 +254,24 @@ def _nodes(partition: FleetPartition) -> str:
     return ", ".join(str(each.node_id) for each in partition.replicas)
 
 
+def _not_assigned(partitions: Iterable[FleetPartition], fleet: Fleet) -> Iterator[Finding]:
+    """Replicas that were scanned and are none of the partition's: it was moved away while the broker was down, or the log is older."""
+    names: dict[int, list[str]] = {}
+    for each in partitions:
+        for node in each.not_assigned:
+            names.setdefault(node, []).append(each.name)
+    for node, several in sorted(names.items()):
+        message = (
+            f"broker {node} has files of {_some(several)} of which the metadata log gives it no replica: they were left out, "
+            "and the broker is not to lead there"
+        )
+        yield Finding("replica-not-assigned", Severity.NOTE, fleet.brokers[node].document, message)
+
+
+def _some(names: list[str]) -> str:
+    return f"{counted(len(names), 'partition')} ({', '.join(names[:3])}{' ...' if len(names) > 3 else ''})"
+
+
 def _alone(partitions: Iterable[FleetPartition], steps: tuple[Step, ...], view: ClusterView | None) -> Iterator[Finding]:
     """Partitions that are offline while a broker restarts, because no other replica is in sync."""
     restarted = {step.node_id for step in steps}
@@ -254,13 +281,12 @@ def _alone(partitions: Iterable[FleetPartition], steps: tuple[Step, ...], view: 
         if len(nodes) == 1 and nodes <= restarted:
             alone.setdefault(next(iter(nodes)), []).append(each.name)
     for node, names in sorted(alone.items()):
-        some = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
-        count = counted(len(names), "partition")
+        some = _some(names)
         if view is None:
-            message = f"no other scan has a replica of {count} ({some}): make sure that one is in sync before it stops"
+            message = f"no other scan has a replica of {some}: make sure that one is in sync before it stops"
             yield Finding("no-other-replica", Severity.NOTE, f"broker {node}", message)
         else:
-            message = f"is the only one in sync for {count} ({some}), offline while it restarts: wait until another one is"
+            message = f"is the only one in sync for {some}, offline while it restarts: wait until another one is"
             yield Finding("last-in-sync", Severity.FINDING, f"broker {node}", message)
 
 

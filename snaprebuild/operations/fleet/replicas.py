@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -120,8 +120,12 @@ class Fleet:
             yield key, sorted(self.partitions[key], key=lambda each: each.node_id)
 
 
-def read_scans(paths: list[str]) -> Fleet:
+def read_scans(paths: list[str], known: Iterable[PartitionKey] = ()) -> Fleet:
     """Reads the documents of ``scan``, each of one or several brokers, each broker once.
+
+    Args:
+        paths: of the documents.
+        known: partitions as the metadata log has them, which gives replicas without a topic id theirs.
 
     Raises:
         UsageError: no document, too many, one that is no scan, is damaged or of another version, lacks what the merge needs, does not say
@@ -137,7 +141,7 @@ def read_scans(paths: list[str]) -> Fleet:
     fleet = Fleet()
     for path in paths:
         _Scan(path, fleet).read()
-    _join_unnamed(fleet)
+    _join_unnamed(fleet, known)
     return fleet
 
 
@@ -247,14 +251,14 @@ def _state_of(upload: Any, doubted: int, blocked: int) -> ReplicaState:
     return ReplicaState.START if freed_by == {"broker start"} else ReplicaState.REBUILD
 
 
-def _join_unnamed(fleet: Fleet) -> None:
-    """A broker of 2.7 writes no topic id: its replica is that of the one topic of this name which others know by its id."""
-    unnamed = [key for key in fleet.partitions if key[2] is None]
-    by_name: dict[tuple[str, int], list[PartitionKey]] = {}
+def _join_unnamed(fleet: Fleet, known: Iterable[PartitionKey]) -> None:
+    """A broker of 2.7 writes no topic id: its replica is that of the metadata log's topic, or of the one that others know by its id."""
+    unnamed = {key[:2]: key for key in fleet.partitions if key[2] is None}
+    scanned: dict[tuple[str, int], list[PartitionKey]] = {}
     for key in fleet.partitions:
-        if key[2] is not None:
-            by_name.setdefault(key[:2], []).append(key)
-    for key in unnamed:
-        named = by_name.get(key[:2], ())
-        if len(named) == 1:
-            fleet.partitions[named[0]] += fleet.partitions.pop(key)
+        if key[2] is not None and key[:2] in unnamed:
+            scanned.setdefault(key[:2], []).append(key)
+    joined = {name: keys[0] for name, keys in scanned.items() if len(keys) == 1}
+    joined |= {key[:2]: key for key in known if key[:2] in unnamed}
+    for name, key in joined.items():
+        fleet.partitions.setdefault(key, []).extend(fleet.partitions.pop(unnamed[name]))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from formats.errors import FormatError
 from formats.file_names import snapshot_file_name
 from formats.producer_snapshot import read_entries
-from snaprebuild.errors import ReadFailedError, RefusedError
+from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.broker_properties import read_server_properties
 from snaprebuild.operations.each import here
 from snaprebuild.operations.findings import Finding, Severity
@@ -49,18 +49,23 @@ def replay_closed_since(
 
     Args:
         partitions: those that have ``closed_since``.
-        whole: the request, and the clock.
+        whole: the request that all of them were staged for, and the clock.
         locks: on their log directories.
         receipt: gets what is written.
         deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
         jobs: worker processes, None for as many as processors.
         findings: gets what is about no partition.
     """
+    request = whole.request
+    try:
+        properties = None if request.server_properties is None else read_server_properties(request.server_properties)
+    except (UsageError, ReadFailedError, FormatError) as error:
+        for each in partitions:
+            _give_up(each, f"the broker's configuration cannot be read: {error}")
+        return
     plans = [found for each in partitions if (found := _plan_of(each)) is not None]
     if not plans:
         return
-    request = whole.request
-    properties = None if request.server_properties is None else read_server_properties(request.server_properties)
     source = Source(tuple(plan.source for plan in plans), (), None, properties)
     judged = judged_plans(plans, plans, request, source, here, findings, deadline, holds_locks=True)
     plan = replace(whole, partitions=tuple(judged))

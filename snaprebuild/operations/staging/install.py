@@ -22,6 +22,7 @@ from snaprebuild.errors import (
     ReadFailedError,
     RefusedError,
     SnaprebuildError,
+    UsageError,
     WriteFailedError,
 )
 from snaprebuild.operations.broker_properties import expiration_of, read_server_properties
@@ -30,6 +31,7 @@ from snaprebuild.operations.log_facts import check_deadline
 from snaprebuild.operations.planned import Plan, Request
 from snaprebuild.operations.rebuild_result import LEFT_OUT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.operations.receipt import Receipt
+from snaprebuild.operations.replay_partition import Clock
 from snaprebuild.operations.staging.closed_since import replay_closed_since
 from snaprebuild.operations.staging.staged_check import CheckedPartition, checked_partition
 from snaprebuild.operations.staging.staged_plan import StagedPartition, StagedPlan, StagedSnapshot
@@ -122,7 +124,6 @@ def install(
         jobs: worker processes for what is replayed, None for as many as processors.
 
     Raises:
-        UsageError: the broker's configuration, which the plan names, cannot be read.
         RefusedError: a broker, or another run, holds one of the log directories: nothing was changed; or the receipt's name is taken.
         LockUnknownError: that cannot be told.
         StorageError: the receipt cannot be written where it is wanted.
@@ -168,7 +169,7 @@ class _Install:
             self._receipt = Receipt(receipt, self._whole)
             self._receipt.check_place()
         self._states: dict[str, LogDirState] = {}
-        self._expiration_ms = _expiration_now(self._plan.request)
+        self._expirations = _Expirations()
         paths = [each.path for each in self._plan.partitions]
         self._ancestor = os.path.commonpath(paths) if paths else "/"
 
@@ -203,13 +204,14 @@ class _Install:
         log_dir = os.path.dirname(os.path.realpath(staged.path))
         try:
             check_deadline(self._deadline, staged.path)
-            _check_expiration(staged, self._expiration_ms)
+            self._expirations.check(staged)
             if log_dir not in self._states:
                 self._states[log_dir] = read_log_dir(log_dir)
             state, dry_run = self._states[log_dir], self._result.is_dry_run
             # Before the stop nothing says yet that it was clean.
-            request = self._plan.request if dry_run and not state.was_shut_down_cleanly else self._whole.request
-            return checked_partition(staged, state, self._ancestor, request, self._plan.clock, reads_bytes=dry_run)
+            is_before_stop = dry_run and not state.was_shut_down_cleanly
+            request = staged.request if is_before_stop else replace(staged.request, stage=())
+            return checked_partition(staged, state, self._ancestor, request, reads_bytes=dry_run)
         except DeadlinePassedError as error:
             message = f"{error.message}: {counted(len(staged.due), 'snapshot')} not installed"
             finding = Finding("deadline-passed", Severity.FINDING, staged.path, message)
@@ -226,7 +228,12 @@ class _Install:
                     each.result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, WOULD_WRITE, None, why))
             return
         with self._timed("replay"):
-            replay_closed_since(later, self._whole, self._locks, self._receipt, self._deadline, self._jobs, self._result.general)
+            by_run: dict[tuple[Request, Clock], list[CheckedPartition]] = {}
+            for each in later:
+                by_run.setdefault((each.staged.request, each.staged.evidence.clock), []).append(each)
+            for (request, clock), several in by_run.items():
+                whole = Plan(replace(request, stage=()), clock, (), ())
+                replay_closed_since(several, whole, self._locks, self._receipt, self._deadline, self._jobs, self._result.general)
 
     def _link_all(self, linking: Sequence[CheckedPartition], threads: ThreadPoolExecutor) -> None:
         """From here on the receipt tells of every name that may appear."""
@@ -312,24 +319,34 @@ class _Install:
             self._result.seconds[phase] = self._result.seconds.get(phase, 0.0) + time.perf_counter() - began
 
 
-def _expiration_now(request: Request) -> int | None:
-    """That of the broker's configuration as it is now, in ms; None where it does not count."""
-    if request.server_properties is None or request.expiration_ms is not None:
-        return None
-    return expiration_of(read_server_properties(request.server_properties))
+class _Expirations:
+    """Those of brokers' configurations as they are now, each read once, and only where something counts by it."""
 
+    def __init__(self) -> None:
+        self._found: dict[str, int | str] = {}
 
-def _check_expiration(staged: StagedPartition, expiration_ms: int | None) -> None:
-    """What a replay window proves has no entries of producers that had expired: with a longer expiration a broker would keep them.
+    def check(self, staged: StagedPartition) -> None:
+        """What a replay window proves has no entries of producers that had expired: with a longer expiration a broker would keep them.
 
-    Raises:
-        RefusedError: the expiration is longer now.
-    """
-    was_ms = staged.evidence.clock.expiration_ms
-    by_window = any(each.snapshot_class in OF_A_WINDOW for each in staged.snapshots)
-    if by_window and expiration_ms is not None and expiration_ms > was_ms:
-        message = f"was staged for producers that expire after {was_ms} ms, and the broker's configuration has {expiration_ms} now"
-        raise RefusedError(f"{message}: entries may be missing that it would keep; stage again", path=staged.path)
+        Raises:
+            RefusedError: the expiration is longer now, or cannot be told.
+        """
+        path = staged.request.server_properties
+        by_window = any(each.snapshot_class in OF_A_WINDOW for each in staged.snapshots)
+        if path is None or staged.request.expiration_ms is not None or not by_window:
+            return
+        if path not in self._found:
+            try:
+                self._found[path] = expiration_of(read_server_properties(path))
+            except (UsageError, ReadFailedError, FormatError) as error:
+                self._found[path] = str(error)
+        now, was_ms = self._found[path], staged.evidence.clock.expiration_ms
+        if not isinstance(now, int):
+            message = f"was staged for producers that expire after {was_ms} ms, and the broker's configuration cannot be read"
+            raise RefusedError(f"{message}, which may keep them longer ({now}): stage again", path=staged.path)
+        if now > was_ms:
+            message = f"was staged for producers that expire after {was_ms} ms, and the broker's configuration has {now} now"
+            raise RefusedError(f"{message}: entries may be missing that it would keep; stage again", path=staged.path)
 
 
 def _batched(items: Sequence[StagedPartition]) -> Iterator[Sequence[StagedPartition]]:

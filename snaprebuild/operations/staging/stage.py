@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from formats.file_names import snapshot_file_name
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.operations.broker_properties import log_dirs_of, read_server_properties
-from snaprebuild.operations.planned import PartitionPlan, Plan
+from snaprebuild.operations.planned import PartitionPlan, Plan, Request
 from snaprebuild.operations.rebuild import Progress, rebuild
 from snaprebuild.operations.rebuild_result import EQUAL, LEFT_OUT, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.operations.staging.staged_check import known_topic_id
-from snaprebuild.operations.staging.staged_earlier import goes_on, plan_path, staged_before, take_as_it_lies
+from snaprebuild.operations.staging.staged_earlier import goes_on, is_disproved, plan_path, take_as_it_lies
 from snaprebuild.operations.staging.staged_plan import (
     StagedEvidence,
     StagedPartition,
@@ -54,6 +55,7 @@ class StagedFiles:
 
 def stage(
     plan: Plan,
+    before: StagedPlan | None,
     *,
     jobs: int | None = None,
     dry_run: bool = False,
@@ -62,7 +64,8 @@ def stage(
     """Carries out a plan of which ``request.stage`` is set.
 
     Args:
-        plan: from ``make_plan``, and ``from_what_is_staged`` where an earlier run may have staged what is wanted.
+        plan: from ``make_plan`` and ``from_what_is_staged``.
+        before: what that went on from, from ``staging``, which holds the directory meanwhile.
         jobs: worker processes, None for as many as processors.
         dry_run: replay and judge, write nothing.
         progress: told of every segment.
@@ -71,7 +74,6 @@ def stage(
         RefusedError: no links can be made there, or the name of the plan is taken.
         StorageError: nothing can be written there.
     """
-    before = staged_before(plan.request)
     earlier = {} if before is None else {each.path: each for each in before.partitions}
     files = StagedFiles()
     result = rebuild(plan, jobs=jobs, dry_run=dry_run, progress=progress, told=files)
@@ -84,16 +86,25 @@ def stage(
     if dry_run:
         return result
     began_ms, evidence = int(time.time() * 1000), StagedEvidence.of(plan.request, plan.clock)
-    staged = (_staged(each, files, going_on.get(each.plan.source.directory.path), evidence) for each in result.partitions)
+    staged = (
+        _staged(each, files, going_on.get(each.plan.source.directory.path), plan.request, evidence) for each in result.partitions
+    )
     partitions = [each for each in staged if each is not None]
-    if not partitions:
+    if not partitions and before is None:
         return result
-    own = {each.path for each in partitions}
+    gone = {each.plan.source.directory.path for each in result.partitions if _replaces(each, earlier)}
     log_dirs = {*_log_dirs(plan), *(() if before is None else before.log_dirs)}
-    merged = sorted([*partitions, *(each for path, each in earlier.items() if path not in own)], key=lambda each: each.path)
+    merged = sorted([*partitions, *(each for path, each in earlier.items() if path not in gone)], key=lambda each: each.path)
     path = plan_path(plan.request)
     save_staged_plan(StagedPlan(path, plan.request, plan.clock, began_ms, tuple(sorted(log_dirs)), tuple(merged)))
-    return replace(result, staged_plan=path)
+    return replace(result, staged_plan=path) if partitions else result
+
+
+def _replaces(result: PartitionResult, earlier: Mapping[str, StagedPartition]) -> bool:
+    """Whether this run has looked at a partition, so that what an earlier one says of it does not count any more, also if nothing does."""
+    plan = result.plan
+    staged = earlier.get(plan.source.directory.path)
+    return bool(plan.boundaries) or (staged is not None and is_disproved(plan, staged))
 
 
 def _log_dirs(plan: Plan) -> set[str]:
@@ -104,7 +115,7 @@ def _log_dirs(plan: Plan) -> set[str]:
 
 
 def _staged(
-    result: PartitionResult, files: StagedFiles, earlier: StagedPartition | None, evidence: StagedEvidence
+    result: PartitionResult, files: StagedFiles, earlier: StagedPartition | None, request: Request, evidence: StagedEvidence
 ) -> StagedPartition | None:
     """What lies ready for a partition; None where nothing does that is due.
 
@@ -112,7 +123,8 @@ def _staged(
         result: of the run.
         files: that it has written, or found.
         earlier: what it went on from; None where it replayed what it was asked for.
-        evidence: of this run.
+        request: of this run.
+        evidence: likewise.
     """
     plan, directory = result.plan, result.plan.source.directory
     snapshots, reasons = _snapshots(result, files)
@@ -126,7 +138,7 @@ def _staged(
         given_up += [offset for offset in earlier.given_up if offset not in by_offset]
         bases = [segment.base_offset for segment in directory.segments]
         first = bisect_left(bases, earlier.first_offset)
-        evidence = earlier.evidence
+        request, evidence = _both(earlier.request, request), earlier.evidence
     if not any(each.is_due for each in snapshots):
         return None
     segments = [each for each in directory.segments[first:] if each.base_offset <= snapshots[-1].offset]
@@ -141,8 +153,23 @@ def _staged(
         snapshots=tuple(snapshots),
         given_up=tuple(sorted(given_up)),
         reasons=reasons,
+        request=request,
         evidence=evidence,
     )
+
+
+def _both(earlier: Request, now: Request) -> Request:
+    """What counts at the install for a partition that a run goes on with: the boundaries of both, and whatever one of them names."""
+    froms, tos = (earlier.offset_from, now.offset_from), (earlier.offset_to, now.offset_to)
+    both = replace(
+        now,
+        offset_from=None if None in froms else min(each for each in froms if each is not None),
+        offset_to=None if None in tos else max(each for each in tos if each is not None),
+        metadata=now.metadata or earlier.metadata,
+    )
+    if now.server_properties is None:
+        both = replace(both, server_properties=earlier.server_properties, expiration_ms=earlier.expiration_ms)
+    return both
 
 
 def _snapshots(result: PartitionResult, files: StagedFiles) -> tuple[list[StagedSnapshot], tuple[str, ...]]:

@@ -52,7 +52,7 @@ class CheckedPartition:
 
 
 def checked_partition(
-    staged: StagedPartition, state: LogDirState, ancestor: str, request: Request, clock: Clock, *, reads_bytes: bool
+    staged: StagedPartition, state: LogDirState, ancestor: str, request: Request, *, reads_bytes: bool
 ) -> CheckedPartition:
     """Looks at a partition and at what was staged for it. Changes nothing.
 
@@ -60,8 +60,7 @@ def checked_partition(
         staged: what was staged.
         state: the small files of its log directory.
         ancestor: of all paths, for labels.
-        request: what decides which snapshots are due: to be written in place, or, before the stop, to be staged.
-        clock: for comparing with snapshots that are there.
+        request: that of ``staged``, which decides which snapshots are due: to be written in place, or, before the stop, to be staged.
         reads_bytes: read every staged file, and hold its bytes against the plan; else size, time and inode tell.
 
     Raises:
@@ -89,7 +88,7 @@ def checked_partition(
     plan = nothing_planned(source, staged.path, None, _log_end(source))
     checked = CheckedPartition(staged, PartitionResult(plan))
     sound_up_to = _sound_up_to(checked)
-    _take_staged(checked, sound_up_to, request, clock, reads_bytes=reads_bytes)
+    _take_staged(checked, sound_up_to, request, staged.evidence.clock, reads_bytes=reads_bytes)
     _take_closed_since(checked, sound_up_to, request)
     if plan.log_end_offset is not None:
         offsets = [*(each.offset for each in checked.links), *(each.offset for each in checked.closed_since)]

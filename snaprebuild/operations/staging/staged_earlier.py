@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 
 from formats.errors import FormatError
 from formats.file_names import snapshot_file_name
 from snaprebuild.errors import ReadFailedError, RefusedError
+from snaprebuild.operations.due_in_place import is_missed
 from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.planned import PartitionPlan, Plan, Request
 from snaprebuild.operations.rebuild_result import EQUAL, BoundaryResult, PartitionResult
@@ -24,9 +27,10 @@ from snaprebuild.operations.staging.staged_plan import (
 )
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.storage.atomic_file import Ownership
+from snaprebuild.storage.directory_lock import hold_directory
 from snaprebuild.storage.fingerprint import fingerprint_at
 
-__all__ = ["from_what_is_staged", "goes_on", "plan_path", "staged_before", "take_as_it_lies"]
+__all__ = ["from_what_is_staged", "goes_on", "is_disproved", "plan_path", "staged_before", "staging", "take_as_it_lies"]
 
 log = logging.getLogger(__name__)
 
@@ -43,24 +47,46 @@ def staged_before(request: Request) -> StagedPlan | None:
         UsageError: its plan is none.
         ReadFailedError: it cannot be read.
     """
+    if not request.stage:
+        return None
     path = plan_path(request)
     return load_staged_plan(path) if os.path.lexists(path) else None
 
 
-def from_what_is_staged(plan: Plan) -> Plan:
+@contextlib.contextmanager
+def staging(plan: Plan, *, dry_run: bool) -> Iterator[StagedPlan | None]:
+    """Holds the directory that the plan of what is staged lies in, until it is written: no other run's rows get lost.
+
+    Args:
+        plan: from ``make_plan``; of which ``request.stage`` is not set nothing is held.
+        dry_run: nothing is held, nor where nothing is to be staged and no directory is there.
+
+    Yields:
+        What an earlier run has left there; None where none has.
+
+    Raises:
+        RefusedError: another run stages into it.
+        UsageError: what is called a staged plan there is none.
+        StorageError: it cannot be made or read.
+    """
+    with contextlib.ExitStack() as held:
+        if plan.request.stage and not dry_run:
+            directory = plan.request.stage[0]
+            if os.path.lexists(directory) or any(each.boundaries for each in plan.partitions):
+                held.enter_context(hold_directory(directory, "stages into this directory"))
+        yield staged_before(plan.request)
+
+
+def from_what_is_staged(plan: Plan, before: StagedPlan | None) -> Plan:
     """The plan that goes on from what an earlier run has staged, where that still stands; else a partition is replayed as planned.
 
     It stands where the segments that it rests on are the same files, each boundary up to its end that is wanted now lies ready with
     the bytes, owner and mode that it was staged with, and it was replayed with the same options and the same expiration.
 
     Args:
-        plan: from ``make_plan``; of which ``request.stage`` is not set it is given back.
-
-    Raises:
-        UsageError: what is called a staged plan there is none.
-        ReadFailedError: it cannot be read.
+        plan: from ``make_plan``.
+        before: from ``staged_before`` or ``staging``; where it is None the plan is given back.
     """
-    before = staged_before(plan.request) if plan.request.stage else None
     if before is None:
         return plan
     staged, wanted = {each.path: each for each in before.partitions}, StagedEvidence.of(plan.request, plan.clock)
@@ -75,6 +101,17 @@ def goes_on(plan: PartitionPlan) -> bool:
     return bool(plan.lies_ready) or plan.resumed is not None
 
 
+def is_disproved(plan: PartitionPlan, staged: StagedPartition) -> bool:
+    """Whether what an earlier run has staged may not be installed, by what this plan knows: refused, or not to be trusted so far up.
+
+    Args:
+        plan: of the partition, now.
+        staged: what was staged of it.
+    """
+    due = {each.offset for each in staged.due}
+    return plan.fault is not None or any(offset in due and is_missed(plan, offset, reason) for offset, reason in plan.left_out)
+
+
 def _note(plan: PartitionPlan) -> Finding:
     message = "what an earlier run has staged still stands: only what closed since is read"
     return Finding("staged-earlier", Severity.NOTE, plan.source.directory.path, message)
@@ -86,7 +123,7 @@ def _going_on(
     """``weak``: classes that are not wanted."""
     if staged is None or not plan.boundaries or staged.target != plan.target or not staged.evidence.speaks_for(evidence):
         return plan
-    if any(each.snapshot_class in weak for each in staged.snapshots):
+    if is_disproved(plan, staged) or any(each.snapshot_class in weak for each in staged.snapshots):
         return plan
     ready, last = {each.offset for each in staged.snapshots}, staged.snapshots[-1].offset
     lies_ready = tuple(each for each in plan.boundaries if each.offset in ready)

@@ -33,7 +33,7 @@ __all__ = [
     "save_staged_plan",
 ]
 
-SCHEMA = "snaprebuild.staged-plan/1"
+SCHEMA = "snaprebuild.staged-plan/2"
 
 PLAN_NAME = "plan.jsonl"
 """In the first of the directories that were asked for."""
@@ -124,6 +124,7 @@ class StagedPartition:
         snapshots: by offset, ascending.
         given_up: boundaries that were to be staged, and for which no replay gives a snapshot that may be installed.
         reasons: for the class of the last snapshot.
+        request: what was asked for when they were staged; of several runs that went on from each other, what counts of all.
         evidence: how they were replayed.
     """
 
@@ -137,6 +138,7 @@ class StagedPartition:
     snapshots: tuple[StagedSnapshot, ...]
     given_up: tuple[int, ...]
     reasons: tuple[str, ...]
+    request: Request
     evidence: StagedEvidence
 
     def first_change(self, segments: Mapping[int, FileIdentity]) -> tuple[int, str] | None:
@@ -178,7 +180,7 @@ class StagedPlan:
 
     Attributes:
         path: of the file.
-        request: what was asked for.
+        request: what was asked for by the last run; each partition has its own.
         clock: expiry.
         staged_ms: when that was, ms since 1970.
         log_dirs: every log directory of the broker, as far as it was known.
@@ -200,18 +202,22 @@ def save_staged_plan(plan: StagedPlan) -> None:
         RefusedError: it may not be written there (``check_place``).
         WriteFailedError: it cannot be written.
     """
+    # Few runs stage many partitions: each request stands once, and by the same number wherever it counts.
+    numbers: dict[Request, int] = {}
+    rows = [(each, numbers.setdefault(each.request, len(numbers))) for each in plan.partitions]
     header = {
         "schema": SCHEMA,
         "request": plan.request.as_json(),
+        "requests": [each.as_json() for each in numbers],
         "as_of_ms": plan.clock.as_of_ms,
         "expiration_ms": plan.clock.expiration_ms,
         "staged_ms": plan.staged_ms,
         "log_dirs": plan.log_dirs,
     }
-    write_text_file(plan.path, plan_lines(header, map(_line_of, plan.partitions)))
+    write_text_file(plan.path, plan_lines(header, (_line_of(each, number) for each, number in rows)))
 
 
-def _line_of(partition: StagedPartition) -> dict[str, Any]:
+def _line_of(partition: StagedPartition, request: int) -> dict[str, Any]:
     return {
         "path": partition.path,
         "topic_partition": partition.topic_partition,
@@ -223,6 +229,7 @@ def _line_of(partition: StagedPartition) -> dict[str, Any]:
         "snapshots": [each.row for each in partition.snapshots],
         "given_up": partition.given_up,
         "reasons": partition.reasons,
+        "request": request,
         "evidence": partition.evidence.as_json,
     }
 
@@ -236,10 +243,10 @@ def load_staged_plan(path: str) -> StagedPlan:
     """
     with open_named_file(path) as file:
         lines = PlanLines(path, file, "staged plan")
-        header = lines.header(SCHEMA, "request", "as_of_ms", "expiration_ms", "staged_ms", "log_dirs")
+        header = lines.header(SCHEMA, "request", "requests", "as_of_ms", "expiration_ms", "staged_ms", "log_dirs")
         count = lines.check_whole()
         try:
-            request = request_of(header["request"])
+            request, requests = request_of(header["request"]), tuple(map(request_of, header["requests"]))
             clock = Clock(whole(header["as_of_ms"]), whole(header["expiration_ms"], least=1))
             log_dirs = tuple(_path(each) for each in header["log_dirs"])
             staged_ms = whole(header["staged_ms"])
@@ -248,7 +255,7 @@ def load_staged_plan(path: str) -> StagedPlan:
         partitions = []
         for number, line in lines.partitions(count):
             try:
-                partitions.append(_partition_of(line))
+                partitions.append(_partition_of(line, requests))
             except (KeyError, TypeError, ValueError, IndexError) as error:
                 raise _fault(lines, number, "a partition", error) from error
     return StagedPlan(path, request, clock, staged_ms, log_dirs, tuple(partitions))
@@ -258,7 +265,7 @@ def _fault(lines: PlanLines, number: int, expected: str, error: Exception) -> Us
     return lines.fault(number, expected, shown(f"{type(error).__name__}: {error}"))
 
 
-def _partition_of(line: dict[str, Any]) -> StagedPartition:
+def _partition_of(line: dict[str, Any], requests: tuple[Request, ...]) -> StagedPartition:
     topic_id = line["topic_id"]
     if topic_id is not None and re.fullmatch("[0-9a-f]{32}", topic_id) is None:
         raise ValueError(f"topic_id {topic_id}")
@@ -277,6 +284,7 @@ def _partition_of(line: dict[str, Any]) -> StagedPartition:
         snapshots=snapshots,
         given_up=tuple(map(whole, line["given_up"])),
         reasons=tuple(map(_text, line["reasons"])),
+        request=requests[whole(line["request"])],
         evidence=_evidence_of(line["evidence"]),
     )
 

@@ -1,0 +1,196 @@
+"""Several runs of ``rebuild --stage`` into one directory: what the last one knows counts, and what each was asked for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import in_json, snaprebuild
+from log_dirs import batch_positions, copy_of, flip, remove_snapshots, snapshot_bytes, snapshot_name, snapshots_in, truth
+from manifests import FIXTURES
+from staged_logs import AS_OF, DAY_MS, aged, bases_of, earlier, installed, running, staged
+
+from snaprebuild.operations.plan import make_plan
+from snaprebuild.operations.planned import Request
+from snaprebuild.operations.staging import stage as module
+from snaprebuild.operations.staging.staged_earlier import from_what_is_staged, staging
+
+CLUSTER = FIXTURES / "kraft-cluster3"
+
+
+def rows_of(stage: Path) -> dict[str, dict[str, object]]:
+    lines = [json.loads(line) for line in (stage / "plan.jsonl").read_text().splitlines()[1:-1]]
+    return {line["topic_partition"]: line for line in lines}
+
+
+# --- what a later run has disproved -----------------------------------------------------------------------------------------
+
+
+def test_what_a_later_run_finds_unsound_is_not_installed(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    segment = min((logs / "logappend-0").glob("*.log"))
+    flip(segment, batch_positions(segment)[1] - 2)  # in the last record: a header tells nothing of it
+    before = snapshots_in(logs / "logappend-0")
+    first = staged(logs, tmp_path / "staged", "--crc", "skip")
+    assert (first.exit_code, set(first.actions("logappend-0").values())) == (0, {"written"})
+    again = staged(logs, tmp_path / "staged", "--topic", "logappend")
+    assert (again.exit_code, set(again.actions("logappend-0").values())) == (4, {"left_out"})
+    assert again.document["staged_plan"] is None
+    assert list(rows_of(tmp_path / "staged")) == ["mixed-0"], "which the second run did not look at"
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert (done.exit_code, done.document["totals"]) == (0, {"written": 12})
+    assert snapshots_in(logs / "logappend-0") == before
+
+
+def test_what_a_later_run_does_not_allow_is_not_installed(tmp_path: Path) -> None:
+    """Below the first segment of the follower lies what only remote storage has, so that nothing proves the state there."""
+    node = Path(shutil.copytree(FIXTURES / "follower-lost-state" / "node2", tmp_path / "node"))
+    remove_snapshots(node / "payments-0")
+    options = ("--topic", "payments", "--replay-from", "window")
+    first = staged(node, tmp_path / "staged", *options, "--allow-unproven")
+    assert {each["class"] for each in first.partition("payments-0")["boundaries"]} == {"UNPROVEN"}
+    assert set(rows_of(tmp_path / "staged")) == {"payments-0"}
+    again = staged(node, tmp_path / "staged", *options)
+    assert set(again.actions("payments-0").values()) == {"left_out"}
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert (done.document["totals"], snapshots_in(node / "payments-0")) == ({}, {})
+
+
+def test_a_replica_that_a_later_run_rejects_gets_nothing(tmp_path: Path) -> None:
+    """Its own metadata log knows nothing of the later registration."""
+    node = Path(shutil.copytree(CLUSTER / "old" / "node3-clean-stopped", tmp_path / "node"))
+    for partition in node.glob("orders-*"):
+        remove_snapshots(partition)
+    assert staged(node, tmp_path / "staged", "--topic", "orders").exit_code == 0
+    assert set(rows_of(tmp_path / "staged")) == {"orders-0", "orders-1", "orders-2"}
+    again = staged(
+        node, tmp_path / "staged", "--metadata", CLUSTER / "node1", "--topic", "orders", "--partition", 0, "--partition", 1
+    )
+    assert (again.exit_code, again.codes["source-rejected"]) == (3, 2)
+    assert set(rows_of(tmp_path / "staged")) == {"orders-2"}
+
+
+# --- two at once ------------------------------------------------------------------------------------------------------------
+
+HOLDS = """
+import sys
+from snaprebuild.storage.directory_lock import hold_directory
+with hold_directory(sys.argv[1], "stages"):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_directory_is_staged_into_by_one_run_at_a_time(tmp_path: Path) -> None:
+    logs, stage = copy_of("kafka27-mixed", tmp_path), tmp_path / "staged"
+    assert staged(logs, stage, "--topic", "logappend").exit_code == 0
+    plan = (stage / "plan.jsonl").read_bytes()
+    command = [sys.executable, "-c", HOLDS, str(stage)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+        run = snaprebuild("rebuild", logs, "--stage", stage, *AS_OF, "--topic", "mixed")
+        assert (run.exit_code, "another run stages into this directory" in run.stderr) == (3, True), run.stderr
+        assert staged(logs, stage, "--topic", "mixed", "--dry-run").exit_code == 0, "which writes nothing"
+        assert (stage / "plan.jsonl").read_bytes() == plan
+        other.kill()
+    assert staged(logs, stage, "--topic", "mixed").exit_code == 0, "a run that was killed holds nothing"
+    assert set(rows_of(stage)) == {"logappend-0", "mixed-0"}
+    assert {path.name for path in stage.iterdir()} == {"plan.jsonl", "logappend-0.staged", "mixed-0.staged"}
+
+
+def test_a_run_holds_the_directory_until_its_plan_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    request = Request((str(logs),), stage=(str(tmp_path / "staged"),), as_of_ms=1_795_262_400_000).checked()
+    save, refused = module.save_staged_plan, []
+
+    def saved(plan: object) -> None:
+        refused.append(staged(logs, tmp_path / "staged", "--topic", "mixed").exit_code)
+        save(plan)
+
+    monkeypatch.setattr(module, "save_staged_plan", saved)
+    plan = make_plan(request)
+    with staging(plan, dry_run=False) as before:
+        module.stage(from_what_is_staged(plan, before), before, jobs=1)
+    assert refused == [3]
+
+
+# --- what each run was asked for --------------------------------------------------------------------------------------------
+
+
+def test_offsets_of_a_later_run_do_not_narrow_what_others_have_staged(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    remove_snapshots(logs / "mixed-0")
+    put_back = earlier(running(logs), "mixed-0", keep=8)
+    assert staged(logs, tmp_path / "staged").exit_code == 0
+    narrow = staged(logs, tmp_path / "staged", "--topic", "logappend", "--offsets", "0:600")
+    assert (narrow.exit_code, narrow.codes["staged-earlier"]) == (0, 1)
+    put_back()
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert (done.exit_code, set(done.actions("mixed-0").values())) == (0, {"written"}), done.stderr
+    expected, found = truth("kafka27-mixed", "mixed-0"), snapshots_in(logs / "mixed-0")
+    assert found == {offset: expected[offset] for offset in bases_of(logs / "mixed-0")[1:]}, "also those that closed since"
+
+
+@pytest.fixture
+def of_a_window(tmp_path: Path) -> Path:
+    """``mixed-0`` rests on a replay window and ``logappend-0`` on its whole log, both staged for a broker's configuration."""
+    logs = copy_of("kafka4-mixed", tmp_path)
+    directory = logs / "mixed-0"
+    bases = bases_of(directory)
+    expected = aged(logs, "mixed-0", bases[7])
+    for offset in expected:
+        path = directory / snapshot_name(offset)
+        if offset <= bases[7] or offset in (bases[11], max(expected)):
+            path.write_bytes(snapshot_bytes(expected[offset]))
+        else:
+            path.unlink(missing_ok=True)
+    earlier(logs, "mixed-0", keep=11)
+    remove_snapshots(logs / "logappend-0", *bases_of(logs / "logappend-0"))
+    (tmp_path / "server.properties").write_text(f"log.dirs={logs}\nproducer.id.expiration.ms={DAY_MS}\n")
+    options = ("--server-properties", tmp_path / "server.properties", "--stage", tmp_path / "staged", *AS_OF)
+    run = in_json("rebuild", *options, "--topic", "mixed", "--topic", "logappend")
+    assert run.exit_code == 0, run.stderr
+    assert run.partition("mixed-0")["replay_from_offset"] > 0
+    assert {each["class"] for each in run.partition("logappend-0")["boundaries"]} == {"EXACT"}
+    return logs
+
+
+def test_a_later_run_without_the_configuration_does_not_forget_it(of_a_window: Path, tmp_path: Path) -> None:
+    for topic in ("logappend", "mixed"):
+        assert staged(of_a_window, tmp_path / "staged", "--topic", topic).codes["staged-earlier"] == 1
+        properties = tmp_path / "server.properties"
+        properties.write_text(f"log.dirs={of_a_window}\nproducer.id.expiration.ms={30 * DAY_MS}\n")
+        done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl", "--dry-run")
+        assert (done.exit_code, set(done.actions("mixed-0").values())) == (3, {"left_out"})
+        assert "has 2592000000 now" in done.messages("refused")
+        assert set(done.actions("logappend-0").values()) == {"would_write"}
+        properties.write_text(f"log.dirs={of_a_window}\nproducer.id.expiration.ms={DAY_MS}\n")
+
+
+def test_without_the_configuration_only_what_rests_on_a_window_is_refused(of_a_window: Path, tmp_path: Path) -> None:
+    (tmp_path / "server.properties").unlink()
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert (done.exit_code, done.codes["refused"]) == (3, 1)
+    assert "the broker's configuration cannot be read" in done.messages("refused")
+    assert set(done.actions("mixed-0").values()) == {"left_out"}
+    assert set(done.actions("logappend-0").values()) == {"written"}
+
+
+def test_without_the_configuration_what_closed_since_is_left_out(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    remove_snapshots(logs / "mixed-0")
+    put_back = earlier(running(logs), "mixed-0", keep=8)
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={logs}\n")
+    options = ("--server-properties", properties, "--stage", tmp_path / "staged", *AS_OF, "--topic", "mixed")
+    assert in_json("rebuild", *options).exit_code == 0
+    put_back()
+    properties.unlink()
+    done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    assert (done.exit_code, done.document["totals"]) == (1, {"written": 8, "left_out": 6})
+    assert "the broker's configuration cannot be read" in done.messages("not-staged")
