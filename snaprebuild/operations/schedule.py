@@ -415,6 +415,17 @@ def _begin_worker(counts: SharedCounts, shared: SharedManners) -> None:
     adopt_manners(shared)
 
 
+def _end_workers(pool: ProcessPoolExecutor) -> None:
+    """What they were reading is read again, or by nobody.
+
+    The executor does so itself where one of them died, but for a worker that was just being started: that one waits for work for ever,
+    and the executor for its end.
+    """
+    for worker in [*(pool._processes or {}).values()]:
+        if worker.is_alive():
+            worker.kill()
+
+
 class _Pool:
     """Worker processes. They are forked from a small server process: safe beside the threads of a progress bar, and quick to start.
 
@@ -451,6 +462,8 @@ class _Pool:
                 try:
                     is_done = self._read_suspects(pool) and self._read_all(pool)
                 finally:
+                    if not is_done:
+                        _end_workers(pool)
                     pool.shutdown(cancel_futures=True)
             if self.lost_alone >= LOST_MAX and not self.has_read:
                 is_done = True

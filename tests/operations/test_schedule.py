@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -9,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
@@ -276,6 +278,32 @@ def test_many_segments_that_kill_workers(tmp_path: Path, dying: Callable[..., No
     assert [work.taken for work in works] == [list(range(guilty.get(number, 6))) for number in range(8)]
     paths = {number: work.error.path for number, work in enumerate(works) if isinstance(work.error, StorageError)}
     assert paths == {number: str(tmp_path / f"t-{number}" / f"{base:020d}.log") for number, base in guilty.items()}
+
+
+def test_a_worker_that_the_executor_does_not_end(
+    tmp_path: Path, dying: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was just being started when another died: the executor waits for it, and it for work (seen with CPython 3.11)."""
+    dying(dies_where_marked)
+    monkeypatch.setattr(ForkServerProcess, "terminate", lambda _: None)
+    works = [Recorded(partition(tmp_path, f"t-{number}", 6)) for number in range(4)]
+    mark(tmp_path / "t-1", 3, 2)
+    hung = threading.Event()
+
+    def let_go() -> None:
+        hung.set()
+        for worker in multiprocessing.active_children():
+            worker.kill()
+
+    watchdog = threading.Timer(120, let_go)
+    watchdog.start()
+    try:
+        run(works, 3)
+    finally:
+        watchdog.cancel()
+        watchdog.join()
+    assert not hung.is_set()
+    assert [work.taken for work in works] == [list(range(3 if number == 1 else 6)) for number in range(4)]
 
 
 def test_workers_that_die_whatever_they_read(tmp_path: Path, dying: Callable[..., None]) -> None:
