@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import _ExecutorManagerThread
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -285,6 +286,14 @@ def test_a_worker_that_the_executor_does_not_end(
 ) -> None:
     """One that was just being started when another died: the executor waits for it, and it for work (seen with CPython 3.11)."""
     dying(dies_where_marked)
+    tell_to_end = _ExecutorManagerThread.shutdown_workers
+
+    def only_whole(manager: _ExecutorManagerThread) -> None:
+        executor = manager.executor_reference()
+        if executor is None or not executor._broken:
+            tell_to_end(manager)
+
+    monkeypatch.setattr(_ExecutorManagerThread, "shutdown_workers", only_whole)
     monkeypatch.setattr(ForkServerProcess, "terminate", lambda _: None)
     works = [Recorded(partition(tmp_path, f"t-{number}", 6)) for number in range(4)]
     mark(tmp_path / "t-1", 3, 2)
