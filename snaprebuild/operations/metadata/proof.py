@@ -14,7 +14,7 @@ from formats.file_names import META_PROPERTIES
 from snaprebuild.cluster.metadata_commit import EpochLineage, MajorityProof, VoterLog, majority_proof
 from snaprebuild.cluster.metadata_fold import ImageFold
 from snaprebuild.cluster.metadata_image import QuorumView
-from snaprebuild.errors import UsageError
+from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.metadata.listing import METADATA_DIRECTORY, open_metadata_log
 from snaprebuild.operations.metadata.log import MetadataLog
@@ -88,7 +88,10 @@ def read_headers(log: MetadataLog) -> LogHeaders:
     fold = ImageFold()
     checkpoint = log.newest_valid_checkpoint()
     if checkpoint is not None:
-        fold.apply_checkpoint(log.checkpoint_batches(checkpoint, records=False), checkpoint.end_offset, checkpoint.epoch)
+        try:
+            fold.apply_checkpoint(log.checkpoint_batches(checkpoint, records=False), checkpoint.end_offset, checkpoint.epoch)
+        except FormatError as error:  # it was whole a moment ago
+            raise ReadFailedError(f"changed while it was read: {error.message}", path=checkpoint.path) from error
     starts: list[tuple[int, int]] = []
     walk, damage = log.walk(records=False), None
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from manifests import FIXTURES
 from formats.errors import BadValueError
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.operations.metadata.image import ImageAt, image_at, read_image, with_fresh_listing
-from snaprebuild.operations.metadata.listing import METADATA_DIRECTORY
-from snaprebuild.operations.metadata.log import MetadataLog
+from snaprebuild.operations.metadata.listing import METADATA_DIRECTORY, open_metadata_log
+from snaprebuild.operations.metadata.log import MetadataCheckpoint, MetadataLog
+from snaprebuild.operations.metadata.proof import read_headers
 from snaprebuild.storage.store import USUAL_S3
 
 CLUSTER = FIXTURES / "kraft-cluster3"
@@ -97,6 +99,24 @@ def test_files_that_go_while_they_are_read(tmp_path: Path) -> None:
     found = with_fresh_listing(str(directory), USUAL_S3, lambda log: work(log) if len(log.checkpoints) == 1 else image_at(log))
     assert found.checkpoint is None
     assert as_in_manifest(found.fold.image()) == EXPECTED["image-final"]
+
+
+def test_a_checkpoint_that_shrinks_behind_the_look_at_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No controller does that; a copy that is under way may."""
+    shutil.copytree(CLUSTER / "node2" / METADATA_DIRECTORY, tmp_path / METADATA_DIRECTORY)
+    log = open_metadata_log(str(tmp_path))
+    look = MetadataLog.newest_valid_checkpoint
+
+    def and_shrinks(seen: MetadataLog) -> MetadataCheckpoint | None:
+        checkpoint = look(seen)
+        assert checkpoint is not None
+        os.truncate(checkpoint.path, 200)
+        return checkpoint
+
+    monkeypatch.setattr(MetadataLog, "newest_valid_checkpoint", and_shrinks)
+    with pytest.raises(ReadFailedError, match="changed while it was read") as raised:
+        read_headers(log)
+    assert raised.value.path == log.checkpoints[-1].path
 
 
 def test_the_log_ends_before() -> None:
