@@ -30,6 +30,7 @@ __all__ = [
     "FileSuffix",
     "PartitionDirectoryName",
     "PartitionFileName",
+    "is_loadable_dir_name",
     "offset_index_file_name",
     "parse_file_name",
     "parse_partition_dir_name",
@@ -293,6 +294,28 @@ def parse_partition_dir_name(name: str) -> PartitionDirectoryName | None:
     form = DirectoryForm(marked[4])
     may_be_cut = form is not DirectoryForm.FUTURE and len(name) >= FILE_NAME_LENGTH_MAX
     return PartitionDirectoryName(topic, partition, form, marked[3], may_be_cut)
+
+
+_MARKS = tuple(form.value for form in DirectoryForm if form.value)
+_ANY_MARKED_DIRECTORY = re.compile(r"\S+-\S+\.\S+", re.ASCII)
+_JAVA_INT = re.compile(r"[+-]?0*[0-9]{1,10}")
+
+
+def is_loadable_dir_name(name: str) -> bool:
+    """Whether a broker takes a directory of its log directory for one of a partition; with any other it does not start.
+
+    Args:
+        name: the last part of a path.
+
+    Source: ``LocalLog.parseTopicPartitionName``, which is more tolerant than ``parse_partition_dir_name``.
+    """
+    if name.endswith(_MARKS):
+        mark = next(mark for mark in _MARKS if name.endswith(mark))
+        if _ANY_MARKED_DIRECTORY.fullmatch(name.removesuffix(mark)) is None:
+            return False
+        name = name[: name.rindex(".")]
+    topic, _, partition = name.rpartition("-")
+    return bool(topic) and _JAVA_INT.fullmatch(partition) is not None and -INT32_MAX - 1 <= int(partition) <= INT32_MAX
 
 
 def topic_fault(topic: str) -> str | None:

@@ -222,6 +222,13 @@ def holding(name: str, data: bytes) -> Callable[[Files], None]:
     return change
 
 
+def cut_to(name: str, size: int) -> Callable[[Files], None]:
+    def change(files: Files) -> None:
+        files[name] = files[name][:size]
+
+    return change
+
+
 # ---------------------------------------------------------------------------------------------------------------- diseases
 
 
@@ -448,6 +455,34 @@ DISEASES: dict[str, Disease] = {
         index_elsewhere,
         [wrong(f"dump {{}}/{P}{56:020d}.index", "index-mismatch")],
     ),
+    "torn-index": Disease(
+        "log",
+        "half of an offset index is there, as of a copy that was stopped",
+        cut_to(f"{P}{56:020d}.index", 5),
+        [bad(f"dump {{}}/{P}{56:020d}.index", "damaged-file")],
+    ),
+    "empty-segment": Disease(
+        "log",
+        "a closed segment has no bytes",
+        holding(segment(56), b""),
+        [wrong(SCAN, "empty-segment"), wrong(VERIFY, "unsound-boundary")],
+    ),
+    "later-checkpoints": Disease(
+        "log",
+        "a backup was put back below checkpoints of a later time: the log ends below its start",
+        holding("log-start-offset-checkpoint", b"0\n1\npayments 0 5000\n"),
+        [
+            wrong(SCAN, "log-start-above-log-end"),
+            wrong(VERIFY, "log-start-above-log-end"),
+            refused(SOURCE, "source-rejected", "log-end"),
+        ],
+    ),
+    "backup-inside": Disease(
+        "log",
+        "somebody kept a copy of a partition in the log directory",
+        copied_to(snapshot(56), f"payments-0.bak/{56:020d}.snapshot"),
+        [wrong(SCAN, "foreign-directory")],
+    ),
     "hanging-transaction": Disease(
         "log",
         "a transaction that nobody ended",
@@ -502,6 +537,12 @@ DISEASES: dict[str, Disease] = {
     ),
     "lost-object": Disease(
         "tier", "the segment of a finished copy is gone", without_files(tier_file(56, ".log")), [bad(INVENTORY, "tier-lost")]
+    ),
+    "torn-index-of-a-copy": Disease(
+        "tier",
+        "half of the offset index of a copy is there",
+        cut_to(tier_file(56, ".index"), 5),
+        [bad(INVENTORY, "tier-bad-copy"), bad(AUDIT, "tier-bad-copy")],
     ),
     "unknown-copy": Disease(
         "tier", "a copy of which the metadata log says nothing", unknown_copy, [wrong(INVENTORY, "tier-orphan")]

@@ -77,6 +77,7 @@ class LogEvidence:
         log_end: end of the last whole batch; None where it cannot be read.
         high_watermark: of the checkpoint; None where that does not tell. Likewise ``recovery_point``.
         recovery_point: see there.
+        log_start: likewise, 0 where the checkpoint does not tell.
         epochs: of the leader epoch checkpoint, in file order; None where that is absent or cannot be read.
         last_stable: the last stable offset, None where nobody replayed the log for it.
         is_compacted: the log cleaner works on it.
@@ -94,6 +95,7 @@ class LogEvidence:
     log_end: int | None = None
     high_watermark: int | None = None
     recovery_point: int | None = None
+    log_start: int = 0
     epochs: tuple[LeaderEpochEntry, ...] | None = None
     last_stable: int | None = None
     is_compacted: bool = False

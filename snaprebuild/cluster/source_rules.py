@@ -305,6 +305,8 @@ def log_end(evidence: SourceEvidence) -> Ruling:
     if log.log_end is None:
         return not_known("the end of the log cannot be read" if log.bases else "it has no segment")
     mark = log.high_watermark
+    if log.log_end < log.log_start and log.bases and not own.is_live:
+        return fails(f"the log ends at {log.log_end}, below its log start offset {log.log_start}: a broker deletes it at its start")
     if mark is not None and log.log_end < mark:
         told = f"the log ends at {log.log_end}, below its high watermark {mark}"
         if evidence.purpose is Purpose.REBUILD and not own.has_marker:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 from snaprebuild.errors import LockUnknownError, ReadFailedError
 from snaprebuild.operations.each import Each, here_for
-from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.scan_partition import scan_partition
 from snaprebuild.operations.scan_result import Counts, LogDirScan, PartitionScan, ScanResult, Shutdown
 from snaprebuild.operations.source import PartitionSource, Source, partition_source
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
-from snaprebuild.storage.log_dir import LogDirState, listed_again, read_log_dir
+from snaprebuild.storage.log_dir import LogDirState, foreign_directories, listed_again, read_log_dir
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = ["scan"]
@@ -41,6 +41,7 @@ def scan(source: Source, each: Each | None = None) -> ScanResult:
     log_dirs: dict[str, LogDirScan] = {}
     for state in source.log_dirs:
         shutdown, held_by = _shutdown(state, findings)
+        findings += _foreign(state)
         log_dirs[state.path] = LogDirScan(state, shutdown, held_by, Counts())
     topics: dict[str, Counts] = {}
     partitions = []
@@ -95,6 +96,16 @@ def _scanned(partition: _Partition) -> PartitionScan:
         source, before = partition_source(now, read_log_dir(source.log_dir.path), source.relative), wrong
     changes = ReadFailedError(f"changed while it was looked at, {LOOKS_MAX} times", path=source.directory.path)
     return _told(scanned, alike, finding_of_error(changes, source.directory.path))
+
+
+def _foreign(state: LogDirState) -> list[Finding]:
+    """A backup, ``lost+found``: whatever is no partition."""
+    names = foreign_directories(state)
+    if not names:
+        return []
+    which = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    message = f"has {counted(len(names), 'directory', 'directories')} that no partition is named like ({which}): a broker does not start so"
+    return [Finding("foreign-directory", Severity.FINDING, state.path, message)]
 
 
 def _wrong(scanned: PartitionScan) -> list[Finding]:

@@ -12,7 +12,7 @@ from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.scan_result import AtNextStart, BoundaryScan, BoundaryState, Counts, LogEnd, PartitionScan, Shutdown
 from snaprebuild.operations.snapshot_check import CheckedSnapshot, ReadOutcome, check_snapshots
-from snaprebuild.operations.source import PartitionSource
+from snaprebuild.operations.source import PartitionSource, log_start_above
 from snaprebuild.operations.upload_blockers import BlockedSegment, Blocker, FreedBy, blocked_segments
 from snaprebuild.operations.upload_preflight import Preflight, preflight, stable_bound
 from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrigin, broker_start
@@ -64,6 +64,7 @@ class _PartitionScanner:
             is_bootstrapped=bool(self.bases) and self.log_start < self.bases[0],
         )
         self._say_what_is_wrong(checked)
+        self._look_at_log_start()
         next_start = self._next_start(checked)
         after = None if next_start is None else dict(next_start.after)
         boundaries = self._boundaries(due, checked, after)
@@ -123,6 +124,12 @@ class _PartitionScanner:
             due.append(end)
         return due
 
+    def _look_at_log_start(self) -> None:
+        end = self.log_end.offset
+        # Beside a running broker the checkpoint may be younger than the listing.
+        if end is not None and self.shutdown is not Shutdown.RUNNING:
+            self.findings += log_start_above(self.source, end)
+
     # ------------------------------------------------------------ names
 
     def _look_at_names(self) -> None:
@@ -145,6 +152,7 @@ class _PartitionScanner:
         if directory.sub_directories:
             self._say("sub-directory", Severity.NOTE, f"has directories inside: {_some(directory.sub_directories)}")
         self._look_at_owners()
+        self._look_at_sizes()
 
     def _look_at_owners(self) -> None:
         """A broker does not start when it may not read a file of a partition (``removeTempFilesAndCollectSwapFiles``)."""
@@ -158,6 +166,14 @@ class _PartitionScanner:
                     f"the broker, which seems to be user {broker.uid}, may not read it ({file.ownership}): it does not start so"
                 )
                 self._say("unreadable-by-broker", Severity.FINDING, message, name=file.name)
+
+    def _look_at_sizes(self) -> None:
+        """Only the cleaner leaves a closed segment without a batch."""
+        empty = [base for base, size in zip(self.bases[:-1], self.sizes[:-1], strict=True) if size == 0]
+        if empty and self.can_be_tiered:
+            count = counted(len(empty), "closed segment")
+            message = f"{count} without a byte ({_some(empty)}): what they held is lost here, and they would be uploaded so"
+            self._say("empty-segment", Severity.FINDING, message, offset=empty[0])
 
     # ------------------------------------------------------------ snapshots
 

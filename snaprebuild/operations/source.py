@@ -41,6 +41,7 @@ __all__ = [
     "TopicKind",
     "check_segments_are_files",
     "live_broker_notes",
+    "log_start_above",
     "open_source",
     "partition_source",
     "why_skipped",
@@ -327,6 +328,19 @@ def _is_tiered(partition: PartitionSource) -> bool:
     except (FormatError, ReadFailedError):
         return False  # scan tells of the file
     return any(start < first_base for _, start in epochs or ())
+
+
+def log_start_above(partition: PartitionSource, log_end: int) -> list[Finding]:
+    """Whether a broker deletes all of a log at its start, because that ends below its log start offset (``LogLoader.recoverLog``)."""
+    directory, start = partition.directory, partition.checkpointed_log_start
+    if not directory.segments or log_end >= start:
+        return []
+    message = (
+        f"the log ends at {log_end}, below its log start offset {start}: the next start of a broker deletes all of its segments"
+    )
+    # A crash takes what was not flushed, also where records were deleted; beside a running broker the two are not of one moment.
+    severity = Severity.FINDING if partition.log_dir.was_shut_down_cleanly else Severity.NOTE
+    return [Finding("log-start-above-log-end", severity, directory.path, message, start)]
 
 
 def check_segments_are_files(directory: PartitionDir) -> None:

@@ -15,7 +15,7 @@ from snaprebuild.operations.findings import Severity
 from snaprebuild.storage.store import ReadStore
 from snaprebuild.storage.tier_listing import TierCopy, TierLayout
 
-__all__ = ["CopyFacts", "copy_facts", "fault_code", "manifest_bytes", "missing_objects"]
+__all__ = ["CopyFacts", "copy_facts", "fault_code", "manifest_bytes", "missing_objects", "torn_index"]
 
 OBJECTS_NEEDED: dict[TierLayout, tuple[str, ...]] = {
     TierLayout.AIVEN: tuple(AivenObject),
@@ -38,6 +38,7 @@ class CopyFacts:
         max_timestamp_ms: greatest of its records, ms since 1970; None where no object tells it.
         event_timestamp_ms: when its copy began, ms since 1970; None where no object tells it.
         fault: why its manifest cannot be read, or None.
+        torn_index: which of its indexes ends too early, or None: brokers cannot read from the copy, and its segment may be right.
         is_unread: the store did not hand it out, so that the fault says nothing of the copy.
         manifest: its bytes, where it could be read; None in a layout without one.
     """
@@ -51,6 +52,7 @@ class CopyFacts:
     max_timestamp_ms: int | None = None
     event_timestamp_ms: int | None = None
     fault: str | None = None
+    torn_index: str | None = None
     is_unread: bool = False
     manifest: bytes | None = None
 
@@ -63,6 +65,22 @@ def fault_code(*, is_unread: bool) -> tuple[str, Severity]:
 def missing_objects(layout: TierLayout, copy: TierCopy | None) -> tuple[str, ...]:
     """Kinds of objects that a copy needs and does not have."""
     return tuple(kind for kind in OBJECTS_NEEDED[layout] if copy is None or kind not in copy.objects)
+
+
+ENTRY_BYTES = {LocalTierFile.OFFSET_INDEX: 8, LocalTierFile.TIME_INDEX: 12}
+
+
+def torn_index(copy: TierCopy) -> str | None:
+    """What is wrong with the sizes of its indexes, in the layout of LocalTieredStorage; None where nothing is.
+
+    ``RemoteIndexCache`` refuses an index that ends within an entry (``AbstractIndex.sanityCheck``), and each fetch from the copy fails.
+    """
+    for kind, entry_bytes in ENTRY_BYTES.items():
+        found = copy.objects.get(kind)
+        if found is not None and found.identity.size_bytes % entry_bytes:
+            size = found.identity.size_bytes
+            return f"its {kind} has {size} bytes, no multiple of {entry_bytes}: brokers cannot read from the copy"
+    return None
 
 
 def manifest_bytes(copy: TierCopy) -> int:
@@ -80,7 +98,7 @@ def copy_facts(store: ReadStore, root: str, layout: TierLayout, copy: TierCopy) 
     if layout is TierLayout.LOCAL_TIERED_STORAGE:
         kinds = (LocalTierFile.LOG, LocalTierFile.PRODUCER_SNAPSHOT, LocalTierFile.TRANSACTION_INDEX)
         log, snapshot, index = (copy.objects[kind].identity.size_bytes if kind in copy.objects else None for kind in kinds)
-        return CopyFacts(segment_bytes=log, snapshot_bytes=snapshot, index_bytes=index)
+        return CopyFacts(segment_bytes=log, snapshot_bytes=snapshot, index_bytes=index, torn_index=torn_index(copy))
     found = copy.objects.get(AivenObject.MANIFEST)
     if found is None:
         return CopyFacts()
@@ -103,6 +121,11 @@ def _of_manifest(manifest: AivenManifest, data: bytes, copy: TierCopy) -> CopyFa
     snapshot, index = (manifest.indexes[each] for each in (SegmentIndex.PRODUCER_SNAPSHOT, SegmentIndex.TRANSACTION))
     log = copy.objects.get(AivenObject.LOG)
     stored, expected = None if log is None else log.identity.size_bytes, manifest.chunks.positions[-1]
+    indexes = copy.objects.get(AivenObject.INDEXES)
+    needed = max((place.position + place.size for place in manifest.indexes.values() if place is not None), default=0)
+    torn = None
+    if indexes is not None and indexes.identity.size_bytes < needed:
+        torn = f"its indexes end at byte {needed}, and its .indexes has {indexes.identity.size_bytes}"
     return CopyFacts(
         end_offset=end if _is_offset(end, copy.base_offset) else None,
         leader_epochs=known,
@@ -113,6 +136,7 @@ def _of_manifest(manifest: AivenManifest, data: bytes, copy: TierCopy) -> CopyFa
         max_timestamp_ms=_time(told.get("maxTimestampMs")),
         event_timestamp_ms=_time(told.get("eventTimestampMs")),
         fault=None if stored in (None, expected) else f"its chunks have {expected} bytes, and its .log has {stored}",
+        torn_index=torn,
         manifest=data,
     )
 

@@ -22,7 +22,7 @@ from snaprebuild.cluster.remote_log import RemoteLog, RemoteLogs
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.operations.log_records import log_records
-from snaprebuild.operations.tier_copies import copy_facts, fault_code, manifest_bytes, missing_objects
+from snaprebuild.operations.tier_copies import copy_facts, fault_code, manifest_bytes, missing_objects, torn_index
 from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -264,6 +264,8 @@ def _copy(copy: TierCopy | None, layout: TierLayout, segment: RemoteSegment, log
     fault = None
     if log_object is not None and state is CopyState.LIVE and log_object.identity.size_bytes != segment.size_bytes:
         fault = f"its .log has {log_object.identity.size_bytes} bytes, and the metadata log says {segment.size_bytes}"
+    elif log_object is not None and copy is not None and state is CopyState.LIVE:
+        fault = torn_index(copy)
     return InventoryCopy(
         segment.segment_id,
         state,
@@ -285,14 +287,11 @@ def _by_their_objects(
     for copy, facts in zip(
         copies, at_once(lambda each: copy_facts(store, inventory.root, found.layout, each), copies, manifest_bytes), strict=True
     ):
-        missing = missing_objects(found.layout, copy)
-        if inventory.knows_all:
-            state = CopyState.ORPHAN
-        else:
-            state = CopyState.UNREADABLE if missing or facts.fault is not None else CopyState.UNVERIFIED
+        missing, fault = missing_objects(found.layout, copy), facts.fault or facts.torn_index
+        by_itself = CopyState.UNREADABLE if missing or fault is not None else CopyState.UNVERIFIED
         yield InventoryCopy(
             copy.segment_id,
-            state,
+            CopyState.ORPHAN if inventory.knows_all else by_itself,
             copy.base_offset,
             facts.end_offset,
             facts.leader_epochs,
@@ -300,7 +299,7 @@ def _by_their_objects(
             copy.size_bytes,
             None,
             missing,
-            facts.fault,
+            fault,
             facts.is_unread,
         )
 

@@ -24,7 +24,7 @@ from snaprebuild.operations.replay_partition import (
 )
 from snaprebuild.operations.schedule import Engine, ReadTask
 from snaprebuild.operations.segment_tasks import read_tasks
-from snaprebuild.operations.source import PartitionSource, Selection, Source, TopicKind, live_broker_notes
+from snaprebuild.operations.source import PartitionSource, Selection, Source, TopicKind, live_broker_notes, log_start_above
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, SnapshotStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -218,6 +218,7 @@ class _VerifyWork(PartitionWork):
         """What is told of the partition as a whole; ``reason`` says why the replay ended before its time, None where it did not."""
         if reason is None:
             self._above_log_end()
+            self._verdict.findings += log_start_above(self._verdict.source, self._log_end)
         self._others(reason or f"lies above the log end {self._log_end}")
 
     def job(self) -> VerifyJob:

@@ -60,6 +60,11 @@ class LoadedLog:
     without_index: frozenset[int] = frozenset()
     is_tiered: bool = False
 
+    @property
+    def is_deleted_at_start(self) -> bool:
+        """Whether the broker deletes all segments, because they end below the log start, and begins a log without records there."""
+        return self.log_end < self.checkpointed_log_start
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerStart:
@@ -200,6 +205,10 @@ class SnapshotFiles:
         self.rebuild(base_offsets, log_start, base_offset, trusts_stop=False, segments=segments)
         self.take(record_end, SnapshotOrigin.REBUILT)
 
+    def remove_all(self) -> None:
+        """``truncateFullyAndStartAt``: where ``recoverLog`` deletes the segments, as they end below the log start."""
+        self._remove(0, len(self._offsets), self.out_of_range)
+
     def _remove(self, first: int, stop: int, why: list[int]) -> None:
         """Those at ``first`` up to ``stop`` in their order."""
         if first < stop:
@@ -237,10 +246,14 @@ def broker_start(log: LoadedLog) -> BrokerStart:
         raise ValueError("a log without segments")
     files = SnapshotFiles(log.snapshots)
     _recover(files, log)
+    bases, end = log.base_offsets, log.log_end
+    if log.is_deleted_at_start:
+        files.remove_all()
+        bases, end = (log.checkpointed_log_start,), log.checkpointed_log_start
     files.new_manager()
-    files.remove_stray(log.base_offsets)
-    log_start = loaded_log_start(log.checkpointed_log_start, log.base_offsets[0], is_tiered=log.is_tiered)
-    files.rebuild(log.base_offsets, log_start, log.log_end, trusts_stop=log.is_clean)
+    files.remove_stray(bases)
+    log_start = loaded_log_start(log.checkpointed_log_start, bases[0], is_tiered=log.is_tiered)
+    files.rebuild(bases, log_start, end, trusts_stop=log.is_clean)
     return BrokerStart(
         after=tuple(sorted(files.files.items())),
         stray=tuple(sorted(files.stray)),

@@ -24,6 +24,7 @@ from formats.file_names import (
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
+    is_loadable_dir_name,
     parse_partition_dir_name,
 )
 from formats.partition_metadata import read_partition_metadata
@@ -41,6 +42,7 @@ __all__ = [
     "LogDirState",
     "directory_fault",
     "find_partitions",
+    "foreign_directories",
     "listed_again",
     "read_leader_epochs",
     "read_log_dir",
@@ -235,6 +237,23 @@ def _listed(path: str) -> list[os.DirEntry[str]]:
             if len(entries) > ENTRIES_MAX:
                 raise ReadFailedError(f"has more than {ENTRIES_MAX} entries", path=path)
     return entries
+
+
+def foreign_directories(log_dir: LogDirState) -> list[str]:
+    """Directories inside a broker's log directory of which none is named like a partition, so that the broker does not start.
+
+    Source: ``LogManager.loadLogs`` and ``LocalLog.parseTopicPartitionName``, which throws at the first one.
+
+    Returns:
+        Their names, sorted; none where the log directory cannot be listed, which others tell.
+    """
+    if not (log_dir.is_broker_directory and log_dir.store.is_local):
+        return []
+    try:
+        names = [entry.name for entry in _listed(log_dir.path) if leads_to_directory(entry)]
+    except (OSError, ReadFailedError):
+        return []
+    return sorted(name for name in names if name != REMOTE_LOG_INDEX_CACHE and not is_loadable_dir_name(name))
 
 
 def read_log_dir(path: str, store: Store = LOCAL) -> LogDirState:

@@ -17,6 +17,7 @@ from formats.file_names import (
     FileSuffix,
     PartitionDirectoryName,
     PartitionFileName,
+    is_loadable_dir_name,
     parse_file_name,
     parse_partition_dir_name,
     topic_fault,
@@ -255,6 +256,22 @@ def test_a_topic_that_kafka_may_have_cut(form: str, may_be_cut: bool) -> None:
     assert full.topic_may_be_cut is may_be_cut
     assert shorter is not None
     assert not shorter.topic_may_be_cut
+
+
+LOADABLE = {
+    True: """t-0|t-007|t--1|t-+1|a b-0|a b;c-3|é-1|..-0|t-2147483647|t-00000000000000000000001|t-0.x-delete|t-0.x-future|t-0.x-stray
+        |t-0.-future-delete""",
+    False: """t-|-0|-|t|lost+found|backup|payments-0.bak|t-2147483648|t--2147483648|t-0.-delete|t-0-delete|t.x-delete
+        |t-0.a b-delete|t-0.x.y-stray|a b-0.x-delete|-0.x-delete|t-.x-delete|t-x.x-delete|-delete|-stray|t-0.x-deleted
+        |remote-log-index-cache|.snapshots|kafka-logs|t-1_000|t- 1|t-0x1|a-b.c-d-delete""",
+}
+"""What ``LocalLog.parseTopicPartitionName`` of Kafka 4.3.1 answered to each."""
+
+
+@pytest.mark.parametrize("is_loadable", LOADABLE)
+def test_directories_with_which_a_broker_starts(is_loadable: bool) -> None:
+    names = [name.strip() for name in LOADABLE[is_loadable].split("|")]
+    assert [name for name in names if is_loadable_dir_name(name) is not is_loadable] == []
 
 
 TOPICS = st.text(alphabet="abcXYZ019._-", min_size=1, max_size=249).filter(lambda topic: topic not in (".", ".."))

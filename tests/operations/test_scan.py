@@ -405,6 +405,51 @@ def test_segment_lost_from_the_middle_leaves_its_indexes(healthy: Path) -> None:
     assert result.exit_code == 1
 
 
+def test_a_closed_segment_without_a_byte(healthy: Path) -> None:
+    """Only the log cleaner leaves one in health, and the broker's last segment is empty where it has just begun."""
+    for base in (4142, 7875):
+        os.truncate(healthy / f"{base:020d}.log", 0)
+    (finding,) = [each for each in scanned(healthy.parent).findings if each.code == "empty-segment"]
+    assert (finding.severity, finding.offset) == (Severity.FINDING, 4142)
+    assert finding.message.startswith("1 closed segment without a byte (4142)")
+    (healthy.parent / "cleaner-offset-checkpoint").write_text("0\n1\nmixed 0 7875\n")
+    assert "empty-segment" not in codes(scanned(healthy.parent))
+
+
+def test_a_log_that_ends_below_its_log_start(healthy: Path) -> None:
+    """A broker deletes it: nothing of it is left behind the start but an empty snapshot at the log start."""
+    checkpoint = healthy.parent / "log-start-offset-checkpoint"
+    checkpoint.write_text("0\n1\nmixed 0 8334\n")
+    assert "log-start-above-log-end" not in codes(scanned(healthy.parent)), "all records deleted, as by DeleteRecords"
+    checkpoint.write_text("0\n1\nmixed 0 8335\n")
+    result = scanned(healthy.parent)
+    (finding,) = [each for each in result.findings if each.code == "log-start-above-log-end"]
+    assert (finding.severity, finding.offset) == (Severity.FINDING, 8335)
+    assert "the log ends at 8334, below its log start offset 8335" in finding.message
+    partition = only(result)
+    assert partition.next_start is not None
+    assert partition.next_start.after == ((8335, SnapshotOrigin.EMPTY),)
+
+
+def test_directories_that_no_partition_is_named_like(healthy: Path) -> None:
+    """The broker throws at the first one (``LocalLog.parseTopicPartitionName``), whatever is in it."""
+    log_dir = healthy.parent
+    for name in ("remote-log-index-cache", "__cluster_metadata-0", "odd name-3", f"mixed-9.{'0' * 32}-delete"):
+        (log_dir / name).mkdir()
+    assert "foreign-directory" not in codes(scanned(log_dir))
+    for name in ("lost+found", "mixed-0.bak", "a\nb", "z"):
+        (log_dir / name).mkdir()
+    (log_dir / "file.bak").write_bytes(b"")
+    (finding,) = [each for each in scanned(log_dir).findings if each.code == "foreign-directory"]
+    assert (finding.severity, finding.path) == (Severity.FINDING, str(log_dir))
+    assert "4 directories that no partition is named like (a\nb, lost+found, mixed-0.bak and 1 more)" in finding.message
+    bare = log_dir.with_name("bare")
+    bare.mkdir()
+    shutil.copytree(healthy, bare / "mixed-0")
+    (bare / "other").mkdir()
+    assert "foreign-directory" not in codes(scanned(bare)), "no broker's directory"
+
+
 def test_segment_lost_with_its_indexes_leaves_a_stray_snapshot(healthy: Path) -> None:
     for path in healthy.glob(f"{4142:020d}.*"):
         if path.suffix != ".snapshot":

@@ -246,6 +246,11 @@ def break_end(node: Path) -> str:
     return "orders-1"
 
 
+def break_start(node: Path) -> str:
+    (node / "log-start-offset-checkpoint").write_text("0\n1\norders 1 337\n")
+    return "orders-1"
+
+
 BROKEN: list[tuple[Rule, Callable[[Path], str]]] = [
     (Rule.R1, break_form),
     (Rule.R1, break_compaction),
@@ -263,6 +268,7 @@ BROKEN: list[tuple[Rule, Callable[[Path], str]]] = [
     (Rule.R12, break_epochs),
     (Rule.R12, break_order),
     (Rule.R13, break_end),
+    (Rule.R13, break_start),
 ]
 
 

@@ -173,6 +173,18 @@ def test_a_crashed_broker_may_leave_a_snapshot_above_its_log_end(tmp_path: Path)
     assert "its broker did not stop cleanly" in finding.message
 
 
+def test_a_log_that_ends_below_its_log_start(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    for start, is_clean, severity in ((8231, True, None), (8232, True, Severity.FINDING), (8232, False, Severity.NOTE)):
+        (logs / "log-start-offset-checkpoint").write_text(f"0\n1\nmixed 0 {start}\n")
+        if not is_clean:
+            (logs / ".kafka_cleanshutdown").unlink()
+        found = [each for each in verified(logs).findings if each.code == "log-start-above-log-end"]
+        assert [each.severity for each in found] == ([] if severity is None else [severity])
+        assert all((each.offset, Path(each.path).name) == (8232, "mixed-0") for each in found)
+        assert all("the log ends at 8231, below its log start offset 8232" in each.message for each in found)
+
+
 def test_several_snapshots_above_the_log_end(tmp_path: Path) -> None:
     """Nothing tells how the broker of a bare copy stopped; without any segment everything is gone."""
     partition = tmp_path / "t-0"

@@ -175,6 +175,17 @@ def test_log_start_below_the_first_segment_counts_only_with_remote_storage() -> 
     assert kept(started(BASES[2:], snapshots, clean=True, log_start=0, is_tiered=True)) == (1231, 8334)
 
 
+def test_a_log_that_ends_below_its_log_start_is_begun_anew() -> None:
+    """As `tests/broker/test_every_version.py` sees it: the log is deleted, and a clean stop leaves an empty snapshot at its start."""
+    snapshots = {687: True, 1231: True, 8334: True, 9000: False}
+    for is_clean in (True, False):
+        start = started(BASES, snapshots, clean=is_clean, log_start=9000, recovery_point=END)
+        assert start.after == (((9000, EMPTY),) if is_clean else ())
+        assert start.out_of_range == (687, 1231, 8334, 9000)
+    assert kept(started(BASES, snapshots, clean=True, log_start=END)) == ()
+    assert started(BASES, snapshots, clean=True, log_start=END).written_empty == ()
+
+
 def test_log_without_data_gets_no_file() -> None:
     assert started((0,), {}, clean=True, end=0).after == ()
     assert started((0,), {}, clean=False, end=0).after == ()
@@ -242,9 +253,13 @@ class Plain:
             self.rebuild(loaded, log.checkpointed_log_start, base, clean=False)
             self.map_end = ends[base]
             self.take()
+        end = log.log_end
+        if end < log.checkpointed_log_start:
+            self.delete({*self.origin}, "out_of_range")
+            bases, end = (log.checkpointed_log_start,), log.checkpointed_log_start
         self.remove_stray(bases)
         log_start = log.checkpointed_log_start if log.is_tiered else max(log.checkpointed_log_start, bases[0])
-        self.rebuild(bases, log_start, log.log_end, clean=log.is_clean)
+        self.rebuild(bases, log_start, end, clean=log.is_clean)
         gone = {why: tuple(sorted(offsets)) for why, offsets in self.gone.items()}
         return BrokerStart(tuple(sorted(self.origin.items())), **gone, loaded=self.loaded, replayed_from=self.replayed_from)
 

@@ -117,6 +117,8 @@ class AuditChain:
             audited.why = facts.fault
             self._find(*fault_code(is_unread=facts.is_unread), facts.fault, copy)
             return None
+        if facts.torn_index is not None:
+            self._tell("tier-bad-copy", Severity.DAMAGED, facts.torn_index, copy)
         least = HEADER_BYTES + (0 if facts.key_id is None else ENCRYPTION_BYTES)
         if facts.snapshot_bytes == 0:
             audited.verdict, audited.why = Verdict.ZERO_BYTES, "it has no bytes: a broker takes it and starts without producers"
@@ -141,6 +143,9 @@ class AuditChain:
 
     def _find(self, code: str, severity: Severity, message: str, copy: TierCopy) -> None:
         self.audited.damaged(copy.base_offset)
+        self._tell(code, severity, message, copy)
+
+    def _tell(self, code: str, severity: Severity, message: str, copy: TierCopy) -> None:
         text = f"copy {uuid_to_text(copy.segment_id)}: {message}"
         self._audit.findings.append(Finding(code, severity, self._place, text, copy.base_offset))
 

@@ -86,6 +86,7 @@ def log_evidence(
         log_end=log_end,
         high_watermark=(state.high_watermarks or {}).get(directory.topic_partition),
         recovery_point=(state.recovery_points or {}).get(directory.topic_partition),
+        log_start=(state.log_starts or {}).get(directory.topic_partition, 0),
         epochs=_epochs(directory, faults),
         last_stable=last_stable,
         is_compacted=directory.topic_partition in (state.cleaner_points or {}),
