@@ -11,6 +11,7 @@ import time
 
 from pyspark.sql import SparkSession
 
+from snaprebuild.errors import UsageError
 from snaprebuild.spark import register
 from snaprebuild.spark.session import opened_session
 
@@ -84,20 +85,29 @@ def main() -> None:
     """Reads the arguments."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("paths", nargs="+", help="partition directories, log directories or their ancestors")
-    parser.add_argument("--as-of", type=datetime.datetime.fromisoformat, help="moment of the questions, ISO 8601 (now)")
+    parser.add_argument(
+        "--as-of", type=datetime.datetime.fromisoformat, help="moment of the questions, ISO 8601, UTC where it names no zone (now)"
+    )
     parser.add_argument("--expiration-ms", type=int, default=86_400_000, help="producer.id.expiration.ms (86400000)")
     parser.add_argument("--max-timeout-ms", type=int, default=900_000, help="transaction.max.timeout.ms (900000)")
     parser.add_argument("--master", help="of Spark (all cores of this machine)")
     arguments = parser.parse_args()
-    as_of = time.time() if arguments.as_of is None else arguments.as_of.timestamp()
+    as_of = time.time() if arguments.as_of is None else _in_some_zone(arguments.as_of).timestamp()
     parameters = {
         "as_of_ms": int(as_of * 1000),
         "expiration_ms": arguments.expiration_ms,
         # A broker counts a transaction as late five minutes after that (KIP-664).
         "late_after_ms": arguments.max_timeout_ms + 300_000,
     }
-    with opened_session(arguments.master) as session:
-        ask(session, arguments.paths, parameters)
+    try:
+        with opened_session(arguments.master) as session:
+            ask(session, arguments.paths, parameters)
+    except UsageError as error:
+        parser.error(str(error))
+
+
+def _in_some_zone(moment: datetime.datetime) -> datetime.datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ class _HeaderReader(_Reader):
     of_file = ("topic", "partition", "directory", "segment_base_offset")
 
     def files_and_faults(self) -> tuple[list[FileToRead], list[Fault]]:
-        return segments_and_faults(self.options.paths, self.options.selection)
+        return segments_and_faults(self.options.paths, self.options.selection, self.options.s3)
 
     def known(self, file: FileToRead) -> dict[str, Any]:
         return header_rows.known(file)
@@ -114,7 +114,7 @@ class _SnapshotReader(_Reader):
     of_file = ("topic", "partition", "directory", "snapshot_offset")
 
     def files_and_faults(self) -> tuple[list[FileToRead], list[Fault]]:
-        return snapshots_and_faults(self.options.paths, self.options.selection)
+        return snapshots_and_faults(self.options.paths, self.options.selection, self.options.s3)
 
     def known(self, file: FileToRead) -> dict[str, Any]:
         return snapshot_rows.known(file)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.source import Selection
+from snaprebuild.storage.store import S3Settings
 
 __all__ = ["MODES", "ReadOptions"]
 
@@ -19,6 +20,7 @@ MODES = ("fail", "skip")
 OWN = (
     *("path", "paths", "columns", "topics", "partitions", "offsetFrom", "offsetTo", "checkCrc", "mode", "numPartitions"),
     *("pushFilters", "splitSegments"),
+    *("s3EndpointUrl", "s3PathStyle", "s3Profile", "s3Anonymous", "s3RequesterPays", "s3SseCKeyFile"),
 )
 
 OF_SPARK = ("serialization.format",)
@@ -40,6 +42,7 @@ class ReadOptions:
         tasks: how many, at most; None for what the bytes ask for.
         takes_filters: leave files out by the filters of the query.
         splits_segments: a huge segment is read by several tasks.
+        s3: how object stores are reached.
     """
 
     paths: tuple[str, ...]
@@ -50,6 +53,7 @@ class ReadOptions:
     tasks: int | None
     takes_filters: bool
     splits_segments: bool
+    s3: S3Settings
 
     @classmethod
     def of(cls, options: Mapping[str, str], whole: pa.Schema) -> ReadOptions:
@@ -87,8 +91,16 @@ class ReadOptions:
             check_crc=_converted("checkCrc", options.get("checkCrc", "true"), _boolean),
             skips_faults=mode == "skip",
             tasks=tasks,
-            takes_filters=_converted("pushFilters", options.get("pushFilters", "false"), _boolean),
+            takes_filters=_flag(options, "pushFilters"),
             splits_segments=_converted("splitSegments", options.get("splitSegments", "true"), _boolean),
+            s3=S3Settings(
+                endpoint_url=options.get("s3EndpointUrl"),
+                path_style=_flag(options, "s3PathStyle"),
+                profile=options.get("s3Profile"),
+                anonymous=_flag(options, "s3Anonymous"),
+                requester_pays=_flag(options, "s3RequesterPays"),
+                sse_c_key_file=options.get("s3SseCKeyFile"),
+            ),
         )
 
 
@@ -99,6 +111,10 @@ def _listed(text: str | None) -> list[str]:
 def _number(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name)
     return None if text is None else _converted(name, text, _natural)
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    return _converted(name, options.get(name, "false"), _boolean)
 
 
 def _converted(name: str, text: str, convert: Callable[[str], _Value]) -> _Value:

@@ -19,7 +19,7 @@ from snaprebuild.spark.segment_parts import Joint, joints_of
 from snaprebuild.storage.index_hints import read_positions_hint
 from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
-from snaprebuild.storage.store import FileIdentity, ReadStore
+from snaprebuild.storage.store import USUAL_S3, FileIdentity, ReadStore, S3Settings
 
 __all__ = [
     "Fault",
@@ -107,7 +107,9 @@ def text_of(path: str) -> str:
     return os.fsencode(path).decode(errors="replace")
 
 
-def segments_and_faults(paths: Iterable[str], selection: Selection) -> tuple[list[FileToRead], list[Fault]]:
+def segments_and_faults(
+    paths: Iterable[str], selection: Selection, settings: S3Settings = USUAL_S3
+) -> tuple[list[FileToRead], list[Fault]]:
     """The segments that may hold batches of the selection.
 
     A batch is looked for where a broker looks for it: in the segment with the greatest base offset that is not above its own.
@@ -126,10 +128,12 @@ def segments_and_faults(paths: Iterable[str], selection: Selection) -> tuple[lis
                 has_index = segment.offset_index is not None
                 yield _file(directory, segment.log, segment.base_offset, next_offset=next_offset, has_index=has_index)
 
-    return _files_and_faults(paths, selection, FileKind.LOG, of_partition)
+    return _files_and_faults(paths, selection, settings, FileKind.LOG, of_partition)
 
 
-def snapshots_and_faults(paths: Iterable[str], selection: Selection) -> tuple[list[FileToRead], list[Fault]]:
+def snapshots_and_faults(
+    paths: Iterable[str], selection: Selection, settings: S3Settings = USUAL_S3
+) -> tuple[list[FileToRead], list[Fault]]:
     """The snapshots whose offset is selected.
 
     Raises:
@@ -141,13 +145,17 @@ def snapshots_and_faults(paths: Iterable[str], selection: Selection) -> tuple[li
             if selection.takes_boundary(offset):
                 yield _file(directory, file, offset)
 
-    return _files_and_faults(paths, selection, FileKind.PRODUCER_SNAPSHOT, of_partition)
+    return _files_and_faults(paths, selection, settings, FileKind.PRODUCER_SNAPSHOT, of_partition)
 
 
 def _files_and_faults(
-    paths: Iterable[str], selection: Selection, kind: FileKind, of_partition: Callable[[PartitionDir], Iterable[FileToRead]]
+    paths: Iterable[str],
+    selection: Selection,
+    settings: S3Settings,
+    kind: FileKind,
+    of_partition: Callable[[PartitionDir], Iterable[FileToRead]],
 ) -> tuple[list[FileToRead], list[Fault]]:
-    source = open_source(paths, selection=selection)
+    source = open_source(paths, selection=selection, settings=settings)
     faults = [Fault(finding.path, finding.message) for finding in source.findings if _concerns_data(finding)]
     files: list[FileToRead] = []
     for partition in source.partitions:

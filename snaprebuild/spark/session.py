@@ -43,6 +43,9 @@ QUICK_COMPILER = "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
 """For Java on this machine, which only hands rows on: the compiler that optimises long takes more of the processors than it gives back.
 Measured: half the time of processors for the start, a first job, and each job after it."""
 
+STORE_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
+"""Which store holds the objects: no secret, and executors have to ask the one that the driver asks."""
+
 STOP_SECONDS = 30
 """For Java to end after an interrupt."""
 
@@ -134,21 +137,23 @@ def opened_session(master: str | None) -> Iterator[SparkSession]:
             builder = builder.master(master)
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             java_options = f"-Dlog4j2.configurationFile={_log_settings()}"
+            of_executors = {}
             if master.startswith("local"):
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
                 java_options += f" {QUICK_COMPILER}"
+            else:
+                of_executors = _store_of_executors()
             settings = {**SETTINGS, "spark.driver.extraJavaOptions": java_options}
             for key, value in settings.items():
                 builder = builder.config(key, value)
-            _start_java(settings, said)
+            _start_java({**settings, **of_executors}, said)  # so that PYSPARK_SUBMIT_ARGS may say otherwise
         session = builder.getOrCreate()
     except KeyboardInterrupt:
         if not is_submitted:
             _end_java()
         raise
     except Exception as error:  # py4j tells all of it in one class
-        reason = str(error).strip().splitlines()[0]
-        raise UsageError(f"Spark does not start: {'; '.join((reason, *said))}") from error
+        raise UsageError(f"Spark does not start: {'; '.join((_reason(error), *said))}") from error
     interrupts.give_back()
     try:
         ship_code(session)
@@ -160,6 +165,18 @@ def opened_session(master: str | None) -> Iterator[SparkSession]:
     finally:
         if not is_submitted and SparkContext._gateway is not None:
             session.stop()
+
+
+def _store_of_executors() -> dict[str, str]:
+    """Settings that give executors the variables by which this process finds its store. Spark shows them: none with a password."""
+    found = {name: os.environ.get(name, "") for name in STORE_VARIABLES}
+    return {f"spark.executorEnv.{name}": value for name, value in found.items() if value and "@" not in value}
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong: py4j tells in a first line which call failed, and only then what Java said."""
+    first, *more = str(error).strip().splitlines() or [type(error).__name__]
+    return more[0].removeprefix(": ") if more and first.startswith("An error occurred while calling") else first
 
 
 class _Interrupts:
@@ -236,8 +253,9 @@ def _start_java(settings: dict[str, str], said: deque[str]) -> None:
 def _listen(reader: int, said: deque[str]) -> None:
     with open(reader, encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            said.append(line.rstrip())
-            log.debug("%s", said[-1])
+            log.debug("%s", line.rstrip())
+            if not line.lstrip().startswith("at "):  # of a stack
+                said.append(line.rstrip())
 
 
 def _log_settings() -> str:

@@ -360,4 +360,6 @@ def told(error: Exception) -> str:
         return "no credentials were found in the environment, the shared configuration files, or the machine's role"
     if isinstance(error, ShortBodyError):
         return "the answer breaks off every time"
+    if isinstance(error, (EndpointConnectionError, ConnectTimeoutError)):
+        return f"nothing answers at the endpoint ({type(error).__name__}), which --s3-endpoint-url, AWS_ENDPOINT_URL or the profile names"
     return f"the store does not answer as it should ({type(error).__name__})"

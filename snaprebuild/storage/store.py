@@ -8,6 +8,7 @@ what they belong to, and two of equal settings are equal.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
@@ -40,6 +41,8 @@ OBJECT_SCHEME = "s3://"
 
 ABOVE_BUCKETS = "s3:"
 """What ``os.path.dirname`` makes of a bucket; nothing lies there."""
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class Status(Protocol):
@@ -271,9 +274,13 @@ def absolute(location: str) -> str:
     """A location that does not depend on the working directory; of a prefix without slashes at its end.
 
     Raises:
-        UsageError: a location of an object names no bucket, or has a part that no directory may have.
+        UsageError: a location of an object names no bucket, or has a part that no directory may have; or it is one of another kind of
+            store.
     """
     if not is_object(location):
+        # Taken for a path, ``s3a://BUCKET`` would be a directory here, and --out would go there.
+        if (scheme := _SCHEME.match(location)) is not None:
+            raise UsageError("expected a path, or s3://BUCKET/PREFIX", path=f"{scheme[0]}...")  # a password may stand there
         return os.path.abspath(location)
     bucket, _, key = location.removeprefix(OBJECT_SCHEME).partition("/")
     key = key.rstrip("/")

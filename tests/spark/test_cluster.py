@@ -94,10 +94,10 @@ def around(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": places, "SPARK_LOCAL_IP": "127.0.0.1", **more}
 
 
-def run(*command: str) -> subprocess.CompletedProcess[str]:
+def run(*command: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *command],
-        env=around(),
+        env=around(**more),
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -282,6 +282,18 @@ def test_two_runs_at_once_beside_the_same_segments(object_store: ObjectStore, dr
         assert frozenset(entries_in(object_store.get(path))) == entries
         versions = object_store.client.list_object_versions(Bucket=bucket, Prefix=split(path)[1])["Versions"]
         assert len(versions) == 1, "none was overwritten"
+
+
+def test_executors_ask_the_store_that_the_driver_asks(cluster: Cluster, store: FaultyStore, tmp_path: Path) -> None:
+    """Though no executor was told of it, by an option or by its environment; credentials are another matter."""
+    options = ("--s3-anonymous", "--s3-path-style", "--boundaries", "all", "--as-of", str(AS_OF_MS), "--output", "json")
+    place = {"AWS_ENDPOINT_URL_S3": store.endpoint, "AWS_DEFAULT_REGION": "us-east-1"}
+    arguments = ("s3://b/logs", "--out", str(tmp_path), *options, "--engine", "spark", "--master", cluster.master)
+    done = run("-m", "snaprebuild", "rebuild", *arguments, **place)
+    assert done.returncode == 0, done.stderr
+    partitions = sorted(each.name for each in MIXED.iterdir() if each.is_dir())
+    right = {f"{each}/{snapshot_name(at)}": entries for each in partitions for at, entries in truth("kafka27-mixed", each).items()}
+    assert {name: frozenset(entries_in(data)) for name, data in all_bytes(tmp_path).items()} == right
 
 
 def test_second_attempts_at_tasks_that_are_slow(drivers: Drivers, store: FaultyStore, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ What a reader does is asked of the reader itself, as Spark's Python workers call
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from command import snaprebuild
+from faulty_store import faulty_store
 from header_engines import read_reference, segment
 from hypothesis import given
 from hypothesis import strategies as st
@@ -541,6 +543,25 @@ def test_nothing_is_an_answer_where_nothing_is(tmp_path: Path) -> None:
     assert len(reader.partitions()) == 1
 
 
+def test_objects_are_reached_as_options_say(tmp_path: Path) -> None:
+    """Nothing of the environment leads to this store."""
+    logs, key = FIXTURES / "kafka27-mixed" / "logs" / "logappend-0", tmp_path / "key"
+    key.write_bytes(bytes(range(32)))
+    with faulty_store() as store:
+        store.objects = {f"b/logs/logappend-0/{path.name}": path.read_bytes() for path in logs.iterdir()}
+        options = {"s3EndpointUrl": store.endpoint, "s3PathStyle": "true"}
+        for source in (BatchHeaders, ProducerSnapshots):
+            here = rows_of(reader_of(source, logs))
+            assert len(here) > 20
+            reader = reader_of(source, path="s3://b/logs", s3Anonymous="true", s3SseCKeyFile=str(key), **options)
+            assert rows_of(reader) == [{**row, "directory": "s3://b/logs/logappend-0"} for row in here]
+        assert not [headers for _, _, headers in store.seen if "authorization" in headers]
+        sent = {
+            headers.get("x-amz-server-side-encryption-customer-key") for _, path, headers in store.seen if path.endswith(".log")
+        }
+        assert sent == {base64.b64encode(key.read_bytes()).decode()}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -552,6 +573,7 @@ def test_nothing_is_an_answer_where_nothing_is(tmp_path: Path) -> None:
         ({"partitions": "0,x"}, "option partitions: expected a number, 0 or more, found 'x'"),
         ({"numPartitions": "0"}, "option numPartitions: expected 1 or more, found 0"),
         ({"pushFilters": "1"}, "option pushFilters: expected true or false, found '1'"),
+        ({"s3PathStyle": ""}, "option s3PathStyle: expected true or false, found ''"),
         ({"checkCrc": "yes"}, "option checkCrc: expected true or false, found 'yes'"),
     ],
     ids=lambda value: str(sorted(value) if isinstance(value, set) else value),

@@ -127,6 +127,19 @@ def test_a_java_that_cannot_run_spark(tmp_path: Path) -> None:
     assert run.stderr.count("\n") == 1
 
 
+@pytest.mark.spark
+def test_a_master_that_is_none() -> None:
+    """What Java said is told, and nothing of its stack."""
+    run = command(*ARGUMENTS, "--engine", "spark", "--master", "local[0]")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith(
+        "snaprebuild: Spark does not start: org.apache.spark.SparkException: Asked to run locally with 0 threads"
+    )
+    assert "at org.apache" not in run.stderr
+    assert "py4j" not in run.stderr
+    assert run.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
 def test_without_the_packages(package: str) -> None:
     run = command(*ARGUMENTS, *SPARK, before=f"sys.modules[{package!r}] = None")

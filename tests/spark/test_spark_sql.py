@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib.util
 import itertools
 import json
 import re
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -226,3 +228,31 @@ def test_the_questions_are_answered(sql: SparkSession, questions: Any, capsys: p
 
     page = (REPOSITORY / "docs" / "spark-sql.md").read_text()
     assert printed.strip() in page, "docs/spark-sql.md shows what scripts/spark-questions prints"
+
+
+def test_what_the_questions_are_asked_with(
+    questions: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A moment is one of UTC, wherever the machine stands; and where Spark does not start, one line says why."""
+    asked: list[dict[str, int]] = []
+    monkeypatch.setattr(questions, "ask", lambda *said: asked.append(said[-1]))
+    monkeypatch.setattr(questions, "opened_session", contextlib.nullcontext)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setenv("TZ", "Asia/Tokyo")
+            time.tzset()
+            for moment in ("2026-11-21T12:00:00", "2026-11-21T14:00:00+02:00"):
+                monkeypatch.setattr(sys, "argv", ["spark-questions", str(MIXED), "--as-of", moment])
+                questions.main()
+    finally:
+        time.tzset()
+    assert [each["as_of_ms"] for each in asked] == [AS_OF_MS, AS_OF_MS]
+
+    def fails(_: str | None) -> contextlib.nullcontext[None]:
+        raise UsageError("Spark needs Java 17 or newer")
+
+    monkeypatch.setattr(questions, "opened_session", fails)
+    with pytest.raises(SystemExit) as ended:
+        questions.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith("error: Spark needs Java 17 or newer\n")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import pickle
 import random
+import socket
 import threading
 import time
 import tracemalloc
@@ -337,6 +339,24 @@ def test_locations() -> None:
         with pytest.raises(UsageError) as caught:
             absolute(location)
         assert "hunter2" not in str(caught.value)
+    # As a path each would be a directory below the working one, which --out would make.
+    for location in ("s3a://b/c", "S3://b/c", "hdfs://user:hunter2@host/c", "file:///c"):
+        with pytest.raises(UsageError, match="expected a path, or s3://BUCKET/PREFIX") as caught:
+            absolute(location)
+        assert "hunter2" not in str(caught.value)
+    assert absolute("./s3a://b") == os.path.abspath("s3a:/b"), "a path all the same"
+
+
+def test_nobody_answers_at_the_endpoint() -> None:
+    """Which of three places named it wrongly, the program does not know: it names all of them."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        store = S3Store(S3Settings(endpoint_url=f"http://user:hunter2@127.0.0.1:{taken.getsockname()[1]}", anonymous=True))
+        with pytest.raises(
+            ReadFailedError, match=r"nothing answers at the endpoint .*--s3-endpoint-url, AWS_ENDPOINT_URL"
+        ) as caught:
+            store.identity("s3://b/a")
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_store_travels() -> None:
