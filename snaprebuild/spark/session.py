@@ -265,15 +265,23 @@ def _log_settings() -> str:
 def ship_code(session: SparkSession) -> None:
     """Lets the Python workers of executors on other machines import this package; they need its dependencies beside it.
 
+    Whoever has sent an archive of it already (``spark-submit --py-files``, ``addPyFile``) is left to that one.
+
     Raises:
         StorageError: no archive can be written.
     """
     context = session.sparkContext
-    if not str(context.master).startswith("local"):
-        # Executors fetch it when they start, maybe late: so it stays as long as Spark's own directory does.
-        directory = os.path.join(SparkFiles.getRootDirectory(), "code")
-        os.makedirs(directory, exist_ok=True)
-        context.addPyFile(code_archive(directory))
+    is_archive = not os.path.isdir(snaprebuild.__path__[0])
+    if str(context.master).startswith("local") or is_archive or _archive_name() in map(os.path.basename, context.listFiles):
+        return
+    # Executors fetch it when they start, maybe late: so it stays as long as Spark's own directory does.
+    directory = os.path.join(SparkFiles.getRootDirectory(), "code")
+    os.makedirs(directory, exist_ok=True)
+    context.addPyFile(code_archive(directory))
+
+
+def _archive_name() -> str:
+    return f"snaprebuild-{snaprebuild.__version__}.zip"
 
 
 def code_archive(directory: str) -> str:
@@ -282,7 +290,7 @@ def code_archive(directory: str) -> str:
     Raises:
         StorageError: it cannot be written.
     """
-    path = os.path.join(directory, f"snaprebuild-{snaprebuild.__version__}.zip")
+    path = os.path.join(directory, _archive_name())
     try:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for package in (snaprebuild, formats):
