@@ -392,6 +392,8 @@ class HeaderReader:
         return Tail(kind, position, error)
 
     def _is_zero_from(self, position: int) -> bool:
+        if self.source.size_bytes > limits.SEGMENT_BYTES_MAX:
+            return False  # no broker preallocates so much, and a file with holes may have any size
         buffer = bytearray(min(1 << 20, max(self.source.size_bytes - position, 0)))
         if not buffer:
             return False

@@ -21,6 +21,7 @@ __all__ = [
     "RANGES_MAX",
     "RECORD_HEADERS_MAX",
     "REPLICATION_MESSAGE_BYTES_MAX",
+    "SEGMENT_BYTES_MAX",
     "SNAPSHOT_BYTES_MAX",
     "TAGGED_FIELDS_MAX",
     "TEXT_FILE_BYTES_MAX",
@@ -39,6 +40,10 @@ a voter. 1 MiB is a thousand times what a cluster of 9 voters needs."""
 DATA_BATCH_BYTES_MAX = 256 << 20
 """One batch of data, as it is stored and decompressed. `message.max.bytes` is 1 MiB by default and bounds what is stored; 256 times that
 leaves room for topics that raise it, and for what compresses well."""
+
+SEGMENT_BYTES_MAX = 2**31 - 1
+"""A segment: positions in it are int32, and a broker opens no larger file (`FileRecords.open`). Zeros at the end of one are not
+counted: a file with holes ends anywhere."""
 
 SNAPSHOT_BYTES_MAX = 46 * 50_000_000 + 10
 """A producer snapshot of 50 million entries (2.3 GB). Kafka reads the file into one Java array of at most 2^31 - 1 bytes, so no

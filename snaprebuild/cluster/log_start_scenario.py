@@ -135,7 +135,7 @@ def read_scenario(data: bytes, file: str) -> Scenario:
         table = tomllib.loads(data.decode())
     except UnicodeDecodeError as error:
         raise UsageError(f"is no text in UTF-8: byte {error.start}", path=file) from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"is no TOML: {error}", path=file) from None
     return _scenario(_Table(table, "", file))
 

@@ -27,7 +27,7 @@ from snaprebuild.errors import ReadFailedError, SnapshotRefusedError, UploadRefu
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.source import PartitionSource, open_source
-from snaprebuild.operations.upload_blockers import SEGMENT_BYTES_MAX, Blocker
+from snaprebuild.operations.upload_blockers import Blocker
 from snaprebuild.operations.upload_checks import SegmentIndexes, check_indexes, check_stable
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.storage.partition_dir import SegmentFiles
@@ -193,8 +193,8 @@ class _Preparation:
             message = f"ends below the log start offset {self._partition.log_start_offset}: its records are deleted"
             raise self._refused(message, "below-log-start", log)
         size = self._segment.size_bytes
-        if size > SEGMENT_BYTES_MAX:
-            message = f"has {size} bytes, and the metadata of a segment has room for {SEGMENT_BYTES_MAX}"
+        if size > limits.SEGMENT_BYTES_MAX:
+            message = f"has {size} bytes, and the metadata of a segment has room for {limits.SEGMENT_BYTES_MAX}"
             raise self._refused(message, Blocker.SEGMENT_TOO_LARGE.value, log)
         if size == 0:
             raise self._refused("is closed and has no bytes", "empty-segment", log)

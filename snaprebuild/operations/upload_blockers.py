@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
+from formats.limits import SEGMENT_BYTES_MAX
 from snaprebuild.storage.partition_dir import SegmentFiles
 
 __all__ = ["BlockedSegment", "Blocker", "FreedBy", "blocked_segments"]
-
-SEGMENT_BYTES_MAX = 2**31 - 1
-"""``RemoteLogSegmentMetadata`` holds the size as an int32."""
 
 
 class FreedBy(Enum):
@@ -51,7 +49,7 @@ class Blocker(Enum):
     NO_LEADER_EPOCHS = "no-leader-epochs"
     """No leader epoch covers it, as in logs of message format 0 and 1: ``RemoteLogSegmentMetadata`` refuses it."""
     SEGMENT_TOO_LARGE = "segment-too-large"
-    """Larger than 2^31 - 1 bytes."""
+    """Larger than 2^31 - 1 bytes: ``RemoteLogSegmentMetadata`` holds the size as an int32."""
 
     @property
     def freed_by(self) -> FreedBy:

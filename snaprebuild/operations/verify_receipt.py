@@ -7,7 +7,9 @@ as good as it was then.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -78,6 +80,8 @@ def verify_receipt(receipt: WrittenReceipt) -> ReceiptVerdict:
 
 def _verdict(file: WrittenFile, partition: _Partition) -> FileVerdict:
     try:
+        if _has_another_size(file):
+            return FileVerdict(file, REPLACED, *partition.why_replaced(file.offset))
         found = fingerprint_at(file.path)
     except ReadFailedError as error:
         if os.path.lexists(file.path):
@@ -89,6 +93,14 @@ def _verdict(file: WrittenFile, partition: _Partition) -> FileVerdict:
         return FileVerdict(file, REPLACED, *partition.why_replaced(file.offset))
     same = any(found.mtime_ns == made.mtime_ns for made in file.all_made)
     return FileVerdict(file, KEPT, None if same else "written again with the same bytes", is_explained=True)
+
+
+def _has_another_size(file: WrittenFile) -> bool:
+    """Known without reading it, however large it has become. What is no regular file, or not there, has none."""
+    with contextlib.suppress(OSError):
+        status = os.lstat(file.path)
+        return stat.S_ISREG(status.st_mode) and all(status.st_size != made.size_bytes for made in file.all_made)
+    return False
 
 
 def _finding(verdict: FileVerdict) -> Finding:

@@ -1,4 +1,4 @@
-"""What a small file was when it was written, so that it is known again: its bytes by their SHA-256, and its modification time.
+"""What a snapshot was when it was written, so that it is known again: its bytes by their SHA-256, and its modification time.
 
 The time tells our file from another one with the same bytes. The inode is no part of it, because a copy that keeps times is still ours.
 """
@@ -9,6 +9,7 @@ import hashlib
 import os
 from dataclasses import dataclass
 
+from formats.limits import SNAPSHOT_BYTES_MAX
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.storage.regular_file import open_regular_file
 
@@ -41,7 +42,7 @@ def fingerprint_at(path: str) -> Fingerprint:
     """The fingerprint of a regular file; a link is not followed.
 
     Raises:
-        ReadFailedError: it is absent (``errno`` is ENOENT), is no regular file, or cannot be read.
+        ReadFailedError: it is absent (``errno`` is ENOENT), is no regular file, cannot be read, or is too large for a snapshot.
     """
     fd, _ = open_regular_file(path)
     try:
@@ -54,14 +55,16 @@ def fingerprint_of(fd: int, path: str) -> Fingerprint:
     """The fingerprint of an open file; its position does not matter and is not moved.
 
     Raises:
-        ReadFailedError: it cannot be read.
+        ReadFailedError: it cannot be read, or is too large for a snapshot: a file with holes may have any size.
     """
     digest, size = hashlib.sha256(), 0
     try:
         status = os.fstat(fd)
-        while block := os.pread(fd, BLOCK_BYTES, size):
+        while max(status.st_size, size) <= SNAPSHOT_BYTES_MAX and (block := os.pread(fd, BLOCK_BYTES, size)):
             digest.update(block)
             size += len(block)
     except OSError as error:
         raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+    if max(status.st_size, size) > SNAPSHOT_BYTES_MAX:
+        raise ReadFailedError(f"has {max(status.st_size, size)} bytes, and no snapshot more than {SNAPSHOT_BYTES_MAX}", path=path)
     return Fingerprint(digest.hexdigest(), size, status.st_mtime_ns)

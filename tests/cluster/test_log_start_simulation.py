@@ -160,6 +160,7 @@ def test_a_long_scenario_of_one_writer_is_few_events() -> None:
         ("duration = '40000d'", "duration: expected a time like"),
         ("duration = true", "found True"),
         ("duration = [", "is no TOML"),
+        ("duration = " + "9" * 5000, "is no TOML"),
         ("duration = '1h'\nelections = ['30m', '10m']", "elections: expected ascending times"),
         ("duration = '1h'\nwhat = 1", "what: expected no such name, found 1"),
         ("duration = '1h'\n[config]\nmetadata.max.retention.byte = 1", "config.metadata.max.retention.byte: expected no such name"),

@@ -29,6 +29,7 @@ READING = (
     ("offsets",),
 )
 FILES_MANY = 100_000
+HOLE_BYTES = 2**43
 
 
 def name(offset: int, suffix: str) -> str:
@@ -157,6 +158,29 @@ def test_writing_into_it(place: Path) -> None:
     assert not gone
     assert not {each for each in changed if each.startswith("outside")}
     assert (place / "outside" / "secret").read_text() == SECRET
+
+
+def test_files_with_holes_of_terabytes(tmp_path: Path) -> None:
+    """A segment, a snapshot that would be set aside, files that we wrote and that were made larger since: no byte of a hole is read."""
+    logs, receipt = tmp_path / "logs", tmp_path / "receipt.jsonl"
+    shutil.copytree(HEALTHY, logs)
+    payments = logs / "payments-0"
+    remove_snapshots(payments, 56)
+    assert snaprebuild("rebuild", logs, *AS_OF, "--receipt", receipt).exit_code == 0
+    os.truncate(payments / name(56, ".snapshot"), HOLE_BYTES)
+    before = {path.name: path.stat().st_mtime_ns for path in payments.iterdir()}
+    run = snaprebuild("verify", "--receipt", receipt, "--output", "json")
+    assert (run.exit_code, run.document["totals"], run.codes) == (1, {"replaced": 1}, {"lost-snapshot": 1})
+    run = in_json("undo", receipt)
+    assert (run.exit_code, run.document["totals"]) == (1, {"left": 1})
+    assert f"has {HOLE_BYTES} bytes" in run.document["files"][0]["reason"]
+    run = in_json("rebuild", logs, *AS_OF, "--set-aside", "--receipt", tmp_path / "second")
+    assert (run.exit_code, run.codes) == (5, {"storage-failed": 1})
+    assert {path.name: path.stat().st_mtime_ns for path in payments.iterdir()} == before
+    remove_snapshots(payments, 56)
+    os.truncate(payments / name(56, ".log"), HOLE_BYTES)
+    for verb, *options in (("scan",), ("plan", *AS_OF), ("verify", *AS_OF), ("stats", *AS_OF), ("transactions", *AS_OF)):
+        assert in_json(verb, logs, *options).exit_code in (0, 1, 4), verb
 
 
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from formats.control_record import build_end_transaction_marker
 from formats.errors import BadLengthError, BadMagicError, FormatError, LimitExceededError, TruncatedError
 from formats.record_batch import build_record_batch
 from snaprebuild.replay.producer_state import Marker
+from snaprebuild.storage.segment_file import SegmentFile
 
 ReadHeaders = Callable[[SegmentBytes], Reading]
 
@@ -146,6 +147,20 @@ def test_zero_filled_tail(read_headers: ReadHeaders, zeros: int) -> None:
     assert reading.headers == MIXED.headers
     assert (reading.tail.kind, reading.tail.position_bytes) == (ZERO_FILLED, len(MIXED.data))
     assert read_fast(segment(MIXED.data + bytes(zeros)), block_bytes=200).end[:2] == (ZERO_FILLED, len(MIXED.data))
+
+
+def test_a_hole_of_any_size_is_not_read_to_its_end(tmp_path: Path) -> None:
+    """A file with holes may end anywhere; a broker opens no segment of more than 2^31 - 1 bytes."""
+    path = tmp_path / "segment"
+    for size, kind in ((2**43, CORRUPT), (2**31, CORRUPT), (len(MIXED.data) + 5000, ZERO_FILLED)):
+        path.write_bytes(MIXED.data)
+        os.truncate(path, size)
+        with SegmentFile(str(path)) as source:
+            reader = HeaderReader(source)
+            assert sum(len(block) for block in reader) == len(MIXED.headers)
+            assert reader.tail is not None
+            assert (reader.tail.kind, reader.tail.position_bytes) == (kind, len(MIXED.data))
+            assert reader.bytes_read <= 16 << 20
 
 
 def test_zeros_only(read_headers: ReadHeaders) -> None:
