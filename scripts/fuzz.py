@@ -83,7 +83,11 @@ def main() -> int:
     sys.path[:0] = PATHS
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, help="for each turn of a target; default: 60, or what --total leaves for each")
-    parser.add_argument("--total", type=int, help="turn after turn, until so many seconds are over; default: one turn for each")
+    parser.add_argument(
+        "--total",
+        type=int,
+        help="turn after turn, until so many seconds are over, and each target at least once; default: one turn for each",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="targets at once; default: 1")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the search; default: the time")
     parser.add_argument("--corpus", type=Path, default=ROOT / ".fuzz" / "corpus", help="default: .fuzz/corpus")
@@ -151,13 +155,14 @@ def fuzzed(wanted: list[str], targets: ModuleType, asked: argparse.Namespace) ->
         signal.signal(number, signal.default_int_handler)
     waiting, seed = list(wanted), asked.seed
     if until is not None:
-        random.Random(seed).shuffle(waiting)  # where the time is over before the last one, it is another one each time
+        random.Random(seed).shuffle(waiting)  # who has the last turns is another one each time
     print(f"seed {seed}", file=sys.stderr)
     try:
         while waiting or running:
-            is_over = until is not None and time.monotonic() >= until
-            if waiting and len(running) < asked.jobs and not is_over:
-                left = seconds if until is None else min(seconds, math.ceil(until - time.monotonic()))
+            # On a busy machine the time is over before the last target; one that had no turn would count as searched.
+            is_first = seed - asked.seed < len(wanted)
+            left = seconds if until is None or is_first else min(seconds, math.ceil(until - time.monotonic()))
+            if waiting and len(running) < asked.jobs and left > 0:
                 seed += 1
                 turn, pid = begun(waiting.pop(0), targets, asked, left, seed)
                 running[pid] = turn
@@ -232,16 +237,17 @@ def ended(turn: Turn, code: int, asked: argparse.Namespace) -> Figures:
     output = turn.log.read_text(errors="replace")
     findings = asked.findings / turn.name
     found = sorted(set(findings.iterdir()) - turn.before)
-    if code and not found:
+    stats = {match[1]: int(match[2]) for match in re.finditer(r"stat::(\w+): +(\d+)", output)}
+    inputs = stats.get("number_of_executed_units", 0)
+    if not found and (code or not inputs):
         sys.exit(f"{turn.name} did not run ({code}):\n{output[-3000:]}")
     for each in found:
         print(f"  {turn.name}: {each}: {_reason(output)}", file=sys.stderr)
         print(f"    {base64.b64encode(each.read_bytes()).decode()}", file=sys.stderr, flush=True)
         shutil.copy(turn.log, each.with_name(f"{each.name}.txt"))
-    stats = {match[1]: int(match[2]) for match in re.finditer(r"stat::(\w+): +(\d+)", output)}
     features = [int(match[1]) for match in re.finditer(r"\bft: (\d+)", output)]
     return Figures(
-        stats.get("number_of_executed_units", 0),
+        inputs,
         max(features, default=0),
         len(list((asked.corpus / turn.name).iterdir())),
         stats.get("peak_rss_mb", 0),

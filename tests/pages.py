@@ -88,7 +88,7 @@ def scan_document(
     return {
         "schema": "snaprebuild.scan/1",
         "snaprebuild": "0.1.0",
-        "inputs": {},
+        "inputs": {"paths": ["/kafka"], "server_properties": None, "topics": [], "partitions": []},
         "exit_code": 0,
         "total": counts,
         "log_dirs": [{**log_dir, **counts}],

@@ -218,7 +218,10 @@ def print_rebuild(result: RebuildResult) -> None:
         if states:
             print_text(f"{states} of them stand in the log directory already: states from which what closes later is replayed")
         print_text(f"Nothing was written there. With the broker stopped: snaprebuild install {shown(result.staged_plan)}")
-    if totals["written"] and result.plan.request.in_place:
+    if result.plan.request.broker_running:
+        for beside in dict.fromkeys(each.message for each in result.plan.findings if each.code == "beside-broker"):
+            print_text(f"{beside[0].upper()}{beside[1:]}.")
+    elif totals["written"] and result.plan.request.in_place:
         print_text("The snapshots take effect when the broker next starts.")
 
 

@@ -113,8 +113,9 @@ def _print(result: UndoResult) -> None:
     if not result.receipt.ended:
         print_text("The run that left this receipt was killed or interrupted; what it came to announce is in it.")
     if result.receipt.in_place and any(undone.action == "removed" for undone in result.files):
+        told = "But for what was left alone the" if left else "The"
         print_text(
-            "The log directories are as they were before the run: `scan` tells what the broker makes of them when it starts."
+            f"{told} log directories are as they were before the run: `scan` tells what the broker makes of them when it starts."
         )
 
 

@@ -292,7 +292,8 @@ def _check_existing(directory: PartitionDir, offset: int, findings: list[Finding
     except ReadFailedError as error:
         findings.append(replace(finding_of_error(error, directory.path), offset=offset))
     except FormatError as error:
-        message = f"{error}; it is replaced with --set-aside only"
+        remedy = "it is replaced with --set-aside only" if directory.store.is_local else "objects are never replaced"
+        message = f"{error}; {remedy}"
         findings.append(Finding("corrupt-snapshot", Severity.FINDING, directory.path, message, offset))
 
 

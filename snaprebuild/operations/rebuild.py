@@ -361,6 +361,11 @@ class _RebuildWork(BoundaryWork):
         if self._context.receipt is not None:
             take_step(self._context.receipt, self._result.plan, said)
 
+    @property
+    def _remedy(self) -> str:
+        is_local = self._result.plan.source.directory.store.is_local
+        return "--set-aside replaces it" if is_local else "objects are never replaced, also not by --set-aside"
+
     # ---------------------------------------------------------------------------------------------------------- boundaries
 
     def boundary(self, state: BoundaryState) -> None:
@@ -378,7 +383,7 @@ class _RebuildWork(BoundaryWork):
         is_corrupt = comparison is not None and comparison.status is SnapshotStatus.CORRUPT
         told = is_corrupt and (self._result.plan.source.directory.path, state.offset) in self._told_corrupt
         if comparison is not None and comparison.proven_wrong and not told and not (wanted and self._request.set_aside):
-            message = f"the snapshot is {comparison.status.value.replace('_', ' ')}: {comparison.reason}; --set-aside replaces it"
+            message = f"the snapshot is {comparison.status.value.replace('_', ' ')}: {comparison.reason}; {self._remedy}"
             self._result.say("wrong-snapshot", Severity.FINDING, message, state.offset, comparison.status.reason)
         if wanted is not None:
             rebuilt = self._rebuilt(wanted, state, comparison)

@@ -44,6 +44,7 @@ __all__ = [
     "log_start_above",
     "open_source",
     "partition_source",
+    "topic_kind_of",
     "why_skipped",
 ]
 
@@ -64,6 +65,11 @@ _KINDS = {
     "__remote_log_metadata": TopicKind.REMOTE_LOG_METADATA,
     "__cluster_metadata": TopicKind.CLUSTER_METADATA,
 }
+
+
+def topic_kind_of(topic: str) -> TopicKind:
+    """By the name."""
+    return _KINDS.get(topic, TopicKind.ORDINARY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +125,7 @@ class PartitionSource:
     @property
     def topic_kind(self) -> TopicKind:
         """What the topic is to tiered storage."""
-        return _KINDS.get(self.directory.name.topic, TopicKind.ORDINARY)
+        return topic_kind_of(self.directory.name.topic)
 
     @property
     def is_compacted(self) -> bool:

@@ -43,6 +43,8 @@ QUICK_COMPILER = "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
 """For Java on this machine, which only hands rows on: the compiler that optimises long takes more of the processors than it gives back.
 Measured: half the time of processors for the start, a first job, and each job after it."""
 
+APP_NAME = "snaprebuild"
+
 STORE_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
 """Which store holds the objects: no secret, and executors have to ask the one that the driver asks."""
 
@@ -126,7 +128,7 @@ def opened_session(master: str | None) -> Iterator[SparkSession]:
         return
     check_java()
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    builder = SparkSession.builder.appName("snaprebuild")
+    builder = SparkSession.builder.appName(APP_NAME)
     said: deque[str] = deque(maxlen=LINES_KEPT)
     interrupts = _Interrupts()
     # It tells each call, and the secret of the connection; and with tracebacks what is raised besides.
@@ -147,6 +149,8 @@ def opened_session(master: str | None) -> Iterator[SparkSession]:
             for key, value in settings.items():
                 builder = builder.config(key, value)
             _start_java({**settings, **of_executors}, said)  # so that PYSPARK_SUBMIT_ARGS may say otherwise
+            SparkContext.getOrCreate(SparkConf().setAll([*settings.items()]).setMaster(master).setAppName(APP_NAME))
+            interrupts.give_back()  # at once: the session takes some seconds more
         session = builder.getOrCreate()
     except KeyboardInterrupt:
         if not is_submitted:
@@ -185,12 +189,12 @@ class _Interrupts:
     def __init__(self) -> None:
         self._is_main = threading.current_thread() is threading.main_thread()
         self._handler = signal.getsignal(signal.SIGINT)
+        logging.getLogger().addFilter(_is_not_of_py4j)
 
     def give_back(self) -> None:
         """A context of Spark takes the signal for itself, and would call Java in the middle of another call to it."""
         if self._is_main and self._handler is not None:
             signal.signal(signal.SIGINT, self._handler)
-        logging.getLogger().addFilter(_is_not_of_py4j)
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
@@ -265,15 +269,23 @@ def _log_settings() -> str:
 def ship_code(session: SparkSession) -> None:
     """Lets the Python workers of executors on other machines import this package; they need its dependencies beside it.
 
+    Whoever has sent an archive of it already (``spark-submit --py-files``, ``addPyFile``) is left to that one.
+
     Raises:
         StorageError: no archive can be written.
     """
     context = session.sparkContext
-    if not str(context.master).startswith("local"):
-        # Executors fetch it when they start, maybe late: so it stays as long as Spark's own directory does.
-        directory = os.path.join(SparkFiles.getRootDirectory(), "code")
-        os.makedirs(directory, exist_ok=True)
-        context.addPyFile(code_archive(directory))
+    is_archive = not os.path.isdir(snaprebuild.__path__[0])
+    if str(context.master).startswith("local") or is_archive or _archive_name() in map(os.path.basename, context.listFiles):
+        return
+    # Executors fetch it when they start, maybe late: so it stays as long as Spark's own directory does.
+    directory = os.path.join(SparkFiles.getRootDirectory(), "code")
+    os.makedirs(directory, exist_ok=True)
+    context.addPyFile(code_archive(directory))
+
+
+def _archive_name() -> str:
+    return f"snaprebuild-{snaprebuild.__version__}.zip"
 
 
 def code_archive(directory: str) -> str:
@@ -282,7 +294,7 @@ def code_archive(directory: str) -> str:
     Raises:
         StorageError: it cannot be written.
     """
-    path = os.path.join(directory, f"snaprebuild-{snaprebuild.__version__}.zip")
+    path = os.path.join(directory, _archive_name())
     try:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for package in (snaprebuild, formats):

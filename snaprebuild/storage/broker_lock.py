@@ -10,6 +10,7 @@ survives that some other part of the process opens and closes the file, which wo
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ LOCK_FILE_NAME = ".lock"
 """`LogManager.LockFileName`."""
 
 _TEMPORARY_NAME = ".lock.tmp"  # a plain file beside the partitions: brokers look at directories only
+
+_OF_THE_DISK = (errno.EROFS, errno.EIO)
 
 # A broker from 3.8 on removes the file when it stops, and another run may create it: each round answers one such event.
 _ROUNDS_MAX = 8
@@ -105,7 +108,7 @@ def hold(log_dir: str | os.PathLike[str]) -> Iterator[HeldLock]:
     Raises:
         RefusedError: somebody else holds it, or it cannot be created with the directory's owner.
         LockUnknownError: it cannot be taken, so nobody can tell.
-        WriteFailedError: the lock file cannot be created.
+        WriteFailedError: the lock file cannot be created, or its disk fails or was mounted read-only: no broker can write there either.
     """
     path = os.path.join(log_dir, LOCK_FILE_NAME)
     fd = _locked(log_dir, path)
@@ -142,7 +145,10 @@ def _open(log_dir: str | os.PathLike[str], path: str) -> int | None:
         _create(log_dir, path)
         return None
     except OSError as error:
-        raise LockUnknownError(f"cannot be opened for locking: {error.strerror}", path=path) from error
+        message = f"cannot be opened for locking: {error.strerror}"
+        if error.errno in _OF_THE_DISK:
+            raise WriteFailedError(message, path=path, errno=error.errno) from error
+        raise LockUnknownError(message, path=path) from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise LockUnknownError("is not a regular file", path=path)

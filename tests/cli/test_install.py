@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -14,7 +16,7 @@ from command import in_json, live_broker, snaprebuild
 from documents import validator_of
 from log_dirs import EMPTY_SNAPSHOT, changes, copy_of, remove_snapshots, snapshot_name, snapshots_in, tree, truth
 from manifests import FIXTURES, bundled
-from staged_logs import AS_OF, earlier, installed, running, snapshots_below, staged
+from staged_logs import AS_OF, bases_of, earlier, installed, running, snapshots_below, staged
 
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.staging.install import install
@@ -262,6 +264,56 @@ def test_partitions_that_went(tmp_path: Path) -> None:
     assert not [name for name in snapshots_below(logs) if int(Path(name).stem) in MIXED]
 
 
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EIO, errno.ENOSPC])
+def test_a_disk_that_nothing_can_be_written_to_keeps_no_other_back(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind an error of its file system, when the kernel mounts it read-only: no broker gets the lock there either."""
+    one, other = (copy_of("kafka27-mixed", tmp_path / name) for name in ("one", "other"))
+    staged(tmp_path, tmp_path / "staged")
+    plan, lock = load_staged_plan(str(tmp_path / "staged" / "plan.jsonl")), other / ".lock"
+    opened = os.open
+
+    def failing(path: str, flags: int, *rest: int, **more: int) -> int:
+        in_directory = Path() if more.get("dir_fd") is None else Path(os.readlink(f"/proc/self/fd/{more['dir_fd']}"))
+        if flags & (os.O_RDWR | os.O_WRONLY) and (in_directory / path).parent == other and (flags & os.O_CREAT or lock.exists()):
+            raise OSError(number, os.strerror(number), path)
+        return opened(path, flags, *rest, **more)
+
+    if number != errno.ENOSPC:
+        lock.touch()
+    before = tree(other)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", failing)
+        done = install(plan, receipt=str(tmp_path / "receipt.jsonl"))
+        refused = [each.code for each in done.findings if each.severity]
+        assert (done.exit_code, set(refused)) == (5, {"storage-failed"}), done.findings
+        assert tree(other) == before
+        assert {os.strerror(number) in each.message for each in done.findings if each.severity} == {True}
+        actions = {
+            str(each.staged.path): {made.action for made in each.boundaries if made.action != "equal"} for each in done.partitions
+        }
+        assert actions == {
+            os.fspath(logs / name): {action}
+            for logs, action in ((one, "written"), (other, "left_out"))
+            for name in ("mixed-0", "logappend-0")
+        }
+    rest = installed(tmp_path / "staged", tmp_path / "rest.jsonl")
+    assert (rest.exit_code, rest.document["totals"]) == (0, {"equal": 14, "written": 14}), "once it can be written to again"
+
+
+def test_a_dry_run_tells_what_is_mounted_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    staged(logs, tmp_path / "staged")
+    plan, found = load_staged_plan(str(tmp_path / "staged" / "plan.jsonl")), os.statvfs(logs)
+    values = [*found[:8], found.f_flag | os.ST_RDONLY, *found[9:]]
+    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result(values) if path == os.fspath(logs) else found)
+    done = install(plan, dry_run=True)
+    assert done.exit_code == 5
+    assert {(each.path, each.message) for each in done.findings} == {(os.fspath(logs), "is mounted read-only")}
+    assert {made.action for each in done.partitions for made in each.boundaries} == {"left_out"}
+
+
 # --- the deadline -----------------------------------------------------------------------------------------------------------
 
 
@@ -279,6 +331,27 @@ def test_the_most_blocked_come_first_and_a_deadline_ends_it(tmp_path: Path, monk
     assert [{each.action for each in partition.boundaries} for partition in one.partitions] == [{"written"}, {"left_out"}]
     rest = installed(tmp_path / "staged", tmp_path / "rest.jsonl")
     assert (rest.exit_code, rest.document["totals"]) == (0, {"equal": 12, "written": 2})
+
+
+def test_a_deadline_between_the_links_and_what_closed_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    remove_snapshots(logs / "mixed-0")
+    put_back = earlier(logs, "mixed-0", keep=8)
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    put_back()
+    plan = load_staged_plan(str(tmp_path / "staged" / "plan.jsonl"))
+    moments = itertools.chain([1.0], itertools.repeat(3.0))
+    monkeypatch.setattr(time, "monotonic", lambda: next(moments))
+    done = install(plan, deadline=2.0, receipt=str(tmp_path / "one.jsonl"))
+    monkeypatch.undo()
+    (partition,) = done.partitions
+    boundaries = [*bases_of(logs / "mixed-0")[1:], 8231]
+    assert {each.offset: each.action for each in partition.boundaries} == {
+        offset: "written" if number < 8 else "left_out" for number, offset in enumerate(boundaries)
+    }, "each boundary that is due is told of"
+    assert (done.exit_code, {each.code for each in done.findings if each.severity}) == (1, {"deadline-passed"})
+    rest = installed(tmp_path / "staged", tmp_path / "rest.jsonl")
+    assert (rest.exit_code, rest.document["totals"]) == (0, {"equal": 8, "written": len(boundaries) - 8})
 
 
 # --- places and plans -------------------------------------------------------------------------------------------------------

@@ -517,6 +517,17 @@ def test_a_snapshot_costs_one_request(counted: FaultyStore) -> None:
     assert "PUT" not in counted.methods()
 
 
+def test_no_remedy_is_named_that_objects_do_not_have(counted: FaultyStore) -> None:
+    """A wrong snapshot in a bucket is told, and nobody is led to --set-aside, which is refused there."""
+    counted.objects["b/logs/mixed-0/00000000000000007637.snapshot"] = b"no snapshot"
+    place = ("s3://b/logs", "--topic", "mixed", "--s3-endpoint-url", counted.endpoint, PATH_STYLE, *AS_OF)
+    run = in_json("rebuild", *place, "--dry-run")
+    assert "objects are never replaced" in run.messages("corrupt-snapshot")
+    assert "set-aside" not in run.messages("corrupt-snapshot")
+    run = in_json("rebuild", *place, "--out", "s3://b/out", "--boundaries", "all")
+    assert "objects are never replaced, also not by --set-aside" in run.messages("wrong-snapshot")
+
+
 def test_what_a_scan_costs(counted: FaultyStore) -> None:
     """As docs/object-storage.md has it: small files and snapshots, each once, and nothing else."""
     scan(open_source(["s3://b/logs"], settings=S3Settings(endpoint_url=counted.endpoint, path_style=True)))

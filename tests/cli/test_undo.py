@@ -256,6 +256,15 @@ def test_a_link_on_the_way_is_not_followed(tmp_path: Path) -> None:
     assert tree(tmp_path / "mixed-0") == before
 
 
+def test_the_last_line_does_not_say_that_all_is_as_it_was_where_something_stays(tmp_path: Path) -> None:
+    logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    (logs / "mixed-0" / snapshot_name(1151)).write_bytes(EMPTY_SNAPSHOT)
+    run = snaprebuild("undo", receipt)
+    assert run.exit_code == 1
+    assert run.stdout.splitlines()[-1].startswith("But for what was left alone the log directories are as they were before the run")
+
+
 def test_what_is_not_mounted_is_not_gone(tmp_path: Path) -> None:
     """That a partition was deleted tells its log directory; where that is not there, nothing is known."""
     logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"

@@ -223,7 +223,7 @@ def test_files_of_nothing_but_lost_replicas_are_told_and_left_out(tmp_path: Path
     view = ClusterView(9, {("orders", 0, TOPIC_ID): Placement((1, 2, 3), CLUSTER, 1)})
     result = merged(tmp_path, {4: [scanned("orders", missing=1)]}, view=view)
     assert (result.partitions, result.steps, result.elections()) == ((), (), ())
-    assert [each.code for each in result.findings] == ["replica-not-assigned"]
+    assert [each.code for each in result.findings] == ["replica-not-assigned", "partition-not-scanned"]
 
 
 def elected_again(result: FleetResult) -> list[tuple[str, int, tuple[int, ...], tuple[int, ...]]]:
@@ -368,6 +368,48 @@ def of_cluster(cluster_id: str, node_id: int) -> dict[str, Any]:
     document = scan_document([scanned("a")], node_id=node_id)
     document["log_dirs"][0]["cluster_id"] = cluster_id
     return document
+
+
+def test_a_replica_that_lost_its_disk_lacks_no_snapshot_and_does_not_lead(tmp_path: Path) -> None:
+    """A directory without a segment, as a broker makes it on a new disk before the first fetch: nothing is missing in it."""
+    lost = scanned("orders", leader_epoch=None, log_end={"offset": None, "known_by": None, "at_least": 0})
+    lost["segments"] = {"base_offsets": [], "sizes_bytes": [], "modified_ms": []}
+    lost["boundaries"], lost["counts"] = [], {"segments": 0, "size_bytes": 0}
+    result = merged(tmp_path, {1: [lost], 2: [scanned("orders", missing=1)]})
+    (orders,) = result.partitions
+    assert (orders.elect, orders.condition) == (
+        1,
+        "its log ended at 0 when it was scanned, below 500 of another one: elect it when it is in sync",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"log_dirs": []}, "it has no log directory of any broker"),
+        (
+            {"findings": [{"code": "offline-log-dir", "severity": "storage", "path": "/disk2", "message": "is gone"}] * 2},
+            "2 places could not be looked at, first /disk2: is gone",
+        ),
+        ({"inputs": {"topics": ["o*"], "partitions": []}}, "it was made of chosen topics or partitions alone"),
+    ],
+)
+def test_a_scan_that_is_not_whole_is_told(changed: dict[str, Any], said: str, tmp_path: Path) -> None:
+    whole = written(scan_document([scanned("orders")]), tmp_path / "1.json")
+    assert merge_scans([str(whole)]).findings == ()
+    partitions = [] if "log_dirs" in changed else [scanned("orders")]
+    other = written({**scan_document(partitions, node_id=2), **changed}, tmp_path / "2.json")
+    (told,) = merge_scans([str(whole), str(other)]).findings
+    assert (told.code, told.severity, told.path) == ("scan-not-whole", Severity.FINDING, str(other))
+    assert said in told.message
+
+
+def test_partitions_that_nobody_scanned_are_told(tmp_path: Path) -> None:
+    here, there = Placement((1, 2), frozenset({1}), 1), Placement((8, 9), frozenset({8}), 8)
+    result = merged(tmp_path, {1: [scanned("here")]}, view=view(here=here, there=there, __consumer_offsets=there))
+    (told,) = [each for each in result.findings if each.code == "partition-not-scanned"]
+    assert told.path == "brokers 8, 9"
+    assert "1 partition (there-0)" in told.message
 
 
 def test_what_does_not_go_together(tmp_path: Path) -> None:

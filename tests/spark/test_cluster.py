@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from cluster_driver import AS_OF_MS, TASKS_PER_CORE
 from faulty_store import FaultyStore, faulty_store
@@ -27,6 +28,7 @@ from object_store import ObjectStore, split
 from snaprebuild.operations.plan import make_plan
 from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild import rebuild
+from snaprebuild.spark.session import code_archive
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 from make_partition import Shape, make_partition
@@ -122,6 +124,38 @@ def test_every_bundled_directory(cluster: Cluster, tmp_path: Path) -> None:
         told.append(done.stderr.replace(str(out), "OUT"))
     assert documents[0] == documents[1]
     assert told[0] == told[1]
+
+
+def test_spark_submit(cluster: Cluster, tmp_path: Path) -> None:
+    """As docs/spark.md has it: the driver and the executors have the code from one archive, and no other."""
+    submit, archive = Path(pyspark.__path__[0]) / "bin" / "spark-submit", code_archive(str(tmp_path))
+    asked = (
+        "--engine",
+        "spark",
+        "--out",
+        str(tmp_path / "out"),
+        "--boundaries",
+        "all",
+        "--as-of",
+        str(AS_OF_MS),
+        "--output",
+        "json",
+    )
+    place, report = str(MIXED / "logappend-0"), tmp_path / "report.json"
+    job = (str(REPOSITORY / "scripts" / "spark-job.py"), "rebuild", place, *asked, "--report", str(report))
+    done = subprocess.run(
+        [submit, "--master", cluster.master, "--py-files", archive, *job],
+        env={**around(PYSPARK_PYTHON=sys.executable), "PYTHONPATH": ""},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(report.read_text())["totals"] == json.loads(done.stdout)["totals"] == {"written": 5}
+    right = {f"logappend-0/{snapshot_name(at)}": entries for at, entries in truth("kafka27-mixed", "logappend-0").items()}
+    assert {name: frozenset(entries_in(data)) for name, data in all_bytes(tmp_path / "out").items()} == right
 
 
 def driven(cluster: Cluster, logs: Path, out: Path, tasks: int) -> dict[str, Any]:

@@ -15,11 +15,26 @@ import pytest
 from log_dirs import files_below
 from manifests import REPOSITORY
 
+from snaprebuild.cli.main import INTERRUPTED, INTERRUPTED_TEXT
 from snaprebuild.spark.session import code_archive
 
 SECONDS_MAX = 600
 ARGUMENTS = ("rebuild", "fixtures/magic0", "--dry-run", "--as-of", "1795270000000", "--output", "json")
 SPARK = ("--engine", "spark", "--master", "local[1]")
+AT_A_CALL = """
+import os, signal
+from py4j.clientserver import ClientServerConnection
+send = ClientServerConnection.send_command
+
+def send_command(self, command, *more):
+    if {of!r} in command:
+        ClientServerConnection.send_command = send
+        os.kill(os.getpid(), signal.SIGINT)
+    return send(self, command, *more)
+
+ClientServerConnection.send_command = send_command
+"""
+"""An interrupt comes with the first call that names something."""
 
 
 def command(*arguments: str, before: str = "", **environment: str | None) -> subprocess.CompletedProcess[str]:
@@ -138,6 +153,14 @@ def test_a_master_that_is_none() -> None:
     assert "at org.apache" not in run.stderr
     assert "py4j" not in run.stderr
     assert run.stderr.count("\n") == 1
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("of", ["org.apache.spark.api.java.JavaSparkContext", "org.apache.spark.sql.classic.SparkSession"])
+def test_an_interrupt_while_spark_starts(of: str) -> None:
+    """In the middle of a call to Java: while it makes its context, and behind that, where Spark has taken the signal for itself."""
+    run = command(*ARGUMENTS, *SPARK, before=AT_A_CALL.format(of=of))
+    assert (run.returncode, run.stdout, run.stderr) == (INTERRUPTED, "", f"{INTERRUPTED_TEXT}\n")
 
 
 @pytest.mark.parametrize("package", ["pyspark", "pyarrow"])

@@ -13,6 +13,7 @@ from snaprebuild.operations.fleet.elections import Elections, elections_of
 from snaprebuild.operations.fleet.replicas import Fleet, PartitionKey, Replica, ReplicaState, read_scans
 from snaprebuild.operations.fleet.restart_order import Step, restart_order
 from snaprebuild.operations.fleet.smallest_cover import Cover, smallest_cover
+from snaprebuild.operations.source import TopicKind, topic_kind_of
 
 __all__ = ["FleetPartition", "FleetResult", "Outcome", "merge_scans"]
 
@@ -134,7 +135,13 @@ def merge_scans(
     known_controllers = controllers | (frozenset() if view is None else view.controllers)
     steps = restart_order(cover.brokers, choices, known_controllers, leader, rate_bytes)
     partitions = _with_treated(partitions, steps)
-    findings = (*_findings(partitions, fleet, steps), *_not_assigned(judged, fleet), *_alone(partitions, steps, view))
+    findings = (
+        *_not_whole(fleet),
+        *_findings(partitions, fleet, steps),
+        *_not_assigned(judged, fleet),
+        *_nowhere_scanned(fleet, view),
+        *_alone(partitions, steps, view),
+    )
     return FleetResult(fleet, partitions, cover, steps, rate_bytes, view is not None, _assumed(view, known_controllers), findings)
 
 
@@ -252,6 +259,26 @@ def _same_name(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
 
 def _nodes(partition: FleetPartition) -> str:
     return ", ".join(str(each.node_id) for each in partition.replicas)
+
+
+def _not_whole(fleet: Fleet) -> Iterator[Finding]:
+    """What is not in a scan looks like what is healthy."""
+    for path, reasons in fleet.not_whole.items():
+        message = f"is no whole scan: {'; '.join(reasons)}. What it lacks is not in this answer: scan again"
+        yield Finding("scan-not-whole", Severity.FINDING, path, message)
+
+
+def _nowhere_scanned(fleet: Fleet, view: ClusterView | None) -> Iterator[Finding]:
+    """Partitions that only brokers have whose scans are not here: of them nothing else is told."""
+    names: list[str] = []
+    nodes: set[int] = set()
+    for (topic, number, _), placement in sorted({} if view is None else view.placements.items(), key=lambda each: each[0][:2]):
+        if topic_kind_of(topic) is TopicKind.ORDINARY and fleet.brokers.keys().isdisjoint(placement.replicas):
+            names.append(f"{topic}-{number}")
+            nodes |= {*placement.replicas}
+    if names:
+        message = f"have all replicas of {_some(names)}, and their scans are not here: nothing is known of these, scan there"
+        yield Finding("partition-not-scanned", Severity.FINDING, f"brokers {', '.join(map(str, sorted(nodes)))}", message)
 
 
 def _not_assigned(partitions: Iterable[FleetPartition], fleet: Fleet) -> Iterator[Finding]:

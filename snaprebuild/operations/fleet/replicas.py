@@ -9,12 +9,19 @@ from typing import Any
 
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.documents import checked, field_of, is_of, members_of, optional, read_head, text_of, whole
+from snaprebuild.operations.findings import counted
 
 __all__ = ["BROKERS_MAX", "Broker", "Fleet", "PartitionKey", "Replica", "ReplicaState", "read_scans"]
 
 BROKERS_MAX = 500
 
 SCAN_VERSION = 1
+
+NOT_LOOKED_AT = frozenset({"storage", "refused"})
+"""Severities of findings about what a scan could not read."""
+
+FIRST_CHARACTERS_MAX = 400
+"""Of the first of them; a document may say anything."""
 
 PartitionKey = tuple[str, int, str | None]
 """Topic, partition, topic id."""
@@ -45,7 +52,6 @@ class Broker:
         log_dirs: its log directories, with how it stopped.
         directory_ids: of those, where they have one.
         replicas, size_bytes: of all partitions, also those that are never uploaded.
-        findings: by severity.
     """
 
     node_id: int
@@ -96,11 +102,13 @@ class Fleet:
         cluster_id: of all of them; None where no scan tells.
         brokers: by node id.
         partitions: replicas of partitions that can be uploaded, by topic, partition and topic id.
+        not_whole: documents that do not tell of all that their brokers have, each with the reasons.
     """
 
     cluster_id: str | None = None
     brokers: dict[int, Broker] = field(default_factory=dict)
     partitions: dict[PartitionKey, list[Replica]] = field(default_factory=dict)
+    not_whole: dict[str, list[str]] = field(default_factory=dict)
     _cluster_from: str = ""
 
     def take_cluster(self, cluster_id: str | None, path: str) -> None:
@@ -155,7 +163,8 @@ class _Scan:
         self._seen: set[tuple[int, str, int]] = set()
 
     def read(self) -> None:
-        count = 0
+        count, faults, narrowed = 0, 0, False
+        first = ""
         needed = ("log_dirs", "partitions", "findings")
         for name, value in members_of(self._path, needed, needed):
             with checked(self._path, f"{name}[{count}]"):
@@ -164,6 +173,20 @@ class _Scan:
                 elif name == "partitions":
                     self._take_partition(value)
                     count += 1
+                elif name == "inputs":
+                    narrowed = bool(value["topics"] or value["partitions"])
+                elif name == "findings" and text_of(value["severity"]) in NOT_LOOKED_AT:
+                    first = first or f"{text_of(value['path'])}: {text_of(value['message'])}"[:FIRST_CHARACTERS_MAX]
+                    faults += 1
+        reasons = []
+        if not self._node_of:
+            reasons.append("it has no log directory of any broker")
+        if faults:
+            reasons.append(f"{counted(faults, 'place')} could not be looked at, first {first}")
+        if narrowed:
+            reasons.append("it was made of chosen topics or partitions alone")
+        if reasons:
+            self._fleet.not_whole[self._path] = reasons
 
     def _take_log_dir(self, value: Any) -> None:
         path, node_id = text_of(value["path"]), optional(whole, value["node_id"])
@@ -222,7 +245,8 @@ def _replica_of(value: Any, node_id: int) -> Replica:
         node_id=node_id,
         state=_state_of(upload, doubted, blocked),
         log_start=log_start,
-        log_end=optional(whole, end["offset"]),
+        # A replica that lost its disk has no segment: nothing is missing, and nothing is there.
+        log_end=optional(whole, end["offset"]) if bases else log_start,
         at_least=whole(end["at_least"]),
         high_watermark=optional(whole, value["high_watermark"]),
         leader_epoch=optional(whole, value["leader_epoch"]),

@@ -72,11 +72,17 @@ def replay_closed_since(
     done = rebuild(plan, jobs=jobs, told=receipt, locks=locks, deadline=deadline)
     by_path = {each.result.plan.source.directory.path: each for each in partitions}
     for result in done.partitions:
-        into = by_path[result.plan.source.directory.path].result
+        checked = by_path[result.plan.source.directory.path]
+        into = checked.result
         into.boundaries += result.boundaries
         into.findings += result.findings
         into.bytes_read += result.bytes_read
         into.seconds += result.seconds
+        told, reasons = {each.offset for each in result.boundaries}, dict(result.plan.left_out)
+        for wanted in checked.closed_since:  # of a replica that was rejected, or not judged in time, nothing is in the result
+            if wanted.offset not in told:
+                why = reasons.get(wanted.offset) or result.plan.fault or "is not rebuilt"
+                checked.leave_out(wanted.offset, why, is_log_end=wanted.is_log_end)
 
 
 def _plan_of(checked: CheckedPartition) -> PartitionPlan | None:

@@ -7,6 +7,7 @@ each of their directories synced once. What closed since it was staged is replay
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -134,16 +135,24 @@ def install(
         return _Install(result, locks, deadline, receipt, jobs).done()
 
 
-def _locks(plan: StagedPlan, result: InstallResult, stack: contextlib.ExitStack) -> dict[str, HeldLock]:
-    """Every log directory of the broker, so that it starts on none of them meanwhile."""
-    locks: dict[str, HeldLock] = {}
+def _locks(plan: StagedPlan, result: InstallResult, stack: contextlib.ExitStack) -> dict[str, HeldLock | WriteFailedError]:
+    """Every log directory of the broker, so that it starts on none of them meanwhile; or why nothing can be written to one."""
+    locks: dict[str, HeldLock | WriteFailedError] = {}
     for log_dir in sorted({*plan.log_dirs, *(os.path.dirname(os.path.realpath(each.path)) for each in plan.partitions)}):
         if not os.path.isdir(log_dir):
             message = "this log directory of the broker is not there: nothing is installed into it"
             result.general.append(Finding("offline-log-dir", Severity.STORAGE, log_dir, message))
         elif not result.is_dry_run:
-            locks[log_dir] = stack.enter_context(hold(log_dir))
+            try:
+                locks[log_dir] = stack.enter_context(hold(log_dir))
+            except WriteFailedError as error:
+                locks[log_dir] = error
+                result.general.append(finding_of_error(error, log_dir))
         else:
+            if os.statvfs(log_dir).f_flag & os.ST_RDONLY:
+                read_only = WriteFailedError("is mounted read-only", path=log_dir, errno=errno.EROFS)
+                locks[log_dir] = read_only
+                result.general.append(finding_of_error(read_only, log_dir))
             with contextlib.suppress(LockUnknownError):
                 if lock_holder(log_dir) is not None:
                     message = "a live broker holds this log directory: nothing is installed before it is stopped"
@@ -155,11 +164,17 @@ class _Install:
     """One run."""
 
     def __init__(
-        self, result: InstallResult, locks: Mapping[str, HeldLock], deadline: float | None, receipt: str | None, jobs: int | None
+        self,
+        result: InstallResult,
+        locks: Mapping[str, HeldLock | WriteFailedError],
+        deadline: float | None,
+        receipt: str | None,
+        jobs: int | None,
     ) -> None:
         self._result = result
         self._plan = result.plan
-        self._locks = locks
+        self._locks = {log_dir: lock for log_dir, lock in locks.items() if isinstance(lock, HeldLock)}
+        self._cannot = {log_dir: error for log_dir, error in locks.items() if isinstance(error, WriteFailedError)}
         self._deadline = deadline
         self._jobs = jobs
         self._whole = Plan(replace(self._plan.request, stage=()), self._plan.clock, (), ())
@@ -204,6 +219,8 @@ class _Install:
         log_dir = os.path.dirname(os.path.realpath(staged.path))
         try:
             check_deadline(self._deadline, staged.path)
+            if log_dir in self._cannot:
+                raise self._cannot[log_dir]
             self._expirations.check(staged)
             if log_dir not in self._states:
                 self._states[log_dir] = read_log_dir(log_dir)
@@ -215,7 +232,7 @@ class _Install:
         except DeadlinePassedError as error:
             message = f"{error.message}: {counted(len(staged.due), 'snapshot')} not installed"
             finding = Finding("deadline-passed", Severity.FINDING, staged.path, message)
-        except (ReadFailedError, RefusedError, FormatError) as error:
+        except (ReadFailedError, WriteFailedError, RefusedError, FormatError) as error:
             finding = finding_of_error(error, staged.path)
         self._result.partitions.append(InstalledPartition(staged, None, (finding,)))
         return None

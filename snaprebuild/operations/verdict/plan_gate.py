@@ -73,7 +73,7 @@ def judged_plans(
 
 def _too_late(plan: PartitionPlan) -> tuple[PartitionPlan, list[Finding]]:
     """What nobody has judged is not written to: haste is no evidence."""
-    message = "the deadline has passed before this replica was judged by the metadata log: what it lacks is not rebuilt"
+    message = "the deadline has passed before it was judged whether this replica may be the source: what it lacks is not rebuilt"
     path = plan.source.directory.path
     nothing = nothing_planned(plan.source, plan.target, message, plan.log_end_offset)
     return replace(nothing, left_out=plan.left_out), [Finding("deadline-passed", Severity.FINDING, path, message)]
