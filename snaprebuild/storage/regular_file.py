@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 from collections.abc import Callable
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from formats import limits
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.storage.manners import cautious_reader, wait_to_read
 
-__all__ = ["open_named_file", "open_regular_file", "read_small_file"]
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+__all__ = ["buffered", "open_named_file", "open_regular_file", "read_small_file"]
 
 
 def open_regular_file(path: str) -> tuple[int, os.stat_result]:
@@ -91,4 +95,19 @@ def open_named_file(path: str) -> BinaryIO:
         if error.errno == errno.ENOENT:
             raise UsageError("does not exist", path=path) from None
         raise
-    return os.fdopen(fd, "rb")
+    return buffered(fd)
+
+
+class _Raising(io.FileIO):
+    """What would have to be waited for is an error. A regular file has no such bytes, but what calls itself one may, as in ``/proc``."""
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        count: int | None = super().readinto(buffer)
+        if count is None:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return count
+
+
+def buffered(fd: int) -> BinaryIO:
+    """Reads from an open file, and closes it."""
+    return io.BufferedReader(_Raising(fd, "rb"))

@@ -11,7 +11,7 @@ from formats.file_names import parse_file_name, parse_partition_dir_name
 from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
 from snaprebuild.storage.directory_kind import BROKER_FILES
 from snaprebuild.storage.durable_directory import sync_entries
-from snaprebuild.storage.regular_file import open_regular_file
+from snaprebuild.storage.regular_file import buffered, open_regular_file
 
 __all__ = ["check_place", "write_text_file"]
 
@@ -44,7 +44,7 @@ def _is_own(path: str) -> bool:
         fd, _ = open_regular_file(path)
     except ReadFailedError:
         return False
-    with os.fdopen(fd, "rb") as file, contextlib.suppress(OSError):
+    with buffered(fd) as file, contextlib.suppress(OSError):
         return OWN_DOCUMENT in file.read(200)
     return False
 

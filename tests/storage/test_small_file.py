@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
-from snaprebuild.storage import small_file
-from snaprebuild.storage.regular_file import read_small_file
-from snaprebuild.storage.small_file import write_text_file
+from snaprebuild.storage import regular_file, small_file
+from snaprebuild.storage.regular_file import open_named_file, read_small_file
+from snaprebuild.storage.small_file import check_place, write_text_file
 
 OLDER = '{\n "schema": "snaprebuild.saved-plan/1",\n "more": "than the new one"\n}\n'
 
@@ -105,6 +105,29 @@ def test_a_file_that_is_too_large(tmp_path: Path) -> None:
         read_small_file(str(path), bytes_max=4)
     with pytest.raises(ReadFailedError, match="is no regular file"):
         read_small_file("/dev/zero", bytes_max=100)
+
+
+def test_a_regular_file_that_would_have_to_be_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of those in /proc are such. A pipe stands for it here."""
+    (tmp_path / "there").write_text("")
+    ends = []
+
+    def opened(path: str) -> tuple[int, os.stat_result]:
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        ends.append(writing)
+        return reading, os.stat(path)
+
+    for module in (small_file, regular_file):
+        monkeypatch.setattr(module, "open_regular_file", opened)
+    try:
+        with open_named_file(str(tmp_path / "there")) as file, pytest.raises(BlockingIOError):
+            file.read(200)
+        with pytest.raises(RefusedError, match="is no plan or report of ours"):
+            check_place(str(tmp_path / "there"))
+    finally:
+        for each in ends:
+            os.close(each)
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:
