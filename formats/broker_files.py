@@ -220,6 +220,9 @@ def read_meta_properties(data: bytes | memoryview, *, file: str | None = None) -
         BadValueError: a required property is absent, or a value malformed; positions are lines, from 1.
         LimitExceededError: the file is larger than ``formats.limits`` allows.
     """
+    most = limits.META_PROPERTIES_BYTES_MAX
+    if len(data) > most:
+        raise LimitExceededError("meta.properties", file=file, expected=f"at most {most} bytes", found=len(data))
     try:
         return _meta_properties(read_properties(data, file=file))
     except FormatError as error:

@@ -16,6 +16,7 @@ __all__ = [
     "MANIFEST_VALUES_MAX",
     "METADATA_BATCH_BYTES_MAX",
     "METADATA_TRANSACTION_RECORDS_MAX",
+    "META_PROPERTIES_BYTES_MAX",
     "PROPERTIES_BYTES_MAX",
     "QUORUM_STATE_BYTES_MAX",
     "RANGES_MAX",
@@ -57,7 +58,10 @@ TEXT_LINES_MAX = 1_000_000
 in the file."""
 
 PROPERTIES_BYTES_MAX = 2 << 20
-"""Configurations and `meta.properties`: some KiB. As properties a file of short lines takes ten times its size."""
+"""Configurations: some KiB. As properties a file of short lines takes ten times its size."""
+
+META_PROPERTIES_BYTES_MAX = 64 << 10
+"""`meta.properties`: 122 bytes, and what somebody remarked by hand. Verbs keep those of several directories and nodes at a time."""
 
 QUORUM_STATE_BYTES_MAX = 1 << 20
 """`quorum-state`: 60 bytes for each voter. JSON of short values takes some thirty times its size."""

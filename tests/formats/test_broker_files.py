@@ -22,7 +22,7 @@ from formats.broker_files import (
     write_meta_properties,
     write_properties,
 )
-from formats.errors import BadValueError, BadVersionError, FormatError
+from formats.errors import BadValueError, BadVersionError, FormatError, LimitExceededError
 
 
 @each_broker_file("meta.properties")
@@ -31,6 +31,14 @@ def test_meta_properties_of_brokers_round_trip(path: Path) -> None:
     meta = read_meta_properties(data, file=path.name)
     assert write_meta_properties(meta) == data
     assert write_properties(read_properties(data)) == data
+
+
+def test_meta_properties_that_are_large() -> None:
+    """They take many times their bytes, and verbs keep those of several directories."""
+    data = b"version=1\nnode.id=1\ncluster.id=x\n#" + b"x" * 70_000
+    with pytest.raises(LimitExceededError, match="at most 65536 bytes"):
+        read_meta_properties(data)
+    assert read_meta_properties(data[:65_536]).node_id == 1
 
 
 def test_the_fixtures_hold_both_versions() -> None:

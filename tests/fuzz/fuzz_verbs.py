@@ -20,13 +20,11 @@ WHOLE_BYTES_MAX = 2000
 """Of a file that an input may replace as a whole: texts, mostly; logs are edited."""
 TIMES_INPUT = 4
 SLACK_BYTES = 16 << 20
-FIXED_BYTES = 16 << 20
-"""Of a verb, whatever it reads: blocks of 4 MiB in which segments are read, and what is imported when it is first needed."""
 
 
 def memory_bytes_max(input_bytes: int, output_bytes: int) -> int:
     """What a run may take: the tree four times, and what is printed as often, as it is kept here and not by the verb."""
-    return TIMES_INPUT * (input_bytes + output_bytes) + SLACK_BYTES + FIXED_BYTES
+    return TIMES_INPUT * (input_bytes + output_bytes) + SLACK_BYTES
 
 
 @functools.cache

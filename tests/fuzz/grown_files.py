@@ -10,7 +10,8 @@ import struct
 
 from formats.checksum import crc32c
 
-DIGITS = re.compile(rb"\d+")
+DIGITS = re.compile(rb"\d{1,1000}")
+"""Python makes no number of more than 4300 digits."""
 ENTRY_BYTES = 46
 LINES_MAX = 500_000
 """Short lines are as many as this at most, as they take long to make."""
