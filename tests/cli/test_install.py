@@ -260,7 +260,8 @@ def test_partitions_that_went(tmp_path: Path) -> None:
     shutil.rmtree(logs / "logappend-0")
     (logs / "mixed-0").rename(logs / "mixed-0.0123456789abcdef0123456789abcdef-delete")
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
-    assert (done.exit_code, done.document["totals"]) == (5, {"left_out": 14})
+    assert (done.exit_code, done.document["totals"]) == (1, {"left_out": 14}), "a topic that was deleted is no disk that fails"
+    assert done.codes == {"partition-gone": 2}
     assert not [name for name in snapshots_below(logs) if int(Path(name).stem) in MIXED]
 
 

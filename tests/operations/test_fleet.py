@@ -442,6 +442,12 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError, match="name at least one document"):
         merge_scans([])
+    copied["log_dirs"] = copied["log_dirs"][:1]  # one that has an id of its own
+    one = written(copied, tmp_path / "one.json")
+    (tmp_path / "link.json").symlink_to(one)
+    for again in ("one.json", "link.json"):
+        with pytest.raises(UsageError, match=f"{again}: is named twice"):
+            merge_scans([str(one), str(tmp_path / again)])
 
 
 def test_topics_that_were_made_again_and_brokers_without_topic_ids(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -136,15 +137,19 @@ def read_scans(paths: list[str], known: Iterable[PartitionKey] = ()) -> Fleet:
         known: partitions as the metadata log has them, which gives replicas without a topic id theirs.
 
     Raises:
-        UsageError: no document, too many, one that is no scan, is damaged or of another version, lacks what the merge needs, does not say
-            whose log directories they are; scans of different clusters; a broker or a replica twice.
+        UsageError: no document, too many, one that is named twice, is no scan, is damaged or of another version, lacks what the merge
+            needs, does not say whose log directories they are; scans of different clusters; a broker or a replica twice.
         ReadFailedError: one cannot be read.
     """
     if not paths:
         raise UsageError("name at least one document of scan")
     if len(paths) > BROKERS_MAX:
         raise UsageError(f"expected at most {BROKERS_MAX} documents, found {len(paths)}")
+    seen: set[str] = set()
     for path in paths:
+        if (real := os.path.realpath(path)) in seen:
+            raise UsageError("is named twice", path=path)
+        seen.add(real)
         read_head(path, {"scan": SCAN_VERSION})
     fleet = Fleet()
     for path in paths:

@@ -234,6 +234,9 @@ class _Install:
             finding = Finding("deadline-passed", Severity.FINDING, staged.path, message)
         except (ReadFailedError, WriteFailedError, RefusedError, FormatError) as error:
             finding = finding_of_error(error, staged.path)
+            if isinstance(error, ReadFailedError) and os.path.isdir(log_dir) and not os.path.lexists(staged.path):
+                message = "is not there any more: it was deleted or moved to another disk since it was staged, and is left out"
+                finding = Finding("partition-gone", Severity.FINDING, staged.path, message)
         self._result.partitions.append(InstalledPartition(staged, None, (finding,)))
         return None
 
