@@ -20,6 +20,8 @@ WHOLE_BYTES_MAX = 2000
 """Of a file that an input may replace as a whole: texts, mostly; logs are edited."""
 TIMES_INPUT = 4
 SLACK_BYTES = 16 << 20
+RUNS_MAX = 3
+"""The kernel counts what other threads take meanwhile, and pages of libraries that come back. What a verb takes, it takes each time."""
 
 
 def memory_bytes_max(input_bytes: int, output_bytes: int) -> int:
@@ -42,14 +44,17 @@ def run_measured(place: Place, files: Files, options: tuple[str, ...] = ()) -> t
     """The verb over these files.
 
     Returns:
-        What became of it, and the bytes of memory that it took at its peak.
+        What became of it, and the bytes of memory that it took at its peak: the least of some runs, where the first took too many.
     """
-    with place.edited(files):
-        words = filled((*place.verb.arguments, *options), place.root)
-        with measured() as peak:
-            ran = run_here(words)
     given = sum(len(each) for each in files.values() if isinstance(each, bytes))
-    most = memory_bytes_max(given, len(ran.stdout))
+    for _ in range(RUNS_MAX):
+        with place.edited(files):
+            words = filled((*place.verb.arguments, *options), place.root)
+            with measured() as peak:
+                ran = run_here(words)
+        most = memory_bytes_max(given, len(ran.stdout))
+        if peak.bytes <= most:
+            break
     assert peak.bytes <= most, (
         f"{peak.bytes} bytes of memory for {given} bytes of files and {len(ran.stdout)} of output: over {most}"
     )

@@ -408,7 +408,7 @@ def test_partitions_that_nobody_scanned_are_told(tmp_path: Path) -> None:
     here, there = Placement((1, 2), frozenset({1}), 1), Placement((8, 9), frozenset({8}), 8)
     result = merged(tmp_path, {1: [scanned("here")]}, view=view(here=here, there=there, __consumer_offsets=there))
     (told,) = [each for each in result.findings if each.code == "partition-not-scanned"]
-    assert told.path == "brokers 8, 9"
+    assert (told.severity, told.path) == (Severity.NOTE, "brokers 8, 9")
     assert "1 partition (there-0)" in told.message
 
 

@@ -278,7 +278,7 @@ def _nowhere_scanned(fleet: Fleet, view: ClusterView | None) -> Iterator[Finding
             nodes |= {*placement.replicas}
     if names:
         message = f"have all replicas of {_some(names)}, and their scans are not here: nothing is known of these, scan there"
-        yield Finding("partition-not-scanned", Severity.FINDING, f"brokers {', '.join(map(str, sorted(nodes)))}", message)
+        yield Finding("partition-not-scanned", Severity.NOTE, f"brokers {', '.join(map(str, sorted(nodes)))}", message)
 
 
 def _not_assigned(partitions: Iterable[FleetPartition], fleet: Fleet) -> Iterator[Finding]:
