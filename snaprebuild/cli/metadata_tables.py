@@ -18,7 +18,7 @@ from snaprebuild.cluster.metadata_image import (
 )
 from snaprebuild.cluster.metadata_secrets import Mask, mask_of
 from snaprebuild.cluster.security_entries import mechanism_name
-from snaprebuild.operations.findings import counted
+from snaprebuild.operations.findings import counted, first_of
 from snaprebuild.operations.metadata.image_result import ImageResult
 from snaprebuild.operations.metadata.proof import unproven_reason
 
@@ -129,12 +129,8 @@ def _print_proof(result: ImageResult) -> None:
     else:
         proven = f"proven to be committed up to offset {proof.end_offset - 1}, by {by}" if proof.end_offset else "nothing is proven"
         changed = [f"broker {each}" for each in sorted(result.tail.brokers)] + sorted(result.tail.partitions)
-        what = f"changes {_some(changed)}" if changed else "changes no broker and no partition"
+        what = f"changes {first_of(changed, most=10)}" if changed else "changes no broker and no partition"
         print_text(f"{proven}; what comes behind {what}. {unproven_reason(proof)}")
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def _ids_of(directories: Iterable[bytes]) -> str:

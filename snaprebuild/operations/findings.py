@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 
 from formats.errors import FormatError
 from snaprebuild.errors import OutOfMemoryError, RefusedError, SnaprebuildError
 
-__all__ = ["Finding", "Severity", "counted", "exit_code_of", "finding_of_error"]
+__all__ = ["Finding", "Severity", "counted", "exit_code_of", "finding_of_error", "first_of"]
 
 
 def counted(count: int, what: str, several: str | None = None) -> str:
     """A count with its noun: ``1 snapshot``, ``2 snapshots``; ``several`` where an s does not do."""
     return f"{count} {what if count == 1 else several or what + 's'}"
+
+
+def first_of(names: Sequence[str], most: int = 3) -> str:
+    """Some of many names, and how many more there are: ``a, b, c and 2 more``."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 class Severity(IntEnum):

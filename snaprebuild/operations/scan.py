@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from snaprebuild.errors import LockUnknownError, ReadFailedError
 from snaprebuild.operations.each import Each, here_for
-from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
+from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error, first_of
 from snaprebuild.operations.scan_partition import scan_partition
 from snaprebuild.operations.scan_result import Counts, LogDirScan, PartitionScan, ScanResult, Shutdown
 from snaprebuild.operations.source import PartitionSource, Source, partition_source
@@ -103,8 +103,8 @@ def _foreign(state: LogDirState) -> list[Finding]:
     names = foreign_directories(state)
     if not names:
         return []
-    which = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    message = f"has {counted(len(names), 'directory', 'directories')} that no partition is named like ({which}): a broker does not start so"
+    count = counted(len(names), "directory", "directories")
+    message = f"has {count} that no partition is named like ({first_of(names)}): a broker does not start so"
     return [Finding("foreign-directory", Severity.FINDING, state.path, message)]
 
 

@@ -10,6 +10,8 @@ from formats.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manif
 from formats.errors import FormatError
 from formats.limits import MANIFEST_BYTES_MAX
 from formats.local_tier_name import LocalTierFile
+from formats.offset_index import OFFSET_INDEX_ENTRY
+from formats.time_index import TIME_INDEX_ENTRY
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.findings import Severity
 from snaprebuild.storage.store import ReadStore
@@ -67,7 +69,7 @@ def missing_objects(layout: TierLayout, copy: TierCopy | None) -> tuple[str, ...
     return tuple(kind for kind in OBJECTS_NEEDED[layout] if copy is None or kind not in copy.objects)
 
 
-ENTRY_BYTES = {LocalTierFile.OFFSET_INDEX: 8, LocalTierFile.TIME_INDEX: 12}
+ENTRIES = {LocalTierFile.OFFSET_INDEX: OFFSET_INDEX_ENTRY, LocalTierFile.TIME_INDEX: TIME_INDEX_ENTRY}
 
 
 def torn_index(copy: TierCopy) -> str | None:
@@ -75,8 +77,8 @@ def torn_index(copy: TierCopy) -> str | None:
 
     ``RemoteIndexCache`` refuses an index that ends within an entry (``AbstractIndex.sanityCheck``), and each fetch from the copy fails.
     """
-    for kind, entry_bytes in ENTRY_BYTES.items():
-        found = copy.objects.get(kind)
+    for kind, entry in ENTRIES.items():
+        found, entry_bytes = copy.objects.get(kind), entry.sizeof()
         if found is not None and found.identity.size_bytes % entry_bytes:
             size = found.identity.size_bytes
             return f"its {kind} has {size} bytes, no multiple of {entry_bytes}: brokers cannot read from the copy"

@@ -260,12 +260,11 @@ def _copy(copy: TierCopy | None, layout: TierLayout, segment: RemoteSegment, log
         state = CopyState.UNREADABLE
     else:
         state = CopyState.LOST if missing else CopyState.LIVE
-    log_object = None if copy is None or layout is TierLayout.AIVEN else copy.objects.get(LocalTierFile.LOG)
     fault = None
-    if log_object is not None and state is CopyState.LIVE and log_object.identity.size_bytes != segment.size_bytes:
-        fault = f"its .log has {log_object.identity.size_bytes} bytes, and the metadata log says {segment.size_bytes}"
-    elif log_object is not None and copy is not None and state is CopyState.LIVE:
-        fault = torn_index(copy)
+    if copy is not None and state is CopyState.LIVE and layout is not TierLayout.AIVEN:
+        size = copy.objects[LocalTierFile.LOG].identity.size_bytes
+        told = f"its .log has {size} bytes, and the metadata log says {segment.size_bytes}"
+        fault = told if size != segment.size_bytes else torn_index(copy)
     return InventoryCopy(
         segment.segment_id,
         state,

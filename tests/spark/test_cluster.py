@@ -154,8 +154,7 @@ def test_spark_submit(cluster: Cluster, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(report.read_text())["totals"] == json.loads(done.stdout)["totals"] == {"written": 5}
-    right = {f"logappend-0/{snapshot_name(at)}": entries for at, entries in truth("kafka27-mixed", "logappend-0").items()}
-    assert {name: frozenset(entries_in(data)) for name, data in all_bytes(tmp_path / "out").items()} == right
+    assert {name: frozenset(entries_in(data)) for name, data in all_bytes(tmp_path / "out").items()} == of_kafka("logappend-0")
 
 
 def driven(cluster: Cluster, logs: Path, out: Path, tasks: int) -> dict[str, Any]:
@@ -195,6 +194,7 @@ def test_a_worker_that_is_killed_while_snapshots_are_written(
 # ------------------------------------------------------------------------------------------------------------- objects
 
 MIXED = FIXTURES / "kafka27-mixed" / "logs"
+PARTITIONS = sorted(each.name for each in MIXED.iterdir() if each.is_dir())
 MISSING = {"mixed-0": 12, "logappend-0": 2}
 """Snapshots that are not there, by partition."""
 
@@ -259,14 +259,14 @@ def store() -> Iterator[FaultyStore]:
         running.released.set()
 
 
+def of_kafka(*partitions: str) -> dict[str, frozenset[Any]]:
+    """What each snapshot has to hold, as Kafka's own classes have it; by partition and name."""
+    return {f"{each}/{snapshot_name(at)}": entries for each in partitions for at, entries in truth("kafka27-mixed", each).items()}
+
+
 def missing() -> dict[str, frozenset[Any]]:
-    """What the snapshots that are not there have to hold, as Kafka's own classes have it; by partition and name."""
-    found = {
-        f"{each}/{snapshot_name(offset)}": entries
-        for each in MISSING
-        for offset, entries in truth("kafka27-mixed", each).items()
-        if not (MIXED / each / snapshot_name(offset)).exists()
-    }
+    """Those of the snapshots that are not there."""
+    found = {name: entries for name, entries in of_kafka(*MISSING).items() if not (MIXED / name).exists()}
     assert Counter(name.split("/")[0] for name in found) == MISSING
     return found
 
@@ -325,9 +325,7 @@ def test_executors_ask_the_store_that_the_driver_asks(cluster: Cluster, store: F
     arguments = ("s3://b/logs", "--out", str(tmp_path), *options, "--engine", "spark", "--master", cluster.master)
     done = run("-m", "snaprebuild", "rebuild", *arguments, **place)
     assert done.returncode == 0, done.stderr
-    partitions = sorted(each.name for each in MIXED.iterdir() if each.is_dir())
-    right = {f"{each}/{snapshot_name(at)}": entries for each in partitions for at, entries in truth("kafka27-mixed", each).items()}
-    assert {name: frozenset(entries_in(data)) for name, data in all_bytes(tmp_path).items()} == right
+    assert {name: frozenset(entries_in(data)) for name, data in all_bytes(tmp_path).items()} == of_kafka(*PARTITIONS)
 
 
 def test_second_attempts_at_tasks_that_are_slow(drivers: Drivers, store: FaultyStore, tmp_path: Path) -> None:
@@ -365,9 +363,7 @@ def test_second_attempts_at_tasks_that_are_slow(drivers: Drivers, store: FaultyS
     again = {(each["Stage ID"], each["Task Info"]["Index"]) for each in starts if each["Task Info"]["Speculative"]}
     assert len({stage for stage, _ in again}) >= 2, "while segments were read, and while snapshots were written"
     out = {name.removeprefix("b/out/"): data for name, data in store.objects.items() if name.startswith("b/out/")}
-    partitions = sorted(each.name for each in MIXED.iterdir() if each.is_dir())
-    right = {f"{each}/{snapshot_name(at)}": entries for each in partitions for at, entries in truth("kafka27-mixed", each).items()}
-    assert {name: frozenset(entries_in(data)) for name, data in out.items()} == right
+    assert {name: frozenset(entries_in(data)) for name, data in out.items()} == of_kafka(*PARTITIONS)
 
 
 def sha256_of(store: FaultyStore, name: str) -> str:

@@ -9,7 +9,7 @@ from formats.errors import FormatError
 from snaprebuild.cluster.metadata_commit import EpochLineage
 from snaprebuild.cluster.metadata_fold import ImageFold
 from snaprebuild.errors import UsageError
-from snaprebuild.operations.findings import Finding, Severity, counted
+from snaprebuild.operations.findings import Finding, Severity, counted, first_of
 from snaprebuild.operations.metadata.log import MetadataCheckpoint, MetadataLog, MetadataWalk
 
 __all__ = ["checkpoint_findings", "epoch_findings", "fault_findings", "gap_finding", "listing_findings", "torn_findings"]
@@ -27,19 +27,15 @@ def listing_findings(log: MetadataLog) -> list[Finding]:
         ),
     }
     findings = [
-        Finding(code, Severity.NOTE, log.path, f"{counted(len(names), one, several)}, left out: {_some(names)}")
+        Finding(code, Severity.NOTE, log.path, f"{counted(len(names), one, several)}, left out: {first_of(names)}")
         for code, (names, one, several) in notes.items()
         if names
     ]
     if log.unreadable_files:
-        message = f"no regular files, left out: {_some(log.unreadable_files)}"
+        message = f"no regular files, left out: {first_of(log.unreadable_files)}"
         findings.append(Finding("no-regular-file", Severity.FINDING, log.path, message))
     faults = [fault for fault in (log.leader_epochs_fault, log.quorum_state_fault) if fault is not None]
     return findings + [Finding("damaged-file", Severity.DAMAGED, fault.file or log.path, fault.message) for fault in faults]
-
-
-def _some(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def checkpoint_findings(bad: Iterable[tuple[MetadataCheckpoint, FormatError]]) -> list[Finding]:

@@ -131,13 +131,16 @@ def install(
     """
     result = InstallResult(plan, dry_run)
     with contextlib.ExitStack() as stack:
-        locks = _locks(plan, result, stack)
-        return _Install(result, locks, deadline, receipt, jobs).done()
+        locks, cannot = _locks(plan, result, stack)
+        return _Install(result, locks, cannot, deadline, receipt, jobs).done()
 
 
-def _locks(plan: StagedPlan, result: InstallResult, stack: contextlib.ExitStack) -> dict[str, HeldLock | WriteFailedError]:
-    """Every log directory of the broker, so that it starts on none of them meanwhile; or why nothing can be written to one."""
-    locks: dict[str, HeldLock | WriteFailedError] = {}
+def _locks(
+    plan: StagedPlan, result: InstallResult, stack: contextlib.ExitStack
+) -> tuple[dict[str, HeldLock], dict[str, WriteFailedError]]:
+    """Every log directory of the broker, so that it starts on none of them meanwhile; and of others, why nothing can be written."""
+    locks: dict[str, HeldLock] = {}
+    cannot: dict[str, WriteFailedError] = {}
     for log_dir in sorted({*plan.log_dirs, *(os.path.dirname(os.path.realpath(each.path)) for each in plan.partitions)}):
         if not os.path.isdir(log_dir):
             message = "this log directory of the broker is not there: nothing is installed into it"
@@ -146,18 +149,17 @@ def _locks(plan: StagedPlan, result: InstallResult, stack: contextlib.ExitStack)
             try:
                 locks[log_dir] = stack.enter_context(hold(log_dir))
             except WriteFailedError as error:
-                locks[log_dir] = error
+                cannot[log_dir] = error
                 result.general.append(finding_of_error(error, log_dir))
         else:
             if os.statvfs(log_dir).f_flag & os.ST_RDONLY:
-                read_only = WriteFailedError("is mounted read-only", path=log_dir, errno=errno.EROFS)
-                locks[log_dir] = read_only
-                result.general.append(finding_of_error(read_only, log_dir))
+                cannot[log_dir] = WriteFailedError("is mounted read-only", path=log_dir, errno=errno.EROFS)
+                result.general.append(finding_of_error(cannot[log_dir], log_dir))
             with contextlib.suppress(LockUnknownError):
                 if lock_holder(log_dir) is not None:
                     message = "a live broker holds this log directory: nothing is installed before it is stopped"
                     result.general.append(Finding("live-broker", Severity.NOTE, log_dir, message))
-    return locks
+    return locks, cannot
 
 
 class _Install:
@@ -166,15 +168,16 @@ class _Install:
     def __init__(
         self,
         result: InstallResult,
-        locks: Mapping[str, HeldLock | WriteFailedError],
+        locks: Mapping[str, HeldLock],
+        cannot: Mapping[str, WriteFailedError],
         deadline: float | None,
         receipt: str | None,
         jobs: int | None,
     ) -> None:
         self._result = result
         self._plan = result.plan
-        self._locks = {log_dir: lock for log_dir, lock in locks.items() if isinstance(lock, HeldLock)}
-        self._cannot = {log_dir: error for log_dir, error in locks.items() if isinstance(error, WriteFailedError)}
+        self._locks = locks
+        self._cannot = cannot
         self._deadline = deadline
         self._jobs = jobs
         self._whole = Plan(replace(self._plan.request, stage=()), self._plan.clock, (), ())
