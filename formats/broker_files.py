@@ -38,8 +38,8 @@ _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPE = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\", "=": "\\=", ":": "\\:", "#": "\\#", "!": "\\!"}
 _UNICODE = re.compile(r"[0-9a-fA-F]{4}")
 
-# A key ends at the first blank, "=" or ":" that no backslash stands before.
-_KEY = re.compile(r"[^\\ \t\f=:]*(?:\\.[^\\ \t\f=:]*)*", re.DOTALL)
+# A key ends at the first blank, "=" or ":" that no backslash stands before. Possessive, as 64 bytes for each escape are held otherwise.
+_KEY = re.compile(r"[^\\ \t\f=:]*+(?:\\.[^\\ \t\f=:]*+)*+", re.DOTALL)
 _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 
 

@@ -106,8 +106,11 @@ CHUNKS_MAX = 1 << 21
 CHUNK_BYTES_MAX = 256 << 20
 """A chunk of a segment in remote storage, which is held whole. The plugin's `chunk.size` is some MiB; it allows 1 GiB."""
 
-SCENARIO_BYTES_MAX = 1 << 20
-"""A scenario of `kraft simulate`: a thousand replicas and listeners take 100 KiB."""
+SCENARIO_BYTES_MAX = 1 << 17
+"""A scenario of `kraft simulate`, read as a whole (100 bytes of memory for each): a thousand replicas and listeners take 100 KiB."""
+
+STORY_BYTES_MAX = 1 << 20
+"""A story of `isr simulate`: some 20 bytes a step."""
 
 METADATA_BATCH_BYTES_MAX = 16 << 20
 """A batch of the metadata log or of a checkpoint, whose records are held at a time. Raft writes none of more than 8 MiB

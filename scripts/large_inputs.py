@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "fuzz"), st
 
 from every_verb import EMPTY_SNAPSHOT, VERBS, Ran, filled, run_here  # noqa: E402
 from fuzz_verbs import SLACK_BYTES, memory_bytes_max, place_of  # noqa: E402
-from grown_files import grown  # noqa: E402
+from grown_files import WORDS, grown  # noqa: E402
 from memory_peak import measured  # noqa: E402
 from same_result import differing, documents  # noqa: E402
 
@@ -148,7 +148,7 @@ def of_bytes(name: str, asked: argparse.Namespace) -> Iterator[Row]:
     for file in place.names():
         worst: Row | None = None
         over = -1e9
-        for field in range(4):
+        for field in (0, 1, 2, *range(3, 4 * len(WORDS), 4)):
             for which in (0, 1, 255):
 
                 def work(file: str = file, field: int = field, which: int = which) -> dict[str, Any]:

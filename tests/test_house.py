@@ -9,6 +9,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -196,6 +197,17 @@ def test_scripts_import_what_is_there() -> None:
                 module = importlib.import_module(node.module or "")
                 absent = [name.name for name in node.names if not hasattr(module, name.name)]
                 assert not absent, f"{path.name}: {node.module} has no {absent}"
+
+
+def test_no_name_of_a_module_means_two_things() -> None:
+    """A constant further down in a file would change what functions above it mean, and no linter tells."""
+    for path in sorted(each for folder in ("formats", "snaprebuild", "tests", "scripts") for each in (ROOT / folder).rglob("*.py")):
+        body = ast.parse(path.read_text()).body
+        told = [each.targets for each in body if isinstance(each, ast.Assign)]
+        told += [[each.target] for each in body if isinstance(each, ast.AnnAssign)]
+        names = Counter(node.id for targets in told for each in targets for node in ast.walk(each) if isinstance(node, ast.Name))
+        twice = [name for name, count in names.items() if count > 1]
+        assert not twice, f"{path.relative_to(ROOT)} gives {twice} twice"
 
 
 BUNDLED_BYTES_MAX = 24 << 20

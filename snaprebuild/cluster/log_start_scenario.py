@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from snaprebuild.cluster.log_start_policies import (
@@ -32,6 +32,20 @@ READERS_MAX = 1_000
 _DURATION = re.compile(r"(0|[1-9][0-9]{0,14})(ms|s|m|h|d)")
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,60}")
+
+WORD_CHARACTERS_MAX = 100
+DOTS_MAX = 1_000
+"""In keys, of which the longest of Kafka have six."""
+_LONG_WORD = re.compile(rf"[\w+-]{{{WORD_CHARACTERS_MAX + 1}}}")
+_OPENS = re.compile(r"""\"{3}|'{3}|["'#]""")
+_CLOSES = {
+    "#": re.compile(r"(\n|\Z)"),
+    "'": re.compile(r"(['\n])"),
+    '"': re.compile(r'\\.|(["\n])'),
+    "'''": re.compile(r"('{3,5})"),
+    '"""': re.compile(r'\\.|("{3,5})', re.DOTALL),
+}
+"""What ends a comment or a string, as group 1, by what begins it; a string of one line ends with the line, which TOML refuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +146,43 @@ def read_scenario(data: bytes, file: str) -> Scenario:
         UsageError: no TOML, or an unknown, missing or impossible value; the message names it.
     """
     try:
-        table = tomllib.loads(data.decode())
+        text = data.decode()
+        _refuse_costly(text, file)
+        table = tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise UsageError(f"is no text in UTF-8: byte {error.start}", path=file) from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"is no TOML: {error}", path=file) from None
     return _scenario(_Table(table, "", file))
+
+
+def _refuse_costly(text: str, file: str) -> None:
+    """What costs tomllib more memory than a scenario is worth: for a key of n parts n * n / 2 pointers, for a number 128 bytes a digit.
+
+    Raises:
+        UsageError: a longer word, or more dots, than a scenario has outside of its strings and comments.
+    """
+    dots = 0
+    for at, bare in _bare(text):
+        word = _LONG_WORD.search(bare)
+        if word is not None:
+            line = text.count("\n", 0, at + word.start()) + 1
+            raise UsageError(f"line {line}: a name or a number of more than {WORD_CHARACTERS_MAX} characters", path=file)
+        dots += bare.count(".")
+        if dots > DOTS_MAX:
+            raise UsageError(f"more than {DOTS_MAX} dots outside of strings and comments", path=file)
+
+
+def _bare(text: str) -> Iterator[tuple[int, str]]:
+    """What is neither in a string nor a comment, and where it begins; up to the first string that does not end, as TOML ends there."""
+    at = 0
+    while (opened := _OPENS.search(text, at)) is not None:
+        yield at, text[at : opened.start()]
+        closed = next((each for each in _CLOSES[opened[0]].finditer(text, opened.end()) if each[1] is not None), None)
+        if closed is None:
+            return
+        at = closed.end()
+    yield at, text[at:]
 
 
 class _Table:

@@ -38,9 +38,9 @@ def read_scenario(path: str) -> Story:
 
     Raises:
         UsageError: there is no such file, or a line in it is no step.
-        ReadFailedError: it cannot be read.
+        ReadFailedError: it cannot be read, or is larger than ``limits.STORY_BYTES_MAX``.
     """
-    data = read_small_file(path, limits.SCENARIO_BYTES_MAX)
+    data = read_small_file(path, limits.STORY_BYTES_MAX)
     if data is None:
         raise UsageError("does not exist", path=path)
     story = Story(path, "", data.decode(errors="replace"))

@@ -69,9 +69,9 @@ _NUMBERS = tuple(
 
 _EFFECT = {f"effect_{name}": (name, dtype) for name, (dtype, _) in COLUMNS.items()}
 _CLOSES = {
-    f"close_{field.name}": (field.name, str(getattr(NO_CLOSES, field.name).dtype.str[1:])) for field in fields(TransactionCloses)
+    f"close_{field.name}": (field.name, getattr(NO_CLOSES, field.name).dtype.str[1:].replace("b1", "?"))
+    for field in fields(TransactionCloses)
 }
-_CLOSES = {column: (name, "?" if dtype == "b1" else dtype) for column, (name, dtype) in _CLOSES.items()}
 PRODUCER_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _EFFECT.values())
 """Of the effect on one producer; ``CLOSE_BYTES`` of one closed transaction."""
 CLOSE_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _CLOSES.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from memory_peak import measured
 
 from snaprebuild.cluster import log_start_simulation
 from snaprebuild.cluster.log_start_policies import FollowerMode, Policy
@@ -160,7 +161,7 @@ def test_a_long_scenario_of_one_writer_is_few_events() -> None:
         ("duration = '40000d'", "duration: expected a time like"),
         ("duration = true", "found True"),
         ("duration = [", "is no TOML"),
-        ("duration = " + "9" * 5000, "is no TOML"),
+        ("duration = " + "9" * 5000, "line 1: a name or a number of more than 100 characters"),
         ("duration = '1h'\nelections = ['30m', '10m']", "elections: expected ascending times"),
         ("duration = '1h'\nwhat = 1", "what: expected no such name, found 1"),
         ("duration = '1h'\n[config]\nmetadata.max.retention.byte = 1", "config.metadata.max.retention.byte: expected no such name"),
@@ -187,6 +188,37 @@ def test_a_wrong_file_is_told_by_place(text: str, said: str) -> None:
         read_scenario(text.encode(), "s.toml")
     assert str(told.value).startswith("s.toml: ")
     assert said in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (".".join("a" * 30_000) + " = 1", "s.toml: more than 1000 dots"),
+        ("a = [" + "{b.c = 1}," * 1001 + "]", "s.toml: more than 1000 dots"),
+        ("a = '''\n''\\'''\nb = " + "1" * 60_000, "s.toml: line 3: a name or a number of more than 100 characters"),
+        ('a = """\n"\\"""\n"""""\nb = ' + "1" * 60_000, "s.toml: line 4: a name or a number of more than 100 characters"),
+        ("a = 1 # '\nb = 'x'\nc = 0x" + "1" * 60_000, "s.toml: line 3: a name or a number of more than 100 characters"),
+        ('a = "\\\\"\nb = ["' + '","' * 100 + '"]\n' + "c" * 101 + " = 1", "s.toml: line 3: a name or a number of"),
+    ],
+)
+def test_what_would_cost_more_memory_than_it_is_worth(text: str, said: str) -> None:
+    """tomllib takes 4 GiB for a key like the first, of 64 KiB."""
+    with measured() as peak, pytest.raises(UsageError) as told:
+        read_scenario(text.encode(), "s.toml")
+    assert str(told.value).startswith(said)
+    assert peak.bytes <= 4 * len(text) + (4 << 20)
+
+
+def test_long_strings_and_comments_are_no_long_words() -> None:
+    long, dots = "a" * 150, "a." * 5_000
+    text = f"""# '{dots}
+title = "{long}\\"\\\\ # "
+duration = '1h' # {dots}{long}
+[config]
+'metadata.max.retention.ms' = '1h'
+"""
+    found = read_scenario(text.encode(), "s.toml")
+    assert (found.title, found.duration_ms, found.settings.retention_ms) == (long + '"\\ # ', 3_600_000, 3_600_000)
 
 
 def test_bytes_that_are_no_text() -> None:

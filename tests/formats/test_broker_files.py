@@ -9,6 +9,7 @@ from fixture_files import broker_files, each_broker_file
 from hypothesis import given
 from hypothesis import strategies as st
 from manifests import FIXTURES
+from memory_peak import measured
 
 from formats.broker_files import (
     CleanShutdown,
@@ -115,6 +116,15 @@ def test_clean_shutdown_files_of_brokers_round_trip(path: Path) -> None:
 )
 def test_properties_as_java_reads_them(text: str, expected: dict[str, str]) -> None:
     assert {entry.key: entry.value for entry in read_properties(text.encode("latin-1")).entries} == expected
+
+
+@pytest.mark.parametrize("word", ["\\a", "\\=", "a", "\\\\", "="])
+def test_a_long_key_or_value_costs_what_its_bytes_are_worth(word: str) -> None:
+    data = (word * (1 << 20)).encode()
+    with measured() as peak:
+        (found,) = read_properties(data).entries
+    assert peak.bytes <= 4 * len(data) + (16 << 20)
+    assert len(found.key + found.value) == (1 << 20) - (word == "=")
 
 
 def test_properties_are_latin_1() -> None:

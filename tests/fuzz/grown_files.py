@@ -83,10 +83,15 @@ def grown_text(data: bytes, *, which: int, number: int, bytes_min: int) -> bytes
     return b"".join(grown)
 
 
-def repeated_word(data: bytes, *, at: int, bytes_min: int) -> bytes:
-    """A text in which one byte stands many times: brackets that nest, a number or a name without an end."""
+WORDS = (b"", b"a.", b"\\a", b'\\"', b"#\n", b"=\\\n", b'{"a":', b"-1,", b"'\"", b" \t", b"\xc3\xa4")
+"""What costs some parser more than its bytes when it stands there many times: parts of keys, escapes, comments, what nests."""
+
+
+def repeated_word(data: bytes, *, at: int, word: bytes, bytes_min: int) -> bytes:
+    """A text in which one word, or one byte of its own, stands many times: brackets that nest, a number or a name without an end."""
     place = at % len(data) if data else 0
-    return data[:place] + data[place : place + 1] * bytes_min + data[place:]
+    word = word or data[place : place + 1]
+    return data[:place] + word * (bytes_min // max(len(word), 1)) + data[place:]
 
 
 def grown(name: str, data: bytes, *, which: int, field: int, bytes_min: int) -> bytes:
@@ -102,5 +107,5 @@ def grown(name: str, data: bytes, *, which: int, field: int, bytes_min: int) -> 
         cell, places = cells[suffix]
         return grown_cells(data, head=0, cell=cell, field=places[field % 2], bytes_min=bytes_min)
     if field % 4 == 3:
-        return repeated_word(data, at=which, bytes_min=bytes_min)
+        return repeated_word(data, at=which, word=WORDS[field // 4 % len(WORDS)], bytes_min=bytes_min)
     return grown_text(data, which=which, number=field, bytes_min=bytes_min)

@@ -194,7 +194,7 @@ def test_a_worker_that_is_killed_while_snapshots_are_written(
 # ------------------------------------------------------------------------------------------------------------- objects
 
 MIXED = FIXTURES / "kafka27-mixed" / "logs"
-PARTITIONS = sorted(each.name for each in MIXED.iterdir() if each.is_dir())
+MIXED_PARTITIONS = sorted(each.name for each in MIXED.iterdir() if each.is_dir())
 MISSING = {"mixed-0": 12, "logappend-0": 2}
 """Snapshots that are not there, by partition."""
 
@@ -325,7 +325,7 @@ def test_executors_ask_the_store_that_the_driver_asks(cluster: Cluster, store: F
     arguments = ("s3://b/logs", "--out", str(tmp_path), *options, "--engine", "spark", "--master", cluster.master)
     done = run("-m", "snaprebuild", "rebuild", *arguments, **place)
     assert done.returncode == 0, done.stderr
-    assert {name: frozenset(entries_in(data)) for name, data in all_bytes(tmp_path).items()} == of_kafka(*PARTITIONS)
+    assert {name: frozenset(entries_in(data)) for name, data in all_bytes(tmp_path).items()} == of_kafka(*MIXED_PARTITIONS)
 
 
 def test_second_attempts_at_tasks_that_are_slow(drivers: Drivers, store: FaultyStore, tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_second_attempts_at_tasks_that_are_slow(drivers: Drivers, store: FaultyS
     again = {(each["Stage ID"], each["Task Info"]["Index"]) for each in starts if each["Task Info"]["Speculative"]}
     assert len({stage for stage, _ in again}) >= 2, "while segments were read, and while snapshots were written"
     out = {name.removeprefix("b/out/"): data for name, data in store.objects.items() if name.startswith("b/out/")}
-    assert {name: frozenset(entries_in(data)) for name, data in out.items()} == of_kafka(*PARTITIONS)
+    assert {name: frozenset(entries_in(data)) for name, data in out.items()} == of_kafka(*MIXED_PARTITIONS)
 
 
 def sha256_of(store: FaultyStore, name: str) -> str:
