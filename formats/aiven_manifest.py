@@ -16,6 +16,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
@@ -24,6 +26,7 @@ from typing import Any
 from formats import limits
 from formats.compression import CODECS, decompress
 from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError, TruncatedError
+from formats.text_lines import shown, shown_json
 
 __all__ = [
     "AivenManifest",
@@ -71,9 +74,14 @@ class Chunks:
     sizes: tuple[int, ...]
 
     @property
-    def positions(self) -> tuple[int, ...]:
+    def positions(self) -> Sequence[int]:
         """Of each chunk in the object, and behind the last."""
-        return (0, *accumulate(self.sizes))
+        return array("q", accumulate(self.sizes, initial=0))
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of the object."""
+        return sum(self.sizes)
 
     def original(self, number: int) -> tuple[int, int]:
         """Begin and end of a chunk in the segment, bytes."""
@@ -149,6 +157,8 @@ def write_aiven_manifest(document: dict[str, Any]) -> bytes:
         data = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise BadValueError("manifest", expected="text", found=f"half a character, {error.object[error.start]!a}") from None
+    except RecursionError:  # what was read with some frames of Python to spare may be too deep here
+        raise BadValueError("manifest", expected="values that are nested less", found="too deep a nesting") from None
     read_aiven_manifest(data)
     return data
 
@@ -170,7 +180,7 @@ def _read(data: bytes) -> AivenManifest:
     if not isinstance(document, dict):
         raise BadValueError("manifest", expected="an object", found=type(document).__name__)
     if document.get("version") != VERSION:
-        raise BadVersionError("version of the manifest", expected=repr(VERSION), found=repr(document.get("version")))
+        raise BadVersionError("version of the manifest", expected=repr(VERSION), found=shown_json(document.get("version")))
     required = {"version", "chunkIndex", "segmentIndexes", "compression"}
     _check_keys(document, "manifest", required, {"encryption", "remoteLogSegmentMetadata"})
     is_compressed = _typed(document, "compression", bool)
@@ -181,7 +191,7 @@ def _read(data: bytes) -> AivenManifest:
         encryption=None if document.get("encryption") is None else _encryption(_typed(document, "encryption", dict)),
         document=document,
     )
-    stored, size = manifest.chunks.positions[-1], manifest.chunks.file_size
+    stored, size = manifest.chunks.stored_bytes, manifest.chunks.file_size
     if not is_compressed and manifest.encryption is None and stored != size:
         raise BadLengthError("chunks", expected=f"{size} bytes, as the segment has", found=stored)
     return manifest
@@ -191,13 +201,13 @@ def _check_keys(fields: dict[str, Any], what: str, required: set[str], optional:
     if missing := sorted(required - fields.keys()):
         raise BadValueError(what, expected=f"the key {str(missing[0])!r}", found="none")
     if unknown := sorted(fields.keys() - required - optional):
-        raise BadValueError(what, expected="no other keys, for the plugin reads none", found=repr(unknown[0]))
+        raise BadValueError(what, expected="no other keys, for the plugin reads none", found=shown(unknown[0]))
 
 
 def _typed(fields: dict[str, Any], key: str, kind: type[Any]) -> Any:
     value = fields[key]
     if type(value) is not kind:
-        raise BadValueError(f"{key} of the manifest", expected=kind.__name__, found=repr(value)[:80])
+        raise BadValueError(f"{key} of the manifest", expected=kind.__name__, found=shown_json(value))
     return value
 
 
@@ -210,9 +220,10 @@ def _number(fields: dict[str, Any], key: str, least: int) -> int:
 
 def _chunks(fields: dict[str, Any]) -> Chunks:
     kind = fields.get("type")
-    sizes = {"fixed": {"transformedChunkSize", "finalTransformedChunkSize"}, "variable": {"transformedChunks"}}.get(str(kind))
+    known = {"fixed": {"transformedChunkSize", "finalTransformedChunkSize"}, "variable": {"transformedChunks"}}
+    sizes = known.get(kind) if isinstance(kind, str) else None
     if sizes is None:
-        raise BadValueError("type of the chunk index", expected="'fixed' or 'variable'", found=repr(kind))
+        raise BadValueError("type of the chunk index", expected="'fixed' or 'variable'", found=shown_json(kind))
     _check_keys(fields, "chunk index", {"type", "originalChunkSize", "originalFileSize"} | sizes)
     original_size, file_size = _number(fields, "originalChunkSize", 1), _number(fields, "originalFileSize", 0)
     count = -(-file_size // original_size)

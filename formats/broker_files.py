@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from io import StringIO
 
 from formats import limits
 from formats.errors import BadValueError, BadVersionError, FormatError, LimitExceededError
@@ -85,8 +86,12 @@ def read_properties(data: bytes | memoryview, *, file: str | None = None) -> Pro
     """
     if len(data) > limits.PROPERTIES_BYTES_MAX:
         raise LimitExceededError("properties", file=file, expected=f"at most {limits.PROPERTIES_BYTES_MAX} bytes", found=len(data))
-    entries, comments = [], []
+    entries: list[Property] = []
+    comments: list[str] = []
+    most = limits.PROPERTIES_LINES_MAX
     for number, line, is_comment in _logical_lines(java_lines(data, "properties", file=file, encoding="latin-1")):
+        if len(entries) + len(comments) == most:
+            raise LimitExceededError("properties", file=file, expected=f"at most {most} properties and comments", found="more")
         if is_comment:
             comments.append(line)
             continue
@@ -136,21 +141,22 @@ def _unescaped(text: str) -> str:
     """``Properties.loadConvert``."""
     if "\\" not in text:
         return text
-    parts, position = [], 0
+    # No list: each of its parts would take ten times the bytes of an escape.
+    plain, position = StringIO(newline=""), 0
     while (at := text.find("\\", position)) >= 0 and at + 1 < len(text):
-        parts.append(text[position:at])
+        plain.write(text[position:at])
         code = text[at + 1]
         position = at + 2
         if code == "u":
             digits = text[position : position + 4]
             if _UNICODE.fullmatch(digits) is None:
                 raise BadValueError("properties escape", expected="\\u and four hexadecimal digits", found=shown(digits))
-            parts.append(chr(int(digits, 16)))
+            plain.write(chr(int(digits, 16)))
             position += 4
         else:
-            parts.append(_ESCAPED.get(code, code))
-    parts.append(text[position:])
-    return "".join(parts)
+            plain.write(_ESCAPED.get(code, code))
+    plain.write(text[position:])
+    return plain.getvalue()
 
 
 def write_properties(properties: Properties) -> bytes:

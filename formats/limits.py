@@ -18,6 +18,7 @@ __all__ = [
     "METADATA_TRANSACTION_RECORDS_MAX",
     "META_PROPERTIES_BYTES_MAX",
     "PROPERTIES_BYTES_MAX",
+    "PROPERTIES_LINES_MAX",
     "QUORUM_STATE_BYTES_MAX",
     "RANGES_MAX",
     "RECORD_HEADERS_MAX",
@@ -27,6 +28,7 @@ __all__ = [
     "TAGGED_FIELDS_MAX",
     "TEXT_FILE_BYTES_MAX",
     "TEXT_LINES_MAX",
+    "TEXT_LINE_BYTES_MAX",
     "VARINT_BYTES_MAX",
     "VARLONG_BYTES_MAX",
 ]
@@ -57,14 +59,22 @@ TEXT_LINES_MAX = 1_000_000
 """Lines of a checkpoint: five times the partitions that any broker was run with. As an entry a line takes up to 150 bytes, whatever it has
 in the file."""
 
+TEXT_LINE_BYTES_MAX = 2 << 20
+"""One line of a text file, which is held decoded, in up to four bytes for each: no line of a checkpoint has 300, and the values of a
+configuration end where it does."""
+
 PROPERTIES_BYTES_MAX = 2 << 20
-"""Configurations: some KiB. As properties a file of short lines takes ten times its size."""
+"""Configurations: some KiB."""
+
+PROPERTIES_LINES_MAX = 100_000
+"""Properties and comments of a configuration; brokers know some 400 settings. A property takes up to 150 bytes, whatever it has in the
+file."""
 
 META_PROPERTIES_BYTES_MAX = 64 << 10
 """`meta.properties`: 122 bytes, and what somebody remarked by hand. Verbs keep those of several directories and nodes at a time."""
 
-QUORUM_STATE_BYTES_MAX = 1 << 20
-"""`quorum-state`: 60 bytes for each voter. JSON of short values takes some thirty times its size."""
+QUORUM_STATE_BYTES_MAX = 1 << 18
+"""`quorum-state`: some 200 bytes, and 20 for each of `KRAFT_VOTERS_MAX`. JSON of short values takes some thirty times its size."""
 
 MANIFEST_VALUES_MAX = 100_000
 """Values in the JSON of a manifest: some 40, and one for each leader epoch of the segment. Each takes up to 100 bytes, and two in the
@@ -97,11 +107,13 @@ RANGES_MAX = 1024
 """Ranges into which a segment is split. The largest segment (`segment.bytes` and positions are int32) has 32 of 64 MiB; below 2 MiB a
 range costs more to hand out than to read."""
 
-MANIFEST_BYTES_MAX = 64 << 20
-"""The manifest of a segment in remote storage: some 700 bytes, and where chunks are compressed about three for each of them."""
+MANIFEST_BYTES_MAX = 2 << 20
+"""The manifest of a segment in remote storage: some 700 bytes, and where chunks are compressed about three for each of them, six at most.
+As JSON it takes up to eight times its size, for one character beyond U+FFFF."""
 
-CHUNKS_MAX = 1 << 21
-"""Chunks of a segment in remote storage: of 2 GiB in chunks of 1 KiB."""
+CHUNKS_MAX = 1 << 18
+"""Chunks of a segment in remote storage: of 2 GiB in chunks of 8 KiB; `chunk.size` of the plugin is some MiB. Each takes up to 40 bytes,
+and three words in the manifest make any number of them."""
 
 CHUNK_BYTES_MAX = 256 << 20
 """A chunk of a segment in remote storage, which is held whole. The plugin's `chunk.size` is some MiB; it allows 1 GiB."""

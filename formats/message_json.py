@@ -16,7 +16,7 @@ from formats.errors import BadValueError, BadVersionError
 from formats.message import Message
 from formats.message_schema import FieldSchema, MessageSchema, StructSchema
 from formats.partition_metadata import uuid_from_text, uuid_to_text
-from formats.text_lines import shown
+from formats.text_lines import shown, shown_json
 
 __all__ = ["message_from_json", "message_to_json"]
 
@@ -107,14 +107,14 @@ def _from_json(field: FieldSchema, value: object, version: int, what: str) -> An
     if not field.is_array:
         return _element_from_json(field, value, version, what)
     if not isinstance(value, list):
-        raise BadValueError(what, expected="a list", found=shown(repr(value)))
+        raise BadValueError(what, expected="a list", found=shown(shown_json(value)))
     return [_element_from_json(field, each, version, what) for each in value]
 
 
 def _element_from_json(field: FieldSchema, value: object, version: int, what: str) -> Any:
     if field.fields is not None:
         return _struct_from_json(field.fields, value, version, what)
-    refused = BadValueError(what, expected=_kind_of(field), found=shown(repr(value)))
+    refused = BadValueError(what, expected=_kind_of(field), found=shown(shown_json(value)))
     if field.type in _INTEGERS:
         if isinstance(value, int) and not isinstance(value, bool) and value in _INTEGERS[field.type]:
             return value
@@ -123,7 +123,10 @@ def _element_from_json(field: FieldSchema, value: object, version: int, what: st
             return value
     elif field.type == "float64":
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
+            try:
+                return float(value)
+            except OverflowError:
+                raise refused from None
     elif isinstance(value, str):
         try:
             return _of_text(field.type, value)

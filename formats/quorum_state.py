@@ -15,7 +15,7 @@ from formats.errors import BadValueError, FormatError, LimitExceededError
 from formats.message_json import message_from_json, message_to_json
 from formats.message_schema import load_schemas
 from formats.partition_metadata import ZERO_UUID, uuid_from_text, uuid_to_text
-from formats.text_lines import shown
+from formats.text_lines import shown, shown_json
 
 __all__ = ["QuorumState", "read_quorum_state", "write_quorum_state"]
 
@@ -72,7 +72,7 @@ def _read(data: bytes) -> QuorumState:
         raise BadValueError(what, expected="a JSON object", found=type(content).__name__)
     version = content.get(_VERSION)
     if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**31:
-        raise BadValueError(f"{what} {_VERSION}", expected="an int32, not negative", found=shown(repr(version)))
+        raise BadValueError(f"{what} {_VERSION}", expected="an int32, not negative", found=shown(shown_json(version)))
     schema = load_schemas("quorum-state")["QuorumStateData"]
     known = min(version, schema.versions.highest)
     fields = message_from_json(schema, content, known, what=what)

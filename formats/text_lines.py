@@ -5,17 +5,22 @@ Source: ``java.io.BufferedReader.readLine``, ``Integer.parseInt``, ``Long.parseL
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 from formats import limits
 from formats.errors import BadValueError, LimitExceededError
 
-__all__ = ["INT32", "INT64", "java_integer", "java_lines", "shown"]
+__all__ = ["INT32", "INT64", "java_integer", "java_lines", "shown", "shown_json"]
 
 INT32 = 32
 INT64 = 64
 
+PIECE_BYTES = 1 << 16
+
+_LINE_END = re.compile(rb"\r\n?|\n")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DIGITS_MAX = 64
 """Longer numbers are out of range unless they begin with zeros, which nobody writes; int() is quadratic in the digits."""
@@ -24,7 +29,8 @@ _DIGITS_MAX = 64
 def java_lines(data: bytes | memoryview, what: str, *, file: str | None = None, encoding: str = "utf-8") -> Iterator[str]:
     r"""Splits a text file at ``\n``, ``\r`` and ``\r\n``; a terminator at the end begins no further line.
 
-    One line is held at a time: a file of short lines would take many times its size as a list.
+    One line is decoded and held at a time: a file of short lines would take many times its size as a list, and one character beyond
+    U+FFFF makes four bytes of each that stands in a text with it.
 
     Args:
         data: the whole file.
@@ -33,31 +39,43 @@ def java_lines(data: bytes | memoryview, what: str, *, file: str | None = None, 
         encoding: ``utf-8``, or ``latin-1`` for Java properties.
 
     Raises:
-        LimitExceededError: more bytes or lines than ``formats.limits`` allows.
+        LimitExceededError: more bytes or lines than ``formats.limits`` allows, or a longer line.
         BadValueError: the bytes are no text in that encoding.
     """
     if len(data) > limits.TEXT_FILE_BYTES_MAX:
         raise LimitExceededError(what, file=file, expected=f"at most {limits.TEXT_FILE_BYTES_MAX} bytes", found=len(data))
     raw = bytes(data)
-    try:
-        text = raw.decode(encoding)
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise BadValueError(what, file=file, position=line, expected=f"{encoding} text", found=error.reason, unit="line") from None
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    count = text.count("\n") + (text[-1:] not in ("", "\n"))
+    _check_text(raw, what, file, encoding)
+    count = raw.count(b"\n") + raw.count(b"\r") - raw.count(b"\r\n") + (raw[-1:] not in (b"", b"\n", b"\r"))
     if count > limits.TEXT_LINES_MAX:
         raise LimitExceededError(what, file=file, expected=f"at most {limits.TEXT_LINES_MAX} lines", found=count)
-    return _lines(text)
+    return _lines(raw, what, file, encoding)
 
 
-def _lines(text: str) -> Iterator[str]:
+def _check_text(raw: bytes, what: str, file: str | None, encoding: str) -> None:
+    """A piece at a time, none of which is kept."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    for at in range(0, len(raw), PIECE_BYTES):
+        begun_bytes = len(decoder.getstate()[0])
+        try:
+            decoder.decode(raw[at : at + PIECE_BYTES], final=at + PIECE_BYTES >= len(raw))
+        except UnicodeDecodeError as error:
+            line = raw.count(b"\n", 0, at - begun_bytes + error.start) + 1
+            raise BadValueError(
+                what, file=file, position=line, expected=f"{encoding} text", found=error.reason, unit="line"
+            ) from None
+
+
+def _lines(raw: bytes, what: str, file: str | None, encoding: str) -> Iterator[str]:
     at = 0
-    while (end := text.find("\n", at)) >= 0:
-        yield text[at:end]
-        at = end + 1
-    if at < len(text):
-        yield text[at:]
+    for number, ended in enumerate(chain(_LINE_END.finditer(raw), (None,)), start=1):
+        end = len(raw) if ended is None else ended.start()
+        if end - at > limits.TEXT_LINE_BYTES_MAX:
+            expected = f"a line of at most {limits.TEXT_LINE_BYTES_MAX} bytes"
+            raise LimitExceededError(what, file=file, position=number, expected=expected, found=end - at, unit="line")
+        if ended is not None or at < end:
+            yield raw[at:end].decode(encoding)
+        at = end if ended is None else ended.end()
 
 
 def java_integer(text: str, bits: int) -> int | None:
@@ -72,3 +90,10 @@ def java_integer(text: str, bits: int) -> int | None:
 def shown(text: str) -> str:
     """Input text for an error message: quoted, and cut where it is long."""
     return repr(text if len(text) <= 80 else text[:80] + "...")
+
+
+def shown_json(value: object) -> str:
+    """A value of a JSON document for an error message: lists and objects may be nested deeper than ``repr`` goes."""
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "a JSON object"
+    return shown(value) if isinstance(value, str) else repr(value)[:80]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from formats.errors import BadValueError
 from formats.partition_metadata import UUID_BYTES, ZERO_UUID, uuid_from_text, uuid_to_text
+from formats.text_lines import shown, shown_json
 
 __all__ = ["CLAIM_BYTES_MAX", "ClaimKey", "UploadClaim", "parse_claim_key", "read_claim", "write_claim"]
 
@@ -118,7 +119,7 @@ def read_claim(data: bytes, *, file: str | None = None) -> UploadClaim:
     if not isinstance(fields, dict) or any(type(fields.get(name)) is not kind for name, kind in kinds.items()):
         raise BadValueError("claim of an upload", file=file, expected=f"JSON with {', '.join(kinds)}", found="something else")
     if fields["schema"] != SCHEMA:
-        raise BadValueError("claim of an upload", file=file, expected=f"the schema {SCHEMA}", found=repr(fields["schema"])[:80])
+        raise BadValueError("claim of an upload", file=file, expected=f"the schema {SCHEMA}", found=shown(fields["schema"]))
     segment_id = uuid_from_text(fields["segment_id"])
     if len(segment_id) != UUID_BYTES or segment_id == ZERO_UUID or not 0 <= fields["claimed_ms"] < 2**63:
         raise BadValueError("claim of an upload", file=file, expected="a segment id and a time", found="none")
@@ -130,7 +131,8 @@ def _broker_of(fields: dict[str, object], file: str | None) -> tuple[int | None,
     node_id, directory_id, epoch = (fields.get(name) for name in ("node_id", "directory_id", "broker_epoch"))
     if not _is_number(node_id, 2**31) or not _is_number(epoch, 2**63) or not isinstance(directory_id, str | None):
         expected = "a node id, a directory id and a broker epoch, or null"
-        raise BadValueError("claim of an upload", file=file, expected=expected, found=repr((node_id, directory_id, epoch))[:80])
+        found = ", ".join(map(shown_json, (node_id, directory_id, epoch)))
+        raise BadValueError("claim of an upload", file=file, expected=expected, found=found)
     assert isinstance(node_id, int | None)
     assert isinstance(epoch, int | None)
     return node_id, None if directory_id is None else uuid_from_text(directory_id), epoch

@@ -122,7 +122,7 @@ def _of_manifest(manifest: AivenManifest, data: bytes, copy: TierCopy) -> CopyFa
     )
     snapshot, index = (manifest.indexes[each] for each in (SegmentIndex.PRODUCER_SNAPSHOT, SegmentIndex.TRANSACTION))
     log = copy.objects.get(AivenObject.LOG)
-    stored, expected = None if log is None else log.identity.size_bytes, manifest.chunks.positions[-1]
+    stored, expected = None if log is None else log.identity.size_bytes, manifest.chunks.stored_bytes
     indexes = copy.objects.get(AivenObject.INDEXES)
     needed = max((place.position + place.size for place in manifest.indexes.values() if place is not None), default=0)
     torn = None

@@ -94,7 +94,7 @@ class TierStore:
     def stored_bytes(self, location: str) -> int | None:
         """What the object of a segment has, as its manifest tells; None where nothing is known of the copy."""
         found = self._known(location.rpartition(".")[0])
-        return None if found is None else read_aiven_manifest(found.manifest).chunks.positions[-1]
+        return None if found is None else read_aiven_manifest(found.manifest).chunks.stored_bytes
 
     def _known(self, stem: str) -> KnownCopy | None:
         place = bisect_left(self.known, stem, key=lambda each: each.stem)
@@ -162,7 +162,7 @@ class TierStore:
         """See ``ReadStore.open_bytes``: the segment of a copy. ``identity`` has the size of the segment, the rest is of the object."""
         _, _, manifest = self._manifest(location)
         chunks = manifest.chunks
-        stored = chunks.positions[-1]
+        stored = chunks.stored_bytes
         if identity is not None:
             identity = FileIdentity(stored, identity.mtime_ns, identity.inode, identity.etag)
         source = self.base.open_bytes(location, identity, deadline)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 from copy import deepcopy
@@ -13,13 +14,15 @@ import pytest
 from fixture_files import AIVEN
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_peak import measured
 
 from formats.aiven_encryption import DataKey, PrivateKey
 from formats.aiven_key import AivenObject, aiven_key, parse_aiven_key
 from formats.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manifest, write_aiven_manifest
 from formats.aiven_metadata import AivenMetadata, read_aiven_metadata
 from formats.compression import CODECS, decompress
-from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, TruncatedError
+from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError, TruncatedError
+from formats.limits import CHUNKS_MAX
 from formats.partition_metadata import uuid_from_text
 
 READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
@@ -192,6 +195,43 @@ def test_every_index_has_its_key(index: SegmentIndex) -> None:
 def test_what_is_no_manifest(data: bytes) -> None:
     with pytest.raises(FormatError):
         read_aiven_manifest(data)
+
+
+CHUNK_OF_NOTHING = {"type": "fixed", "originalChunkSize": 1, "originalFileSize": 0}
+SIZES_OF_NOTHING = {"transformedChunkSize": 1, "finalTransformedChunkSize": 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("chunkIndex", {**CHUNK_OF_NOTHING, **SIZES_OF_NOTHING, "originalFileSize": CHUNKS_MAX}, None),
+        ("chunkIndex", {**CHUNK_OF_NOTHING, **SIZES_OF_NOTHING, "originalFileSize": CHUNKS_MAX + 1}, "count of chunks"),
+        ("chunkIndex", {**CHUNK_OF_NOTHING, "type": "\x7f" * (1 << 20)}, "type of the chunk index"),
+        ("chunkIndex", "\x7f" * (1 << 20), "expected dict, found '"),
+        ("\x7f" * (1 << 20), 1, "no other keys"),
+        ("version", "\x7f" * (1 << 20), "version of the manifest"),
+        ("remoteLogSegmentMetadata", "\U0001f600" + "a" * ((1 << 21) - 1000), None),
+        ("remoteLogSegmentMetadata", "\U0001f600" + "a" * (1 << 24), "at most 2097152 bytes"),
+    ],
+    ids=["chunks", "too-many", "type", "index", "key", "version", "wide", "too-large"],
+)
+def test_a_manifest_costs_what_its_bytes_are_worth(path: str, value: object, message: str | None) -> None:
+    data = json.dumps({**PLAIN, path: value}, ensure_ascii=False).encode()
+    refused = pytest.raises(FormatError, match=message) if message else contextlib.nullcontext()
+    with measured() as peak, refused as caught:
+        chunks = read_aiven_manifest(data).chunks
+        assert (len(chunks.positions), chunks.positions[-1]) == (len(chunks.sizes) + 1, chunks.file_size)
+    assert peak.bytes <= 4 * len(data) + (16 << 20)
+    assert caught is None or len(str(caught.value)) < 1000
+
+
+def test_sizes_of_many_chunks_in_few_bytes() -> None:
+    for count in (CHUNKS_MAX, CHUNKS_MAX + 1, 1 << 23):
+        text = compressed(packed(count, 0, 4, [4096] * (count - 1), 4096), 1, count)
+        refused = contextlib.nullcontext() if count == CHUNKS_MAX else pytest.raises(LimitExceededError)
+        with measured() as peak, refused:
+            assert set(read_aiven_manifest(text).chunks.sizes) == {4096}
+        assert peak.bytes <= 4 * len(text) + (16 << 20)
 
 
 def packed(count: int, base: int, width: int, sizes: list[int], last: int) -> bytes:

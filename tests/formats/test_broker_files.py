@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -118,13 +119,22 @@ def test_properties_as_java_reads_them(text: str, expected: dict[str, str]) -> N
     assert {entry.key: entry.value for entry in read_properties(text.encode("latin-1")).entries} == expected
 
 
-@pytest.mark.parametrize("word", ["\\a", "\\=", "a", "\\\\", "="])
+@pytest.mark.parametrize("word", ["\\a", "\\=", "a", "\\\\", "=", "\\u4e2d", "\\ud83d"])
 def test_a_long_key_or_value_costs_what_its_bytes_are_worth(word: str) -> None:
-    data = (word * (1 << 20)).encode()
+    count = min(1 << 20, (2 << 20) // len(word))
+    data = (word * count).encode()
     with measured() as peak:
         (found,) = read_properties(data).entries
     assert peak.bytes <= 4 * len(data) + (16 << 20)
-    assert len(found.key + found.value) == (1 << 20) - (word == "=")
+    assert len(found.key + found.value) == count - (word == "=")
+
+
+@pytest.mark.parametrize(("line", "is_refused"), [("a\n", True), ("#a\n", True), ("\n", False), ("a\\\n", False)])
+def test_short_lines_are_only_so_many(line: str, is_refused: bool) -> None:
+    data = (line * 400_000).encode()
+    with measured() as peak, pytest.raises(LimitExceededError) if is_refused else contextlib.nullcontext():
+        read_properties(data)
+    assert peak.bytes <= 4 * len(data) + (16 << 20)
 
 
 def test_properties_are_latin_1() -> None:

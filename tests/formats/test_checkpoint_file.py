@@ -9,8 +9,9 @@ from fixture_files import broker_files, each_broker_file
 from hypothesis import given
 from hypothesis import strategies as st
 from manifests import FIXTURES
+from memory_peak import measured
 
-from formats import limits
+from formats import limits, text_lines
 from formats.checkpoint_file import (
     LeaderEpochEntry,
     OffsetCheckpointEntry,
@@ -142,9 +143,38 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         read_offset_checkpoint(data)
     monkeypatch.setattr(limits, "TEXT_LINES_MAX", 4)
     assert len(read_offset_checkpoint(data)) == 2
+    monkeypatch.setattr(limits, "TEXT_LINE_BYTES_MAX", 4)
+    with pytest.raises(LimitExceededError, match=r"line 3: .* a line of at most 4 bytes, found 5"):
+        read_offset_checkpoint(data)
     monkeypatch.setattr(limits, "TEXT_FILE_BYTES_MAX", len(data) - 1)
     with pytest.raises(LimitExceededError):
         read_offset_checkpoint(data)
+
+
+def test_a_character_beyond_ffff_does_not_make_four_bytes_of_each() -> None:
+    line = "\U0001f600".encode() + b"a" * 100
+    data = b"0\n1\n" + line + b" 0 1\r\n" + b"\r".join([b"a" * 1000] * 16_000)
+    with measured() as peak, pytest.raises(BadValueError, match="line 4: offset checkpoint line"):
+        read_offset_checkpoint(data)
+    assert peak.bytes <= 2 * len(data)
+
+
+def test_bytes_that_are_no_text_are_found_wherever_they_stand() -> None:
+    for at in (0, 3, text_lines.PIECE_BYTES - 1, text_lines.PIECE_BYTES):
+        data = b"0\n1\n" + b"a\n" * at
+        for bad in (b"\xff", b"\xf0\x9f\x98", b"\xed\xa0\x80"):
+            with pytest.raises(BadValueError, match="utf-8 text") as caught:
+                read_leader_epoch_checkpoint(data + bad)
+            assert caught.value.position == at + 3
+        whole = data + "\U0001f600".encode()
+        with pytest.raises(BadValueError) as caught:
+            read_leader_epoch_checkpoint(whole)
+        assert caught.value.position == 3, "it is text, and no line of a checkpoint"
+
+
+def test_lines_as_java_ends_them() -> None:
+    data = b"0\r2\r\na\x0b0\x0c1\rb\x1c0\xe2\x80\xa8 0 2\r"
+    assert read_offset_checkpoint(data) == (OffsetCheckpointEntry("a", 0, 1), OffsetCheckpointEntry("b\x1c0\u2028", 0, 2))
 
 
 @pytest.mark.parametrize(

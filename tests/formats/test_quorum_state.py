@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from fixture_files import each_broker_file
+from memory_peak import measured
 
-from formats.errors import BadValueError
+from formats import limits
+from formats.errors import BadValueError, LimitExceededError
 from formats.quorum_state import QuorumState, read_quorum_state, write_quorum_state
 
 
@@ -57,3 +61,29 @@ def test_damage(data: bytes, told: str) -> None:
         read_quorum_state(data, file="quorum-state")
     assert str(caught.value).startswith("quorum-state: quorum state")
     assert told in str(caught.value)
+
+
+NODE_NEVER_VOTED = (
+    b'{"data_version":1,"leaderId":-1,"leaderEpoch":0,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","more":'
+)
+
+
+@pytest.mark.parametrize("word", [b"[],", b'{"a":{}},', b'"ab",', b"1.5,"])
+def test_many_small_values_are_bounded(word: bytes) -> None:
+    """Each takes thirty times what it has in the file."""
+    for size_bytes in (1 << 20, limits.QUORUM_STATE_BYTES_MAX):
+        count = (size_bytes - len(NODE_NEVER_VOTED) - 5) // len(word)
+        data = NODE_NEVER_VOTED + b"[" + word * count + b"0]}"
+        with measured() as peak, contextlib.nullcontext() if size_bytes < 1 << 20 else pytest.raises(LimitExceededError):
+            assert read_quorum_state(data).voted_id == -1
+        assert peak.bytes <= 4 * len(data) + (16 << 20)
+
+
+@pytest.mark.parametrize(("opened", "closed"), [(b"[", b"]"), (b'{"a":', b"}")])
+@pytest.mark.parametrize("name", ["data_version", "leaderId", "votedId", "clusterId", "currentVoters"])
+def test_values_nested_just_less_than_the_parser_goes(opened: bytes, closed: bytes, name: str) -> None:
+    """What it has parsed ``repr`` may not be able to print."""
+    head = b'{"data_version":0,"leaderId":-1,"leaderEpoch":0,"votedId":-1,"clusterId":"","appliedOffset":0,"%s":' % name.encode()
+    for depth in range(sys.getrecursionlimit() - 250, sys.getrecursionlimit()):
+        with pytest.raises(BadValueError):
+            read_quorum_state(head + opened * depth + b"1" + closed * depth + b"}")
