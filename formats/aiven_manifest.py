@@ -16,12 +16,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import accumulate
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from formats import limits
 from formats.compression import CODECS, decompress
@@ -74,9 +74,9 @@ class Chunks:
     sizes: tuple[int, ...]
 
     @property
-    def positions(self) -> Sequence[int]:
+    def positions(self) -> NDArray[np.int64]:
         """Of each chunk in the object, and behind the last."""
-        return array("q", accumulate(self.sizes, initial=0))
+        return np.cumsum((0, *self.sizes), dtype=np.int64)
 
     @property
     def stored_bytes(self) -> int:

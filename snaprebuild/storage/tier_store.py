@@ -246,7 +246,7 @@ class _ChunkedBytes:
         if self._held[0] == number:
             return self._held[1]
         begin, stop = self._chunks.original(number)
-        place, size = self._positions[number], self._chunks.sizes[number]
+        place, size = int(self._positions[number]), self._chunks.sizes[number]
         if max(stop - begin, size) > CHUNK_BYTES_MAX:
             expected = f"at most {CHUNK_BYTES_MAX} bytes"
             raise BadLengthError("chunk", file=self.name, position=place, expected=expected, found=max(stop - begin, size))
@@ -275,7 +275,7 @@ class _ChunkedBytes:
             del self._run[: max(place - RUN_BYTES - begin, 0)]  # a reader goes back to a batch that it has not had whole
             self._run_begin = begin = reached - len(self._run)
             wanted = max(place + size - reached, RUN_BYTES if self._goes_on else 0)
-            buffer = bytearray(min(wanted, self._positions[-1] - reached))
+            buffer = bytearray(min(wanted, int(self._positions[-1]) - reached))
             count = self._source.read_into(reached, memoryview(buffer))
             self._run += buffer[:count]
         return bytes(self._run[place - begin : place - begin + size])
