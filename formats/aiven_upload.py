@@ -73,6 +73,7 @@ def plain_segment(data: bytes, partition: TopicIdPartition, segment_id: bytes, *
     """
     manifest = read_aiven_manifest(data, file=file)
     told = manifest.segment
+    numbers = [told.get(name) for name in ("startOffset", "endOffset", "brokerId", "maxTimestampMs", "eventTimestampMs")]
     try:
         segment = RemoteSegment(
             id=RemoteSegmentId(partition, segment_id),
@@ -88,7 +89,8 @@ def plain_segment(data: bytes, partition: TopicIdPartition, segment_id: bytes, *
             state=SegmentState.COPY_SEGMENT_STARTED,
             txn_index_empty=told["txnIdxEmpty"],
         )
-        is_ours = _metadata(segment) == told
+        numbers += told["segmentLeaderEpochs"].values()
+        is_ours = all(type(each) is int for each in numbers) and type(told["txnIdxEmpty"]) is bool and _metadata(segment) == told
     except (KeyError, TypeError, ValueError, AttributeError):
         is_ours = False
     if not is_ours:

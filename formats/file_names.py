@@ -132,7 +132,8 @@ _WHOLE_NAMES = {
 # The part file carries a random number between the id and its suffix (`Snapshots.createTempFile`).
 _KRAFT_CHECKPOINT = re.compile(r"([0-9]{20})-([0-9]{10})(?:\.checkpoint(\.deleted)?|-[0-9]+(\.checkpoint\.part))")
 
-_LONG = re.compile(r"[+-]?\d+")
+# Digits of any script, as Java takes them, but for those beyond U+FFFF, which it sees as two characters.
+_LONG = re.compile(r"[+-]?(?:(?![\U00010000-\U0010ffff])\d)++")
 
 _SEGMENT_ENDINGS = (*(kind.value for kind in _SEGMENT_KINDS), FileSuffix.CLEANED.value, FileSuffix.SWAP.value)
 

@@ -21,6 +21,9 @@ CHUNK_BYTES = 1 << 20
 VALUE_CHARS_MAX = 256 << 20
 """Of one member or element: a partition of 2,000,000 segments is told in less."""
 
+MEMBERS_MAX = 1_000
+"""Of the outermost object, whose names are kept: no document of this program has 30."""
+
 WORD_CHARS_MAX = 16
 """More than any word or escape of JSON has."""
 
@@ -79,6 +82,8 @@ class JsonMembers:
         name = text.value()
         if name in self.seen:
             raise text.fault(BadValueError, "member", "each name once", shown(name))
+        if len(self.seen) == MEMBERS_MAX:
+            raise text.fault(LimitExceededError, "document", f"at most {MEMBERS_MAX} members", "more")
         self.seen.add(name)
         text.take(":")
         if name not in self._streamed:

@@ -13,6 +13,7 @@ __all__ = [
     "BROKERS",
     "NO_BROKER",
     "POSSIBLE_STEPS",
+    "STEPS_MAX",
     "Cause",
     "Danger",
     "Loss",
@@ -25,6 +26,9 @@ __all__ = [
 ]
 
 BROKERS = (1, 2, 3)
+
+STEPS_MAX = 1_000
+"""Of a story. What follows from each is kept, with the cluster behind it, and a replica that is new compares all that was committed."""
 
 NO_BROKER = 0
 """Of what happens to none of them."""
@@ -109,7 +113,7 @@ def parse_steps(lines: Iterable[str]) -> tuple[Step, ...]:
     """Steps from text: one a line, ``#`` begins a comment.
 
     Raises:
-        StepError: a line that is none.
+        StepError: a line that is none, or more than ``STEPS_MAX``.
     """
     steps: list[Step] = []
     known = {str(step): step for step in POSSIBLE_STEPS}
@@ -121,6 +125,8 @@ def parse_steps(lines: Iterable[str]) -> tuple[Step, ...]:
             verbs, brokers = ", ".join(sorted(verb for verb in Verb if verb is not Verb.FAIL_OVER)), ", ".join(map(str, BROKERS))
             why = f"expected VERB BROKER, with one of {verbs} and one of {brokers}, or {Verb.FAIL_OVER}"
             raise StepError(len(steps) + 1, text[:80], why)
+        if len(steps) == STEPS_MAX:
+            raise StepError(len(steps) + 1, text, f"more than {STEPS_MAX} steps")
         steps.append(known[text])
     return tuple(steps)
 

@@ -6,8 +6,10 @@ import os
 
 from formats.broker_files import Properties, read_properties
 from formats.errors import FormatError
+from formats.text_lines import shown
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.findings import Finding, Severity
+from snaprebuild.operations.json_values import is_nameable
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.log_dir import directory_fault
 from snaprebuild.storage.regular_file import read_small_file
@@ -26,6 +28,8 @@ __all__ = [
 
 DEFAULT_LOG_DIR = "/tmp/kafka-logs"  # noqa: S108
 """``log.dir`` where neither it nor ``log.dirs`` is set."""
+LOG_DIRS_MAX = 1_000
+"""Each of them is looked at."""
 EXPIRATION_BEFORE_3_4_MS = 604_800_000
 """Brokers before 3.4 expire producers by ``transactional.id.expiration.ms``, seven days by default (KIP-854)."""
 
@@ -46,15 +50,37 @@ def read_server_properties(path: str) -> Properties:
 
 
 def log_dirs_of(properties: Properties) -> list[str]:
-    """``log.dirs``, else ``log.dir``, else Kafka's default."""
+    """``log.dirs``, else ``log.dir``, else Kafka's default.
+
+    Raises:
+        UsageError: none, as Kafka refuses it, more than any machine has disks, or one with a name that no directory has.
+    """
     value = properties.get("log.dirs") or properties.get("log.dir") or DEFAULT_LOG_DIR
-    return [part.strip() for part in value.split(",") if part.strip()]
+    if value.count(",") >= LOG_DIRS_MAX:
+        raise UsageError(f"server.properties: log.dirs: expected at most {LOG_DIRS_MAX} directories, found {value.count(',') + 1}")
+    found = [part.strip() for part in value.split(",") if part.strip()]
+    if not found:
+        raise UsageError("server.properties: log.dirs: expected at least one directory, found none")
+    for path in found:
+        _check_nameable("log.dirs", path)
+    return found
 
 
 def metadata_dir_of(properties: Properties) -> str | None:
-    """``metadata.log.dir``, absolute; it need not be one of ``log.dirs``. None where it is not set: the first of these has the log then."""
+    """``metadata.log.dir``, absolute; it need not be one of ``log.dirs``. None where it is not set: the first of these has the log then.
+
+    Raises:
+        UsageError: a name that no directory has.
+    """
     value = (properties.get("metadata.log.dir") or "").strip()
+    _check_nameable("metadata.log.dir", value)
     return os.path.abspath(value) if value else None
+
+
+def _check_nameable(name: str, path: str) -> None:
+    """Escapes of a properties file make characters that no path has."""
+    if not is_nameable(path):
+        raise UsageError(f"server.properties: {name}: expected a directory, found {shown(path)}")
 
 
 def log_dirs_online(properties: Properties, path: str | None) -> tuple[list[str], list[Finding]]:

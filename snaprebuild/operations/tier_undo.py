@@ -26,6 +26,7 @@ from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedErro
 from snaprebuild.operations.audit.audited import AuditedCopy, AuditedPartition
 from snaprebuild.operations.copy_repair import CopyRepair, read_back
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.json_values import is_nameable
 from snaprebuild.storage.journal_file import JournalFile, check_journal_place
 from snaprebuild.storage.regular_file import open_named_file
 from snaprebuild.storage.replacing import ReplacingStore, WholeObject, replacing
@@ -241,7 +242,12 @@ def _announced(read: dict[str, Any]) -> AnnouncedRepair:
     manifest = read["manifest"]
     key = parse_aiven_key(manifest["key"])
     parts = manifest["key"].split("/")
-    if key is None or key.kind is not AivenObject.MANIFEST or any(part in (".", "..") for part in parts):
+    if (
+        key is None
+        or key.kind is not AivenObject.MANIFEST
+        or any(part in (".", "..") for part in parts)
+        or not is_nameable(str(key))
+    ):
         raise ValueError(manifest["key"])
     return AnnouncedRepair(
         str(read["topic"]),

@@ -29,6 +29,9 @@ __all__ = ["PartitionReceipt", "WrittenFile", "WrittenReceipt", "load_receipt", 
 LINE_BYTES_MAX = 256 << 20
 """As of a saved plan: a partition of 2,000,000 segments is named in one line."""
 
+ATTEMPTS_MAX = 100
+"""At one snapshot: each is a run that was stopped before it could tell what became of it."""
+
 INT64_MAX = 2**63 - 1
 
 
@@ -215,6 +218,8 @@ def _take_step(file: WrittenFile, step: str, found: dict[str, Any]) -> None:
     fingerprint = _fingerprint_of(found)
     if step == "write":
         if file.made is not None and file.made not in (fingerprint, *file.made_before):
+            if len(file.made_before) == ATTEMPTS_MAX:
+                raise ValueError(f"more than {ATTEMPTS_MAX} attempts at {found['name']}")
             file.made_before = (*file.made_before, file.made)
         file.made, file.snapshot_class = fingerprint, _is(str, found["class"])
     elif step == "set_aside":

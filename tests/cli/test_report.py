@@ -15,6 +15,7 @@ from pages import HOSTILE, data_of, parsed, partition_of, scan_document, scanned
 
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.operations.report.make import make_report
+from snaprebuild.operations.report.page_data import LINKS_MAX, PageData, PageFinding
 
 AS_OF = ("--as-of", "2026-11-21T12:00:00Z")
 
@@ -138,6 +139,17 @@ def test_a_document_of_before_segments_were_listed(tmp_path: Path) -> None:
     assert data["partitions"][0]["bases"] == []
     assert [row[1] for row in data["partitions"][0]["boundaries"]].count("missing") == 2
     assert any("does not list its segments" in each for each in data["documents"][0]["lacks"])
+
+
+def test_links_from_findings_to_partitions_have_a_limit() -> None:
+    """Many partitions and findings of one place would be linked each with each."""
+    page, seen = PageData("title"), dict[PageFinding, int]()
+    for number in range(1000):
+        page.partition(f"t-{number}", "/one/place", 0)
+        page.add_finding(PageFinding("code", "note", "/one/place/file", str(number)), seen)
+    page.link_findings()
+    links = [len(each.findings) for each in page.partitions()]
+    assert (sum(links), max(links)) == (LINKS_MAX, 200)
 
 
 def test_partitions_and_segments_have_limits(tmp_path: Path) -> None:

@@ -208,6 +208,15 @@ def test_undo_leaves_what_is_not_its_own(diseased: Path, tmp_path: Path) -> None
             "line 2: is no line of an undo file",
         ),
         ('{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\nnull\n', "line 2: is no line of an undo file"),
+        *(
+            (
+                '{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n'
+                '{"step":"repair","topic":"","topic_id":"","partition":0,"segment_id":"","start_offset":0,'
+                f'"manifest":{{"key":"{escape}t-{"A" * 22}/0/{0:020d}-{"A" * 22}.rsm-manifest","base64":"","new_sha256":""}}}}\n',
+                "line 2: is no line of an undo file",
+            )
+            for escape in ("\\u0000", "\\ud800")
+        ),
         (
             '{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n'
             '{"step":"repair","topic":"","topic_id":"","partition":0,"segment_id":"","start_offset":0,'

@@ -36,7 +36,7 @@ from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.receipt import default_receipt_path
 from snaprebuild.operations.undo import undo
-from snaprebuild.operations.written_receipt import load_receipt
+from snaprebuild.operations.written_receipt import ATTEMPTS_MAX, load_receipt
 from snaprebuild.storage.broker_lock import HeldLock
 from snaprebuild.storage.file_calls import FileCalls
 from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_of
@@ -413,6 +413,21 @@ def test_the_receipt_is_not_written_over(tmp_path: Path) -> None:
     run = snaprebuild("undo", receipt, "--report", receipt)
     assert (run.exit_code, run.stdout) == (2, "")
     assert "the receipt and --report name one file" in run.stderr
+
+
+def test_attempts_at_one_snapshot_have_a_limit(tmp_path: Path) -> None:
+    """Each would be compared with all before it."""
+    logs, receipt = one_partition(tmp_path), tmp_path / "receipt.jsonl"
+    rebuilt(logs, receipt)
+    lines = receipt.read_text().splitlines()
+    number = next(number for number, line in enumerate(lines) if json.loads(line).get("step") == "write")
+    again = [json.dumps({**json.loads(lines[number]), "mtime_ns": each}) for each in range(ATTEMPTS_MAX + 1)]
+    receipt.write_text("\n".join([*lines[:number], *again, ""]))
+    (file,) = load_receipt(str(receipt)).files
+    assert len(file.all_made) == len(again)
+    receipt.write_text("\n".join([*lines[: number + 1], *again, ""]))
+    with pytest.raises(UsageError, match="more than 100 attempts"):
+        load_receipt(str(receipt))
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]\n", '{"schema":"snaprebuild.receipt/2"}\n', "\xff\n"])

@@ -9,7 +9,7 @@ import pytest
 from manifests import FIXTURES
 
 from formats.aiven_manifest import SegmentIndex
-from formats.aiven_upload import plain_indexes, plain_manifest
+from formats.aiven_upload import plain_indexes, plain_manifest, plain_segment
 from formats.checkpoint_file import LeaderEpochEntry
 from formats.errors import BadValueError
 from formats.partition_metadata import uuid_from_text
@@ -24,6 +24,22 @@ PLAIN = [
     if not any(each in name for each in ("zstd", "encrypted"))
     for number in range(len(variant["segments"]))
 ]
+
+
+@pytest.mark.parametrize("name", ["startOffset", "endOffset", "brokerId", "maxTimestampMs", "eventTimestampMs", "txnIdxEmpty"])
+@pytest.mark.parametrize("value", ["7", 7.0, None, [7]])
+def test_a_number_that_is_none_is_no_copy_of_ours(name: str, value: object) -> None:
+    segment_id = bytes(range(16))
+    partition = TopicIdPartition("t", bytes(range(1, 17)), 0)
+    segment = RemoteSegment(
+        RemoteSegmentId(partition, segment_id), segment_id, 0, 6, 1, 5, 6, (), 7, None, SegmentState.COPY_SEGMENT_STARTED, False
+    )
+    manifest = plain_manifest(segment, 7, dict.fromkeys(SegmentIndex, b""))
+    assert plain_segment(manifest, partition, segment_id, file="x") == segment
+    document = json.loads(manifest)
+    document["remoteLogSegmentMetadata"][name] = value
+    with pytest.raises(BadValueError, match="expected one of the copy"):
+        plain_segment(json.dumps(document).encode(), partition, segment_id, file="x")
 
 
 @pytest.mark.parametrize(("name", "number"), PLAIN)

@@ -105,6 +105,8 @@ def test_other_names(name: str, expected: PartitionFileName) -> None:
         (f"{N}.report.snapshot", 4711),
         (f"0{N}.snapshot", 4711),
         ("٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٤٢.snapshot", 42),
+        # Two characters of Java, of which neither is a digit (Character.digit of a char).
+        ("\U0001d7d8\U0001d7d9.snapshot", None),
     ],
 )
 def test_misnamed_snapshots(name: str, offset: int | None) -> None:

@@ -95,6 +95,13 @@ def test_a_value_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(read(json.dumps({"list": ["x" * 900] * 1000}).encode(), ("list",))) == 1000, "each of them is short"
 
 
+def test_members_have_a_limit() -> None:
+    many = {f"{number:x}": number for number in range(json_document.MEMBERS_MAX)}
+    assert len(read(json.dumps(many).encode())) == len(many)
+    with pytest.raises(LimitExceededError, match="at most 1000 members"):
+        read(json.dumps({**many, "more": 1}).encode())
+
+
 def test_names_of_empty_lists_are_seen() -> None:
     members = JsonMembers(io.BytesIO(b'{"list": [], "b": 2}').read, ("list",))
     assert list(members) == [("b", 2)]

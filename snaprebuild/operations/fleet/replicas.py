@@ -58,7 +58,7 @@ class Broker:
     node_id: int
     document: str
     log_dirs: dict[str, str] = field(default_factory=dict)
-    directory_ids: list[str] = field(default_factory=list)
+    directory_ids: set[str] = field(default_factory=set)
     replicas: int = 0
     size_bytes: int = 0
 
@@ -209,7 +209,7 @@ class _Scan:
         if directory_id is not None:
             if directory_id in broker.directory_ids:
                 raise UsageError(f"has the directory id {directory_id} twice: one is a copy of the other, {path}", path=self._path)
-            broker.directory_ids.append(directory_id)
+            broker.directory_ids.add(directory_id)
         self._node_of[path] = node_id
 
     def _older(self, value: Any) -> UsageError:

@@ -17,7 +17,7 @@ from snaprebuild.cluster.log_start_policies import (
     StartSettings,
 )
 from snaprebuild.errors import UsageError
-from snaprebuild.operations.broker_properties import log_dirs_of
+from snaprebuild.operations.broker_properties import log_dirs_of, metadata_dir_of
 
 __all__ = ["metadata_directory_of", "start_settings_of"]
 
@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 
 def metadata_directory_of(properties: Properties) -> str:
     """Log directory that holds the metadata log: ``metadata.log.dir``, else the first of ``log.dirs``."""
-    return (properties.get("metadata.log.dir") or "").strip() or log_dirs_of(properties)[0]
+    return metadata_dir_of(properties) or log_dirs_of(properties)[0]
 
 
 def start_settings_of(properties: Properties, path: str) -> StartSettings:

@@ -35,6 +35,10 @@ BOUNDARIES_MAX = 2_000
 
 FINDINGS_MAX = 20_000
 
+LINKS_MAX = 200_000
+"""From findings to partitions: ten times what there would be if each was of one. Whoever has many partitions in one place has as many for
+each finding of that place."""
+
 PRODUCERS_MAX = 1_000
 """Told of one partition."""
 
@@ -376,7 +380,8 @@ class PageData:
         self.findings.append(finding)
 
     def link_findings(self) -> None:
-        """Gives each partition the findings whose path is its directory, or lies in it."""
+        """Gives each partition the findings whose path is its directory, or lies in it; ``LINKS_MAX`` in all."""
+        links = 0
         by_place: dict[str, list[PagePartition]] = {}
         for partition in self._partitions.values():
             by_place.setdefault(partition.place, []).append(partition)
@@ -384,8 +389,9 @@ class PageData:
             place = finding.path
             if place not in by_place:
                 place = place.rpartition("/")[0]
-            for partition in by_place.get(place, ()):
+            for partition in by_place.get(place, ())[: LINKS_MAX - links]:
                 partition.findings.append(number)
+                links += 1
 
     @property
     def partition_count(self) -> int:
