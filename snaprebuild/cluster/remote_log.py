@@ -27,7 +27,7 @@ from formats.remote_log_metadata import (
 )
 from snaprebuild.cluster.leader_epochs import end_of_epoch
 
-__all__ = ["RemoteLog", "RemoteLogs", "epoch_end_offset", "highest_remote_offset", "is_in_lineage"]
+__all__ = ["RemoteLog", "RemoteLogs", "epoch_end_offset", "epoch_end_offsets", "highest_remote_offset", "is_in_lineage"]
 
 STARTED, FINISHED = SegmentState.COPY_SEGMENT_STARTED, SegmentState.COPY_SEGMENT_FINISHED
 DELETING, DELETED = SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED
@@ -45,6 +45,20 @@ def epoch_end_offset(segment: RemoteSegment, epoch: int) -> int:
     """Last offset of a segment that was written in one of its leader epochs."""
     following = (entry.start_offset - 1 for entry in segment.leader_epochs if entry.epoch > epoch)
     return next(following, segment.end_offset)
+
+
+def epoch_end_offsets(segment: RemoteSegment) -> dict[int, int]:
+    """``epoch_end_offset`` of each of its leader epochs: one after the other they would take the square of their number."""
+    # The first entry above an epoch is above all before it, too.
+    higher: list[LeaderEpochEntry] = []
+    for entry in segment.leader_epochs:
+        if not higher or entry.epoch > higher[-1].epoch:
+            higher.append(entry)
+    ends = {}
+    for entry in segment.leader_epochs:
+        place = bisect.bisect_right(higher, entry.epoch, key=lambda each: each.epoch)
+        ends[entry.epoch] = higher[place].start_offset - 1 if place < len(higher) else segment.end_offset
+    return ends
 
 
 @dataclass(slots=True)
@@ -75,7 +89,7 @@ class _Epoch:
     def begin_deletion(self, start: int, segment_id: bytes) -> None:
         if self.ids.get(start) == segment_id:
             del self.ids[start]
-            self.starts.remove(start)
+            del self.starts[bisect.bisect_left(self.starts, start)]
         self.unreferenced[segment_id] = None
 
     def at(self, offset: int) -> bytes | None:
@@ -112,10 +126,11 @@ class RemoteLog:
             custom_metadata=record.custom_metadata,
             state=record.state,
         )
+        ends = epoch_end_offsets(segment)
         for entry in segment.leader_epochs:
             epoch = self._epochs.setdefault(entry.epoch, _Epoch())
             if record.state is FINISHED:
-                epoch.finish(entry.start_offset, segment.segment_id, epoch_end_offset(segment, entry.epoch))
+                epoch.finish(entry.start_offset, segment.segment_id, ends[entry.epoch])
             elif record.state is DELETING:
                 epoch.begin_deletion(entry.start_offset, segment.segment_id)
             else:
@@ -211,17 +226,20 @@ def is_in_lineage(segment: RemoteSegment, epochs: Sequence[LeaderEpochEntry], lo
         log_end_offset: of the log.
     """
     own, theirs = _filtered(epochs), _filtered(segment.leader_epochs)
-    last = max(theirs)
-    first = min((epoch for epoch in theirs if epoch >= min(own)), default=None)
-    if not min(own) <= last <= max(own) or first is None:
+    if not theirs:  # no copy that Kafka takes (``RemoteLogSegmentMetadata``)
+        return False
+    in_own, in_theirs = sorted(own), sorted(theirs)
+    least, last = in_own[0], in_theirs[-1]
+    first = min((epoch for epoch in theirs if epoch >= least), default=None)
+    if not least <= last <= in_own[-1] or first is None:
         return False
     for epoch, start in theirs.items():
         if epoch < first:
             continue
-        if epoch not in own or (epoch == first and epoch > min(own) and start < own[epoch]):
+        if epoch not in own or (epoch == first and epoch > least and start < own[epoch]):
             return False
-        following = _following(own, epoch)
-        if epoch != last and following != _following(theirs, epoch):
+        following = _following(own, in_own, epoch)
+        if epoch != last and following != _following(theirs, in_theirs, epoch):
             return False
         if epoch == last and following is not None and segment.end_offset >= following[1]:
             return False
@@ -251,5 +269,6 @@ def _filtered(epochs: Sequence[LeaderEpochEntry]) -> dict[int, int]:
     return {entry.epoch: entry.start_offset for entry in (*kept, *epochs[-1:])}
 
 
-def _following(epochs: dict[int, int], epoch: int) -> tuple[int, int] | None:
-    return min(((each, start) for each, start in epochs.items() if each > epoch), default=None)
+def _following(epochs: dict[int, int], ascending: list[int], epoch: int) -> tuple[int, int] | None:
+    place = bisect.bisect_right(ascending, epoch)
+    return (ascending[place], epochs[ascending[place]]) if place < len(ascending) else None

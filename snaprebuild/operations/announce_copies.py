@@ -28,7 +28,7 @@ from formats.remote_log_metadata import (
     read_remote_log_record,
     write_remote_log_record,
 )
-from snaprebuild.cluster.remote_log import RemoteLog, RemoteLogs, epoch_end_offset
+from snaprebuild.cluster.remote_log import RemoteLog, RemoteLogs, epoch_end_offsets
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, StorageError, UploadRefusedError
 from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.upload_records import WrittenCopy
@@ -238,9 +238,9 @@ class Announcer:
 
     def _is_read_elsewhere(self, partition: TopicIdPartition, segment: RemoteSegment) -> bool:
         """Whether brokers read all of a segment, in its own leader epochs, from other copies."""
-        log = self._log(partition)
+        log, ends = self._log(partition), epoch_end_offsets(segment)
         for entry in segment.leader_epochs:
             first = log.lookup(entry.epoch, entry.start_offset)
-            if first is None or first is not log.lookup(entry.epoch, epoch_end_offset(segment, entry.epoch)):
+            if first is None or first is not log.lookup(entry.epoch, ends[entry.epoch]):
                 return False
         return True

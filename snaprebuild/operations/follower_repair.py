@@ -7,6 +7,7 @@ broker's lock, wrong files set aside when asked, each file announced in a receip
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.operations.due_in_place import not_due_in_place, not_trusted
@@ -24,7 +25,7 @@ from snaprebuild.operations.verdict.judges import rejection
 __all__ = ["FollowerRepair", "follower_repair", "refuse_live_broker", "repair_plan"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FollowerRepair:
     """What became of the replicas.
 
@@ -40,9 +41,11 @@ class FollowerRepair:
 
     def of(self, replica: CheckedReplica) -> PartitionResult | None:
         """What was written into a replica; None where nothing was to be."""
-        partitions = () if self.result is None else self.result.partitions
-        path = replica.source.directory.path
-        return next((each for each in partitions if each.plan.source.directory.path == path), None)
+        return self._by_path.get(replica.source.directory.path)
+
+    @cached_property
+    def _by_path(self) -> dict[str, PartitionResult]:
+        return {} if self.result is None else {each.plan.source.directory.path: each for each in self.result.partitions}
 
     def is_repaired(self, replica: CheckedReplica) -> bool:
         """Whether every snapshot of it is right now, or would be."""
@@ -98,9 +101,10 @@ def repair_plan(check: FollowerCheck, *, set_aside: bool) -> tuple[Plan | None, 
         expiration_ms=check.clock.expiration_ms,
     )
     plan = make_plan(request, judges_all=True)  # of one that lacks only its first snapshot nothing is planned
+    planned_at = {each.source.directory.path: each for each in plan.partitions}
     partitions = []
     for path, replica in wrong.items():
-        planned = next((each for each in plan.partitions if each.source.directory.path == path), None)
+        planned = planned_at.get(path)
         if planned is None or not _is_unchanged(replica.source, planned.source):
             why = "segments, snapshots or checkpoints changed since it was checked: stop the broker, and repair again"
             refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, why, replica.first_offset))

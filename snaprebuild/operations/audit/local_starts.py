@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from formats.errors import FormatError
 from formats.file_names import INT64_MAX
@@ -31,8 +31,8 @@ class _LocalStart:
 class LocalStarts:
     """What is known of local log starts."""
 
-    told: tuple[_LocalStart, ...] = ()
-    found: tuple[_LocalStart, ...] = ()
+    told: Mapping[tuple[str, int], tuple[_LocalStart, ...]] = field(default_factory=dict)
+    found: Mapping[tuple[str, int], tuple[_LocalStart, ...]] = field(default_factory=dict)
 
     def of(self, topic: str, partition: int, topic_id: bytes) -> int | None:
         """First offset on the leader's disk; the least of several that may be the leader's, None where nobody tells.
@@ -43,11 +43,7 @@ class LocalStarts:
             topic_id: 16 bytes: a directory of another topic of that name tells nothing.
         """
         for known in (self.told, self.found):
-            fitting = [
-                each.offset
-                for each in known
-                if (each.topic, each.partition) == (topic, partition) and each.topic_id in (None, topic_id)
-            ]
+            fitting = [each.offset for each in known.get((topic, partition), ()) if each.topic_id in (None, topic_id)]
             if fitting:
                 return min(fitting)
         return None
@@ -72,7 +68,15 @@ def read_local_starts(told: Sequence[str], log_dirs: Sequence[str], settings: S3
             start = max(source.checkpointed_log_start, segments[0].base_offset)
             name = source.directory.name
             found.append(_LocalStart(name.topic, name.partition, _topic_id(source.directory), start))
-    return LocalStarts(tuple(_parsed(each) for each in told), tuple(found))
+    return LocalStarts(_by_partition(map(_parsed, told)), _by_partition(found))
+
+
+def _by_partition(starts: Iterable[_LocalStart]) -> Mapping[tuple[str, int], tuple[_LocalStart, ...]]:
+    """A broker may have as many as there are partitions to ask about."""
+    found: dict[tuple[str, int], tuple[_LocalStart, ...]] = {}
+    for each in starts:
+        found[each.topic, each.partition] = (*found.get((each.topic, each.partition), ()), each)
+    return found
 
 
 def _topic_id(directory: PartitionDir) -> bytes | None:
