@@ -81,7 +81,7 @@ PROBE_NAME = ".snaprebuild-probe-"
 RUN_KEY = "snaprebuild-run"
 """Metadata of each object that a run makes: which one."""
 
-_CONTENT_RANGE = re.compile(r"bytes ([0-9]+)-([0-9]+)/([0-9]+)")
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
 
 _probed: set[tuple[S3Settings, str]] = set()
 _probed_lock = threading.Lock()

@@ -50,8 +50,8 @@ class S3Replacing:
         if found is None:
             return None
         data, told = found
-        if not told.get("ETag"):
-            raise ReadFailedError("the store gives no ETag, which would tell whether it changes", path=location)
+        if not told.get("ETag") or "LastModified" not in told:
+            raise ReadFailedError("the store gives no ETag, or no date, which would tell whether it changes", path=location)
         mtime_ns = int(told["LastModified"].timestamp() * 1000) * 1_000_000
         kept: dict[str, object] = {name: told[name] for name in KEPT if told.get(name)}
         return WholeObject(data, FileIdentity(len(data), mtime_ns, 0, told["ETag"]), kept, _not_kept(told))

@@ -46,6 +46,7 @@ from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.storage.at_once import THREADS
 from snaprebuild.storage.meter import meter_of
 from snaprebuild.storage.object_stream import ReadInto
+from snaprebuild.storage.s3_answers import check_answers
 from snaprebuild.storage.store import OBJECT_SCHEME, S3Settings
 
 __all__ = [
@@ -201,6 +202,7 @@ def _connected(settings: S3Settings, attempts: int) -> Any:
     if not is_secret and _customer_key(settings) is not None:
         place = _key_place(settings)
         raise UsageError(f"{place}: the key would cross the network in the clear; expected an endpoint with https")
+    check_answers(client)
     meter = meter_of(settings.run)
     # Of each attempt, those of the SDK among them.
     client.meta.events.register("before-send.s3", lambda **_: meter.request(settings))
