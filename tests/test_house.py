@@ -63,7 +63,7 @@ ONLY_IN = {
     "typer": ("snaprebuild/cli/",),
     "rich": ("snaprebuild/cli/",),
     "boto3": ("snaprebuild/storage/s3_requests.py",),
-    "botocore": ("snaprebuild/storage/s3.py", "snaprebuild/storage/s3_multipart.py", "snaprebuild/storage/s3_requests.py"),
+    "botocore": tuple(f"snaprebuild/storage/{name}.py" for name in ("s3", "s3_answers", "s3_multipart", "s3_requests")),
     "confluent_kafka": ("snaprebuild/storage/metadata_topic.py",),
     "pyspark": ("snaprebuild/spark/",),
 }
