@@ -291,7 +291,7 @@ def test_a_saved_plan(object_store: ObjectStore, tmp_path: Path) -> None:
     assert '"s3": {"endpoint_url": null, "path_style": true' in saved.read_text()
     assert snaprebuild("rebuild", "--plan", saved, "--dry-run").exit_code == 0
     name = "mixed-0/00000000000000000583.log"
-    object_store.put(f"{location}/{name}", object_store.get(f"{location}/{name}")[:-1] + b"\0")
+    object_store.put(f"{location}/{name}", object_store.get(f"{location}/{name}")[:-1] + b"\xff")
     run = snaprebuild("rebuild", "--plan", saved)
     assert run.exit_code == 3
     assert "the plan is stale: segments [offset, bytes, time in ns, inode or ETag]" in run.stderr
