@@ -1,8 +1,10 @@
 """What a rebuild on Spark costs on this machine: the session, a task, and how reading scales from one core to two, all in one run.
 
-Each measurement is a session of its own, one core and two cores in turn, several times over; the least time of each counts. Beside them
-the same plan is carried out by worker processes, without Spark, and the same segments are read by bare processes that share nothing: what
-the machine itself gains from a second core. Files come from the page cache.
+Each measurement is a session of its own, one core and two cores in turn, several times over; the least time of each counts. One core is one
+processor for all of it: driver, Java and the Python worker. A session that may use one worker at a time (`local[1]`) on two processors is
+measured, too: its Java works on the other one, so that it has more than one core. Beside them the same plan is carried out by worker
+processes, without Spark, and the same segments are read by bare processes that share nothing: what the machine itself gains from a second
+core. Files come from the page cache.
 
 With --s3 the same partition is read from an object store on loopback, too. Beside that, by as many processes: the loop that one would write
 with the SDK, which gets ranges of 8 MiB in four threads each and drops them; the quickest loop that we know of, one long range after the
@@ -294,10 +296,22 @@ def memory(directory: str | None, segments: int, producers: int) -> None:
             print(f"{name}: {found.strip()}")
 
 
-def session(cores: int, place: Path, bucket: str | None, *, check_crc: bool) -> dict[str, float]:
+class Kind(NamedTuple):
+    """Of a session: workers at a time, and whether all of it is bound to one processor."""
+
+    cores: int
+    is_bound: bool
+
+
+ONE, ONE_OF_TWO, TWO = Kind(1, True), Kind(1, False), Kind(2, False)
+COLUMNS = {ONE: "1 core", ONE_OF_TWO: "local[1] on 2", TWO: "2 cores"}
+
+
+def session(kind: Kind, place: Path, bucket: str | None, *, check_crc: bool) -> dict[str, float]:
     """What ``measure`` gives, in a process of its own."""
     more = [*(() if bucket is None else ("--bucket", bucket)), *(() if check_crc else ("--no-crc",))]
-    found: dict[str, float] = json.loads(child(place, "--child", str(cores), *more))
+    more += ["--bound"] if kind.is_bound else []
+    found: dict[str, float] = json.loads(child(place, "--child", str(kind.cores), *more))
     return found
 
 
@@ -332,6 +346,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--producers", type=int, default=1_000_000, help="of that partition (1000000)")
     parser.add_argument("--chunk-bytes", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--bound", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--bucket", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -344,6 +359,8 @@ def main() -> None:
         measure_memory(asked.directory, asked.chunk_bytes)
         return
     if asked.child is not None:
+        if asked.bound:
+            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         print(json.dumps(measure(int(asked.child), Path(asked.directory), asked.bucket, check_crc=crc)))
         return
     if asked.memory:
@@ -357,26 +374,28 @@ def main() -> None:
         asked.mib = sum(path.stat().st_size for path in (place / "logs").rglob("*.log")) >> 20
         bucket = stack.enter_context(object_store(place)) if asked.s3 else None
         plan = plan_of(str(place / "logs"), "log-start", check_crc=crc)
-        rounds: dict[int, list[dict[str, float]]] = {1: [], 2: []}
+        rounds: dict[Kind, list[dict[str, float]]] = {kind: [] for kind in COLUMNS}
         own: dict[int, list[float]] = {1: [], 2: []}
         for _ in range(asked.repeat):
-            for cores in (1, 2):
-                own[cores].append(seconds(lambda jobs=cores: rebuild(plan, jobs=jobs, dry_run=True)))  # type: ignore[misc]
-                rounds[cores].append(session(cores, place, bucket, check_crc=crc))
-    one, two = (least(rounds[cores]) for cores in (1, 2))
+            for jobs, times in own.items():
+                times.append(seconds(partial(rebuild, plan, jobs=jobs, dry_run=True)))
+            for kind, found in rounds.items():
+                found.append(session(kind, place, bucket, check_crc=crc))
+    of_kinds = {kind: least(found) for kind, found in rounds.items()}
+    one, two = of_kinds[ONE], of_kinds[TWO]
     print(
         f"{asked.mib} MiB in batches of {asked.batch_bytes} bytes, segments of {asked.segment_mib} MiB, "
         f"checksums {'computed' if crc else 'not computed'}; least of {asked.repeat} sessions; load {os.getloadavg()[0]:.1f}"
     )
-    print(f"{'':34}{'1 core':>12}{'2 cores':>12}")
+    print(" " * 34 + "".join(f"{head:>15}" for head in COLUMNS.values()))
     for name in one:
         digits, unit, factor = (1, "ms", 1000) if name == "a task" else (0, "", 1) if "MiB" in name else (2, "s", 1)
-        print(f"{name:34}{one[name] * factor:>10.{digits}f} {unit:2}{two[name] * factor:>9.{digits}f} {unit}")
-    print(f"{'rebuild by worker processes':34}{min(own[1]):>10.2f} s {min(own[2]):>9.2f} s")
-    scaling = one["rebuild"] / two["rebuild"] / 2
+        print(f"{name:34}" + "".join(f"{of_kinds[kind][name] * factor:>12.{digits}f} {unit:2}" for kind in COLUMNS))
+    print(f"rebuild by worker processes: one {min(own[1]):.2f} s, two {min(own[2]):.2f} s")
     machine = one["bare processes"] / two["bare processes"] / 2
+    scaling, beside = (of_kinds[kind]["rebuild"] / two["rebuild"] / 2 for kind in (ONE, ONE_OF_TWO))
     met = scaling / machine >= SCALING_MIN
-    print(f"two cores reach {scaling:.2f} of twice one; worker processes {min(own[1]) / min(own[2]) / 2:.2f}")
+    print(f"two cores reach {scaling:.2f} of twice one, and {beside:.2f} of twice local[1] on two")
     print(f"bare processes, the ideal of this machine: {machine:.2f}; of that {scaling / machine:.2f} ({SCALING_MIN} asked for)")
     for number, of_cores in ((1, one), (2, two)):
         share = of_cores["rebuild of nearly nothing"] / of_cores["rebuild"]

@@ -50,6 +50,10 @@ PLACE_SCHEMA = pa.schema([("of", pa.int32()), ("low", pa.int64()), ("high", pa.i
 SENT_SCHEMA = pa.schema([("partition", pa.int32()), ("job", pa.binary())])
 
 
+PIECES_WRITTEN_OUT = 32
+"""So few pieces are told in the query itself; a table of more is handed round to all executors, by a job of its own."""
+
+
 class Piece(NamedTuple):
     """One piece of work: the rows of a partition from a base offset on, up to another one."""
 
@@ -118,8 +122,8 @@ def may_go_back(job: Job) -> bool:
 def measured(read: DataFrame) -> dict[tuple[int, int], int]:
     """Bytes that the rows of each segment take, by partition and base offset."""
     columns = {"effect_producer_id": summary_rows.PRODUCER_BYTES, "close_producer_id": summary_rows.CLOSE_BYTES}
-    sizes = [sql.greatest(sql.size(name), sql.lit(0)) * width for name, width in columns.items()]
-    rows: Any = read.select("partition", "base_offset", (sizes[0] + sizes[1]).cast("bigint").alias("size_bytes"))
+    sizes = " + ".join(f"greatest(size({name}), 0) * {width}L" for name, width in columns.items())
+    rows: Any = read.selectExpr("partition", "base_offset", f"{sizes} AS size_bytes")
     # Summed up here: three numbers for 16,384 producers are little, and a shuffle more is a good part of what a small job costs.
     table = rows.toArrow() if hasattr(rows, "toArrow") else pa.Table.from_pandas(rows.toPandas(), preserve_index=False)
     found = table.group_by(["partition", "base_offset"]).aggregate([("size_bytes", "sum")])
@@ -193,11 +197,20 @@ def _job_rows(sent: DataFrame) -> DataFrame:
 def _placed(session: SparkSession, rows: DataFrame, pieces: Sequence[Piece], most: int) -> DataFrame:
     """The rows of these pieces and no others, packed by bytes into tasks, and in their order."""
     count = min(len(pieces), most)
-    places = _places(session, pieces, packed_slots([piece.size_bytes for piece in pieces], count))
-    found = rows.join(
-        sql.broadcast(places), sql.expr(f"partition = of AND base_offset >= low AND (base_offset < high OR high = {END})")
-    )
-    return found.repartition(count, "slot").sortWithinPartitions(*summary_rows.KEYS).select(*summary_rows.SCHEMA.names)
+    slots = packed_slots([piece.size_bytes for piece in pieces], count)
+    if len(pieces) <= PIECES_WRITTEN_OUT:
+        cases = " ".join(f"WHEN {_holds(*map(str, piece[:3]))} THEN {slot}" for piece, slot in zip(pieces, slots, strict=True))
+        found, more = rows.withColumn("slot", sql.expr(f"CASE {cases} END")).where("slot IS NOT NULL"), ["slot"]
+    else:
+        places = _places(session, pieces, slots)
+        found, more = rows.join(sql.broadcast(places), sql.expr(_holds("of", "low", "high"))), PLACE_SCHEMA.names
+    # To drop these columns is one call to Java, and to select the others three for each of them.
+    return found.repartition(count, "slot").sortWithinPartitions(*summary_rows.KEYS).drop(*more)
+
+
+def _holds(partition: str, low: str, high: str) -> str:
+    """Whether a row is one of a piece, in SQL."""
+    return f"partition = {partition} AND base_offset >= {low} AND (base_offset < {high} OR {high} = {END})"
 
 
 def _places(session: SparkSession, pieces: Sequence[Piece], slots: Sequence[int]) -> DataFrame:

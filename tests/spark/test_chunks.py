@@ -226,10 +226,14 @@ def test_a_verification_in_chunks(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
-def test_pieces_go_to_the_tasks_that_they_were_packed_for(spark: SparkSession) -> None:
+@pytest.mark.parametrize("written_out", [0, 32])
+def test_pieces_go_to_the_tasks_that_they_were_packed_for(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, written_out: int
+) -> None:
     """One that is as large as all others together has a task of its own, and rows of partitions that ended go nowhere."""
     from pyspark.sql import functions as sql
 
+    monkeypatch.setattr(chunks, "PIECES_WRITTEN_OUT", written_out)
     pieces = [Piece(0, WHOLE, 50, 70), Piece(0, 50, END, 10), Piece(1, WHOLE, END, 30), Piece(2, WHOLE, END, 30)]
     rows = [row for number in range(4) for at in (0, 49, 50, 51) for row in rows_of_job(number, b"", at)]
     frame = chunks.data_frame(spark, pa.Table.from_batches([table_of(rows)]))
