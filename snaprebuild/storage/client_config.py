@@ -57,7 +57,8 @@ def read_client_config(path: str) -> dict[str, str]:
     if len(data) > CONFIG_BYTES_MAX:
         raise UsageError(f"the settings have more than {CONFIG_BYTES_MAX} bytes", path=path)
     found: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    # Not splitlines(): a password may hold what ends a line elsewhere.
+    for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         stripped = line.strip()
         if not stripped or stripped[0] in "#!":
             continue

@@ -19,13 +19,19 @@ SECRET = "not-to-be-told"
 
 def written(tmp_path: Path, text: str) -> str:
     path = tmp_path / "client.properties"
-    path.write_text(text)
+    path.write_bytes(text.encode())
     return str(path)
 
 
 def test_settings(tmp_path: Path) -> None:
     text = f"# a comment\n! another\n\n security.protocol = SASL_SSL\nsasl.password={SECRET}==\nempty=\n"
     expected = {"security.protocol": "SASL_SSL", "sasl.password": f"{SECRET}==", "empty": ""}
+    assert read_client_config(written(tmp_path, text)) == expected
+
+
+def test_what_ends_a_line_elsewhere_may_stand_in_a_password(tmp_path: Path) -> None:
+    expected = {"sasl.password": "a\u2028b\x1cc\x0bd", "sasl.username": "u"}
+    text = "".join(f"{name}={value}\r\n" for name, value in expected.items())
     assert read_client_config(written(tmp_path, text)) == expected
 
 
