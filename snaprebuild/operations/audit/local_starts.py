@@ -31,8 +31,8 @@ class _LocalStart:
 class LocalStarts:
     """What is known of local log starts."""
 
-    told: Mapping[tuple[str, int], tuple[_LocalStart, ...]] = field(default_factory=dict)
-    found: Mapping[tuple[str, int], tuple[_LocalStart, ...]] = field(default_factory=dict)
+    told: Mapping[tuple[str, int], Sequence[_LocalStart]] = field(default_factory=dict)
+    found: Mapping[tuple[str, int], Sequence[_LocalStart]] = field(default_factory=dict)
 
     def of(self, topic: str, partition: int, topic_id: bytes) -> int | None:
         """First offset on the leader's disk; the least of several that may be the leader's, None where nobody tells.
@@ -71,11 +71,11 @@ def read_local_starts(told: Sequence[str], log_dirs: Sequence[str], settings: S3
     return LocalStarts(_by_partition(map(_parsed, told)), _by_partition(found))
 
 
-def _by_partition(starts: Iterable[_LocalStart]) -> Mapping[tuple[str, int], tuple[_LocalStart, ...]]:
+def _by_partition(starts: Iterable[_LocalStart]) -> Mapping[tuple[str, int], Sequence[_LocalStart]]:
     """A broker may have as many as there are partitions to ask about."""
-    found: dict[tuple[str, int], tuple[_LocalStart, ...]] = {}
+    found: dict[tuple[str, int], list[_LocalStart]] = {}
     for each in starts:
-        found[each.topic, each.partition] = (*found.get((each.topic, each.partition), ()), each)
+        found.setdefault((each.topic, each.partition), []).append(each)
     return found
 
 
