@@ -8,29 +8,24 @@ import itertools
 import json
 import os
 import shutil
-import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import COMMAND, Run, in_json, live_broker, snaprebuild
-from documents import validator_of
 from log_dirs import (
     EMPTY_SNAPSHOT,
-    batch,
     changes,
     copy_of,
     files_below,
     flip,
-    make_log_dir,
     remove_snapshots,
     snapshot_name,
     tree,
-    write_partition,
 )
 from manifests import FIXTURES, REPOSITORY, bundled
+from receipts import one_partition, steps, what_appeared
 
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.operations.findings import exit_code_of
@@ -42,14 +37,6 @@ from snaprebuild.storage.file_calls import FileCalls
 from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_of
 
 BUNDLED = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
-
-
-def steps(receipt: Path) -> list[dict[str, Any]]:
-    """Every line, each of the form that the schema gives it."""
-    lines = [json.loads(line) for line in receipt.read_text().splitlines()]
-    for line in lines:
-        validator_of("receipt").validate(line)
-    return lines
 
 
 def rebuilt(logs: Path, receipt: Path, *options: object) -> Run:
@@ -472,107 +459,7 @@ def test_a_receipt_of_paths_that_nothing_can_have(path: str, verb: tuple[str, ..
     assert "line 2: expected a step" in run.stderr
 
 
-# --- killed -----------------------------------------------------------------------------------------------------------------
-
-ALIVE = 1 << 30
-
-
-class DyingRuns:
-    """Runs of the command that are killed before their n-th call that changes something (``dying_runs.py``)."""
-
-    def __init__(self) -> None:
-        script = Path(__file__).with_name("dying_runs.py")
-        self._process = subprocess.Popen(
-            [COMMAND[0], script], cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=with_path()
-        )
-
-    def run(self, number: int, *arguments: object) -> int:
-        """Exit code; that of a signal where the run was killed."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([number, *map(str, arguments)]) + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.communicate()
-
-
-def with_path() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-
-
-@pytest.fixture(scope="module")
-def dying() -> Iterator[DyingRuns]:
-    runs = DyingRuns()
-    yield runs
-    runs.close()
-
-
-def what_appeared(before: dict[str, tuple[object, ...]], logs: Path) -> set[str]:
-    """Names of files that are new; everything else is as it was."""
-    appeared, vanished, changed = changes(before, tree(logs))
-    assert (vanished, {name for name in changed if not (logs / name).is_dir()}) == (set(), set())
-    return {Path(name).name for name in appeared}
-
-
-def test_a_run_that_is_killed_anywhere_is_taken_back(dying: DyingRuns, tmp_path: Path) -> None:
-    """Before each call that changes something: whatever has a name by then is in the receipt."""
-    stages = set()
-    for number in itertools.count():
-        place = tmp_path / str(number)
-        place.mkdir()
-        logs, receipt = one_partition(place), place / "receipt.jsonl"
-        before = tree(logs)
-        code = dying.run(number, "rebuild", logs, "--receipt", receipt, "--set-aside")
-        written = new_snapshots(before, logs)
-        stages.add((receipt.exists(), len(written)))
-        if receipt.exists() and receipt.read_bytes().endswith(b"\n"):
-            steps(receipt)
-            assert dying.run(ALIVE, "undo", receipt) == 0
-        else:
-            assert not written, "nothing has its name before the receipt is on the device"
-        # A temporary file that was not whole yet is in no receipt; brokers ignore it and the next run removes it.
-        assert {name for name in what_appeared(before, logs) if not name.endswith(".tmp")} <= {".lock"}
-        shutil.rmtree(place)
-        if code != -signal.SIGKILL:
-            assert code == 0
-            break
-    assert number > 40
-    assert {(False, 0), (True, 0), (True, 1), (True, 4)} <= stages
-
-
-def new_snapshots(before: dict[str, tuple[object, ...]], logs: Path) -> set[str]:
-    """Snapshots that appeared or are other ones."""
-    appeared, _, changed = changes(before, tree(logs))
-    return {name for name in appeared | changed if name.endswith(".snapshot")}
-
-
-def one_partition(place: Path) -> Path:
-    """A log of four segments, one snapshot of which is wrong and to be set aside."""
-    logs = make_log_dir(place / "logs", recovery_points={"t-0": 4})
-    write_partition(logs / "t-0", {offset: batch(offset, producer_id=7, sequence=offset) for offset in range(4)})
-    for offset in range(4):
-        (logs / "t-0" / f"{offset:020d}.index").write_bytes(b"")
-    (logs / "t-0" / snapshot_name(2)).write_bytes(b"torn")
-    return logs
-
-
-def test_an_undo_that_is_killed_anywhere_is_run_again(dying: DyingRuns, tmp_path: Path) -> None:
-    for number in itertools.count():
-        place = tmp_path / str(number)
-        place.mkdir()
-        logs, receipt = one_partition(place), place / "receipt.jsonl"
-        before = tree(logs)
-        assert dying.run(ALIVE, "rebuild", logs, "--receipt", receipt, "--set-aside") == 0
-        code = dying.run(number, "undo", receipt)
-        assert dying.run(ALIVE, "undo", receipt) == 0
-        assert what_appeared(before, logs) == {".lock"}
-        shutil.rmtree(place)
-        if code != -signal.SIGKILL:
-            assert code == 0
-            break
-    assert number > 10
+# --- cut short -------------------------------------------------------------------------------------------------------------
 
 
 def test_half_a_line_at_the_end(tmp_path: Path) -> None:

@@ -1,0 +1,101 @@
+"""``rebuild`` and ``undo``, killed before each of their calls that changes something: what was written is taken back all the same."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command import COMMAND
+from log_dirs import changes, tree
+from manifests import REPOSITORY
+from receipts import one_partition, steps, what_appeared
+
+ALIVE = 1 << 30
+
+
+class DyingRuns:
+    """Runs of the command that are killed before their n-th call that changes something (``dying_runs.py``)."""
+
+    def __init__(self) -> None:
+        script = Path(__file__).with_name("dying_runs.py")
+        self._process = subprocess.Popen(
+            [COMMAND[0], script], cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=with_path()
+        )
+
+    def run(self, number: int, *arguments: object) -> int:
+        """Exit code; that of a signal where the run was killed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([number, *map(str, arguments)]) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def with_path() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+
+
+@pytest.fixture(scope="module")
+def dying() -> Iterator[DyingRuns]:
+    runs = DyingRuns()
+    yield runs
+    runs.close()
+
+
+def test_a_run_that_is_killed_anywhere_is_taken_back(dying: DyingRuns, tmp_path: Path) -> None:
+    """Before each call that changes something: whatever has a name by then is in the receipt."""
+    stages = set()
+    for number in itertools.count():
+        place = tmp_path / str(number)
+        place.mkdir()
+        logs, receipt = one_partition(place), place / "receipt.jsonl"
+        before = tree(logs)
+        code = dying.run(number, "rebuild", logs, "--receipt", receipt, "--set-aside")
+        written = new_snapshots(before, logs)
+        stages.add((receipt.exists(), len(written)))
+        if receipt.exists() and receipt.read_bytes().endswith(b"\n"):
+            steps(receipt)
+            assert dying.run(ALIVE, "undo", receipt) == 0
+        else:
+            assert not written, "nothing has its name before the receipt is on the device"
+        # A temporary file that was not whole yet is in no receipt; brokers ignore it and the next run removes it.
+        assert {name for name in what_appeared(before, logs) if not name.endswith(".tmp")} <= {".lock"}
+        shutil.rmtree(place)
+        if code != -signal.SIGKILL:
+            assert code == 0
+            break
+    assert number > 40
+    assert {(False, 0), (True, 0), (True, 1), (True, 4)} <= stages
+
+
+def new_snapshots(before: dict[str, tuple[object, ...]], logs: Path) -> set[str]:
+    """Snapshots that appeared or are other ones."""
+    appeared, _, changed = changes(before, tree(logs))
+    return {name for name in appeared | changed if name.endswith(".snapshot")}
+
+
+def test_an_undo_that_is_killed_anywhere_is_run_again(dying: DyingRuns, tmp_path: Path) -> None:
+    for number in itertools.count():
+        place = tmp_path / str(number)
+        place.mkdir()
+        logs, receipt = one_partition(place), place / "receipt.jsonl"
+        before = tree(logs)
+        assert dying.run(ALIVE, "rebuild", logs, "--receipt", receipt, "--set-aside") == 0
+        code = dying.run(number, "undo", receipt)
+        assert dying.run(ALIVE, "undo", receipt) == 0
+        assert what_appeared(before, logs) == {".lock"}
+        shutil.rmtree(place)
+        if code != -signal.SIGKILL:
+            assert code == 0
+            break
+    assert number > 10
