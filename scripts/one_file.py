@@ -91,6 +91,8 @@ def make_tree(root: Path, wheel: Path, epoch: int) -> Tree:
         "--quiet",
         "--disable-pip-version-check",
         "--no-compile",
+        # Without it an old pip installs a source package (crcmod) without the metadata that the bill of materials reads.
+        "--use-pep517",
         "--target",
         packages,
         wheel,

@@ -78,7 +78,10 @@ def _distribution(found: importlib.metadata.Distribution) -> Part:
     classified = [each.rpartition(" :: ")[2] for each in told.get_all("Classifier") or [] if each.startswith("License ::")]
     terms = told.get("License-Expression") or ", ".join(classified) or (told.get("License") or "").strip()
     folder = Path(str(found.locate_file("")))
-    own = next(path for path in folder.glob("*.dist-info") if importlib.metadata.PathDistribution(path).metadata["Name"] == name)
+    paths = (path for path in folder.glob("*.dist-info") if importlib.metadata.PathDistribution(path).metadata["Name"] == name)
+    own = next(paths, None)
+    if own is None:
+        raise RuntimeError(f"{name} {version} has no *.dist-info directory in {folder}: its licence cannot be read")
     texts = [path for path in sorted(own.rglob("*")) if path.is_file() and LICENSE_FILE.match(path.name)]
     notice = "\n\n".join(path.read_text(errors="replace") for path in texts)
     if not terms or len(terms) > 200:
