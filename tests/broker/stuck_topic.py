@@ -173,7 +173,7 @@ class Story:
         written = len(bases) - 1 - len(before) + 1  # one of those that are there stands at the log end
         began = time.monotonic()
         receipt = ("--receipt", self._work / "receipt.jsonl")
-        facts = (rf"{written} snapshots written", rf"{written} EXACT")
+        facts = (rf"{written} snapshots? written", rf"{written} EXACT")
         self._say.snaprebuild("rebuild", self._root / "kafka-logs", "--topic", TOPIC, *receipt, exit_code=0, facts=facts)
         self._seconds["rebuild"] = f"{written} snapshots in {time.monotonic() - began:.1f} s"
         after = self._snapshots()

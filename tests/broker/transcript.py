@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 LINES_SHOWN = 36
+ONLY_FOR_MANY = re.compile(r"(\d|\+) (snapshots|segments|partitions|copies|files|boundaries|topics)\b(?!\?)")
+"""A fact that holds only as long as a live broker did not make exactly one of them."""
 
 
 class NotAsExpectedError(Exception):
@@ -65,6 +67,7 @@ class Transcript:
             exit_code: that it must end with.
             facts: regular expressions that must be found in what it prints.
         """
+        assert not [fact for fact in facts if ONLY_FOR_MANY.search(fact)], f"write `snapshots?`: there may be one: {facts}"
         words = [str(each.relative_to(self._work) if isinstance(each, Path) else each) for each in arguments]
         self.show(f"$ snaprebuild {' '.join(words)}")
         command = [sys.executable, "-m", "snaprebuild", *words]
