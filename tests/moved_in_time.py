@@ -19,6 +19,8 @@ from formats.producer_snapshot import ProducerEntry
 
 AGE_MS = 3_600_000
 """Of the newest batch in what is moved to the present: nothing lies in the future."""
+OLD_MS = 86_400_000
+"""A broker gets no log whose newest batch is older than this: after 24.8 days it would forget its producers, and the test would fail."""
 
 TIMESTAMPS = struct.Struct(">qq")
 AT_TIMESTAMPS, AT_CHECKSUM, AT_CHECKED, AT_MAGIC = 27, 17, 21, 16
@@ -26,10 +28,25 @@ AT_TIMESTAMPS, AT_CHECKSUM, AT_CHECKED, AT_MAGIC = 27, 17, 21, 16
 
 def ms_to_present(partition: Path) -> int:
     """How much later a log has to have been written for its newest batch to be an hour old."""
-    newest = max(
-        TIMESTAMPS.unpack_from(batch, AT_TIMESTAMPS)[1] for path in partition.glob("*.log") for batch in _batches(path.read_bytes())
-    )
-    return int(time.time() * 1000) - AGE_MS - newest
+    return int(time.time() * 1000) - AGE_MS - _newest_ms(partition)
+
+
+def check_young(partition: Path) -> None:
+    """Refuses a log that a broker must not get.
+
+    Raises:
+        ValueError: its newest batch is older than `OLD_MS`.
+    """
+    age_ms = int(time.time() * 1000) - _newest_ms(partition)
+    if age_ms > OLD_MS:
+        raise ValueError(
+            f"{partition}: the newest batch is {age_ms / OLD_MS:.1f} days old: give the broker a copy made by moved_in_time"
+        )
+
+
+def _newest_ms(partition: Path) -> int:
+    batches = (batch for path in partition.glob("*.log") for batch in _batches(path.read_bytes()))
+    return max(TIMESTAMPS.unpack_from(batch, AT_TIMESTAMPS)[1] for batch in batches)
 
 
 def moved_in_time(source: Path, target: Path, later_ms: int) -> Path:

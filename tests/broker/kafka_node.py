@@ -22,6 +22,7 @@ from free_ports import kept_ports
 from java_process import JAVA, JavaProcess
 from kafka_classpath import KAFKA_VERSION, kafka_classpath, tiering_classpath
 from kafka_release import RELEASES
+from moved_in_time import check_young
 from zookeeper_node import ZooKeeperNode
 
 if TYPE_CHECKING:
@@ -266,9 +267,16 @@ class KafkaNode:
         self.tool("org.apache.kafka.tools.ProducerPerformance", *arguments)
 
     def plant(self, partition: str, source: Path, log_end_offset: int) -> Path:
-        """Puts the log of an older broker in the place of an empty partition of this stopped one, or where none is yet. Returns the
-        directory."""
+        """Puts the log of an older broker in the place of an empty partition of this stopped one, or where none is yet.
+
+        Returns:
+            The directory of the partition.
+
+        Raises:
+            ValueError: the log is old, so that the broker would forget its producers.
+        """
         assert not self.is_running, "a running broker would not see it"
+        check_young(source)
         target = self.log_dir / partition
         target.mkdir(parents=True, exist_ok=True)
         for old in target.iterdir():

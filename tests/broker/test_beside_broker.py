@@ -10,12 +10,15 @@ from command import in_json, snaprebuild
 from kafka_node import KafkaNode
 from log_dirs import entries_in, snapshot_name, truth
 from manifests import FIXTURES
+from moved_in_time import entries_moved, moved_in_time, ms_to_present
 
 from snaprebuild.storage.broker_process import broker_version
 
 pytestmark = pytest.mark.broker
 
-TRUTH = truth("kafka27-mixed", "mixed-0")
+SOURCE = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
+LATER_MS = ms_to_present(SOURCE)
+TRUTH = {offset: frozenset(entries_moved(entries, LATER_MS)) for offset, entries in truth("kafka27-mixed", "mixed-0").items()}
 LOG_END_OFFSET = 8231
 SEGMENT_BYTES = 20_000
 WAIT_SECONDS = 180.0
@@ -39,8 +42,9 @@ def test_two_stuck_topics_of_a_broker_that_goes_on_writing(tmp_path: Path) -> No
         for topic in (STAGED, WRITTEN):
             node.create_topic(topic, {"retention.ms": -1, "internal.segment.bytes": SEGMENT_BYTES})
         node.stop()
+        today = moved_in_time(SOURCE, tmp_path / "today", LATER_MS)
         for topic in (STAGED, WRITTEN):
-            node.plant(f"{topic}-0", FIXTURES / "kafka27-mixed" / "logs" / "mixed-0", LOG_END_OFFSET)
+            node.plant(f"{topic}-0", today, LOG_END_OFFSET)
         due = missing(node, STAGED)
         assert due == sorted(set(TRUTH) - {7045, 7637, LOG_END_OFFSET})
         mark = node.start()

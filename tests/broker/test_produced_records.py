@@ -17,6 +17,7 @@ from aiven_reader import read_copies
 from command import in_json, snaprebuild
 from kafka_node import KafkaNode
 from manifests import FIXTURES
+from moved_in_time import moved_in_time, ms_to_present
 
 pytestmark = pytest.mark.broker
 
@@ -149,7 +150,8 @@ def test_a_broker_takes_our_copies_for_its_own(node: KafkaNode, tmp_path: Path) 
     node.start()
     node.create_topic("mixed", {**TOPIC, "remote.log.copy.disable": "true"})
     node.stop()
-    directory = node.plant("mixed-0", FIXTURE / "logs" / "mixed-0", LOG_END)
+    source = FIXTURE / "logs" / "mixed-0"
+    directory = node.plant("mixed-0", moved_in_time(source, tmp_path / "today", ms_to_present(source)), LOG_END)
     mark = node.start()
     allow(node, "__remote_log_metadata", "Describe", "Read", "Write")
     allow(node, "mixed", "Describe")
