@@ -1,13 +1,15 @@
-"""What a run took of memory at its highest, above what the process held before.
+"""Peak memory of a piece of code, above what was in use before it.
 
-The kernel says it (resident pages), so that buffers of numpy, codecs and threads count as all others. What the allocator keeps of earlier
-runs is given back first: it would hide as much.
+``measured`` counts the allocations that Python makes (tracemalloc; numpy reports its buffers there too). The same code gives the same
+figure on any machine, whatever the allocator of the C library does with pages. ``resident`` reads the kernel's figure instead. It also
+counts native buffers, but it depends on the allocator: use it only where a run may be repeated.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,9 +20,23 @@ _libc = ctypes.CDLL(None)
 
 @dataclass
 class Peak:
-    """Bytes above what was held when it began; set when it ends."""
+    """Bytes above what was in use at the start; set at the end."""
 
     bytes: int = 0
+
+
+@contextlib.contextmanager
+def measured() -> Iterator[Peak]:
+    """Bytes that Python allocated, in all threads of this process."""
+    peak = Peak()
+    assert not tracemalloc.is_tracing(), "a measurement inside another one would end it"
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    try:
+        yield peak
+    finally:
+        peak.bytes = tracemalloc.get_traced_memory()[1] - before
+        tracemalloc.stop()
 
 
 def _status(name: str) -> int:
@@ -29,8 +45,8 @@ def _status(name: str) -> int:
 
 
 @contextlib.contextmanager
-def measured() -> Iterator[Peak]:
-    """Of what runs inside, in all threads of this process."""
+def resident() -> Iterator[Peak]:
+    """Bytes of resident pages, in all threads of this process. Pages that the allocator keeps from earlier runs are given back first."""
     peak = Peak()
     if hasattr(_libc, "malloc_trim"):
         _libc.malloc_trim(0)

@@ -121,11 +121,11 @@ def test_properties_as_java_reads_them(text: str, expected: dict[str, str]) -> N
 
 @pytest.mark.parametrize("word", ["\\a", "\\=", "a", "\\\\", "=", "\\u4e2d", "\\ud83d"])
 def test_a_long_key_or_value_costs_what_its_bytes_are_worth(word: str) -> None:
-    count = min(1 << 20, (2 << 20) // len(word))
+    count = (256 << 10) // len(word)
     data = (word * count).encode()
     with measured() as peak:
         (found,) = read_properties(data).entries
-    assert peak.bytes <= 4 * len(data) + (16 << 20)
+    assert peak.bytes <= 4 * len(data) + (4 << 20)  # measured: 3.0 MB above four times, for escapes of six bytes
     assert len(found.key + found.value) == count - (word == "=")
 
 

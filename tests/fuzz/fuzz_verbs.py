@@ -11,7 +11,7 @@ import json
 
 from edited_tree import Files, Place
 from every_verb import VERBS, Ran, filled, is_printable, run_here
-from memory_peak import measured
+from memory_peak import resident
 from tree_edits import edit, scripts_over
 
 SCRIPT, AS_JSON = 0x80, 0x40
@@ -50,7 +50,7 @@ def run_measured(place: Place, files: Files, options: tuple[str, ...] = ()) -> t
     for _ in range(RUNS_MAX):
         with place.edited(files):
             words = filled((*place.verb.arguments, *options), place.root)
-            with measured() as peak:
+            with resident() as peak:
                 ran = run_here(words)
         most = memory_bytes_max(given, len(ran.stdout))
         if peak.bytes <= most:
