@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from hypothesis import settings
-from hypothesis import strategies as st
 from log_dirs import snapshot_bytes, snapshot_name
 from simulated_broker import EXPIRATION_MS, Client, Entries, SimulatedBroker, listed, loaded
 from strategies import LogBatch
@@ -34,9 +32,6 @@ EXACT, EXACT_FROM_LOG_START = SnapshotClass.EXACT, SnapshotClass.EXACT_FROM_LOG_
 UNSOUND, UNPROVEN = SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN
 FIXTURE_AS_OF_MS = 1_795_266_500_000
 DAY_MS = 86_400_000
-EXAMPLES = max(settings.get_profile(settings.get_current_profile_name()).max_examples, 300)
-"""So many that what must be reached is reached; the floors below are a quarter of what is usual."""
-SEEDS = st.integers(0, 2**64 - 1)
 
 
 @dataclass

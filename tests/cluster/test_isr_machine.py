@@ -188,6 +188,7 @@ def test_without_epochs_it_finds_the_loss() -> None:
     assert losses_of(Mode.KIP_903, steps) == losses_of(Mode.BUMP_LEADER_EPOCHS, steps) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", [Mode.KIP_903, Mode.BUMP_LEADER_EPOCHS])
 def test_with_epochs_it_finds_none(mode: Mode) -> None:
     """The same seed, and as many histories again."""

@@ -10,6 +10,8 @@ from snaprebuild.cluster.isr_search import search, shortened
 from snaprebuild.cluster.isr_steps import Cause, parse_steps
 from snaprebuild.cluster.isr_stories import STORIES
 
+pytestmark = pytest.mark.full
+
 RUNS, STEPS, SEED = 1000, 60, 1
 SAFE = (Mode.KIP_903, Mode.BUMP_LEADER_EPOCHS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from budgets import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,7 +55,7 @@ def span(copy: dict[int, int]) -> CopySpan:
     return CopySpan(min(copy), max(copy), entries_of(copy))
 
 
-@settings(max_examples=300)
+@settings(max_examples=scaled(300))
 @given(stores())
 def test_every_offset_that_some_copy_has_of_the_log(found: tuple[dict[int, int], list[dict[int, int]]]) -> None:
     log, copies = found
@@ -83,7 +84,7 @@ def test_every_offset_that_some_copy_has_of_the_log(found: tuple[dict[int, int],
         assert spans[number].end_offset in taken
 
 
-@settings(max_examples=200)
+@settings(max_examples=scaled(200))
 @given(stores())
 def test_where_nobody_tells_leader_epochs(found: tuple[dict[int, int], list[dict[int, int]]]) -> None:
     """Copies follow one another, up to the first that begins in the middle of another one."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 from pathlib import Path
 
 import pytest
+from budgets import scaled
 
 from formats.producer_snapshot import ProducerEntry, parse_snapshot
 from snaprebuild.operations.findings import exit_code_of
@@ -18,6 +18,8 @@ from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import RebuildResult
 from snaprebuild.replay.classes import SnapshotClass
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).resolve().parents[2]
 FIELDS = tuple(ProducerEntry.__dataclass_fields__)
 PARTITIONS = (
@@ -26,7 +28,7 @@ PARTITIONS = (
     ("kafka4-mixed", "logs", "mixed-0"),
     ("kafka27-killed", "logs", "k-magicup-0"),
 )
-ROUNDS = 400 if os.environ.get("CI") == "true" else 120
+ROUNDS = scaled(400)
 AS_OF_MS = 1_795_262_000_000
 
 State = set[tuple[int, ...]]

@@ -51,6 +51,7 @@ def test_no_verb_is_forgotten() -> None:
     assert {words_of(name) for name in VERBS} == all_verbs()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", VERB_TARGETS)
 def test_verbs(name: str) -> None:
     for of, data in inputs(name):

@@ -191,6 +191,7 @@ def test_a_run_and_a_second_one(logs: Path, tmp_path: Path) -> None:
     assert cluster.records == before
 
 
+@pytest.mark.full
 def test_a_crash_at_every_call(logs: Path, tmp_path: Path) -> None:
     calls = Calls()
     run(logs, tmp_path / "whole", Cluster(), calls)

@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from budgets import EXAMPLES, each_seed
+from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import make_log_dir, snapshot_bytes, snapshot_name
-from replays import EXAMPLES, NOW, OLD, PROVEN, SEEDS, YOUNG, Hand, case_of, run
+from replays import NOW, OLD, PROVEN, YOUNG, Hand, case_of, run
 from simulated_broker import EXPIRATION_MS, Client, SimulatedBroker
 
 from formats.transaction_index import AbortedTransaction, write_transaction_index
@@ -35,8 +36,7 @@ def source_of(path: Path) -> PartitionSource:
 def test_healthy_snapshots_raise_nothing_in_any_mode(tmp_path: Path) -> None:
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES)
-    @given(SEEDS)
+    @each_seed()
     def holds(seed: int) -> None:
         case = case_of(seed)
         rng = random.Random(seed ^ 5)

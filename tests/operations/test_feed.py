@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from budgets import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_dirs import batch, write_partition
@@ -84,7 +85,7 @@ going_back = st.lists(st.integers(0, SEGMENTS - 1), unique=True, min_size=1).map
 """Each segment once, in rounds that may lie anywhere, as where a replay asks for segments further back."""
 
 
-@settings(max_examples=300)
+@settings(max_examples=scaled(300))
 @given(going_back, st.none() | st.integers(1, 6), st.none() | st.integers(1, 6), st.none() | st.integers(0, SEGMENTS - 1))
 def test_a_work_that_is_fed_equals_one_that_is_run(
     partition: PartitionDir, rounds: list[list[int]], enough: int | None, bad: int | None, gone: int | None

@@ -11,16 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from budgets import EXAMPLES, each_seed
 from manifests import FIXTURES
 from replays import (
     DAY_MS,
     EXACT,
     EXACT_FROM_LOG_START,
-    EXAMPLES,
     FIXTURE_AS_OF_MS,
     NOW,
-    SEEDS,
     YOUNG,
     Hand,
     entries_in,
@@ -41,8 +39,7 @@ def test_exact_on_a_trusted_first_snapshot(tmp_path: Path) -> None:
     """With a confirmed snapshot at the first offset: the fold of what is retained, begun on it as a broker would."""
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES)
-    @given(SEEDS)
+    @each_seed()
     def holds(seed: int) -> None:
         rng = random.Random(~seed)
         broker = SimulatedBroker(seed, rng.randrange(3, 9))

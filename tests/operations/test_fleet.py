@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from budgets import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages import scan_document, scanned, written
@@ -245,7 +246,7 @@ def elected_again(result: FleetResult) -> list[tuple[str, int, tuple[int, ...], 
         max_size=4,
     )
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150))
 def test_a_reassignment_has_the_replicas_that_the_metadata_log_has(
     partitions: list[tuple[list[int], frozenset[int], dict[int, tuple[int, bool]]]],
 ) -> None:

@@ -10,15 +10,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from budgets import EXAMPLES, each_seed
 from manifests import partition_fixtures
 from replays import (
     EXACT,
-    EXAMPLES,
     NOW,
     OLD,
     PROVEN,
-    SEEDS,
     UNPROVEN,
     UNSOUND,
     WEAK,
@@ -43,8 +41,7 @@ def test_auto_is_sound(tmp_path: Path) -> None:
     """Of every boundary that is called load-equivalent, a broker that loads it has what the whole log gives."""
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES)
-    @given(SEEDS)
+    @each_seed()
     def holds(seed: int) -> None:
         case = case_of(seed)
         rng = random.Random(seed ^ 1)
@@ -108,8 +105,7 @@ def test_replay_goes_back_until_the_previous_marker_is_found(tmp_path: Path) -> 
 def test_window_mode_claims_nothing_that_is_not_proven(tmp_path: Path) -> None:
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES)
-    @given(SEEDS)
+    @each_seed()
     def holds(seed: int) -> None:
         case = case_of(seed)
         has_witness = random.Random(seed ^ 4).random() < 0.5
@@ -160,6 +156,7 @@ WINDOWED = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("partition", WINDOWED, ids="-".join)
 def test_windows_of_bundled_partitions(partition: tuple[str, str]) -> None:
     """Real logs of some seconds under expirations of seconds: what a broker's snapshot proves is what Kafka's classes gave."""

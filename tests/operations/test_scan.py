@@ -561,6 +561,7 @@ def test_left_overs_are_notes(healthy: Path) -> None:
     assert result.exit_code == 0
 
 
+@pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 @pytest.mark.parametrize(
     ("owner", "group", "mode", "may_read"),

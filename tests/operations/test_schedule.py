@@ -334,12 +334,26 @@ def test_a_worker_without_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "out of memory" in str(works[1].error)
 
 
-class Readers:
-    """In place of the pool: threads that read slowly, and count who reads from which device at the same time."""
+TOGETHER_SECONDS_MAX = 120.0
+"""A busy machine may start a thread late."""
 
-    def __init__(self, device_of: Callable[[ReadTask], int], seconds: Callable[[ReadTask], float]) -> None:
+
+class Readers:
+    """In place of the pool: threads that read slowly, and count who reads from which device at the same time.
+
+    Args:
+        device_of: the device of a task.
+        seconds: how long a read takes at least.
+        until: each read takes until this was true once, however slow the machine is.
+    """
+
+    def __init__(
+        self, device_of: Callable[[ReadTask], int], seconds: Callable[[ReadTask], float], until: Callable[[Readers], bool]
+    ) -> None:
         self.device_of = device_of
         self.seconds = seconds
+        self.until = until
+        self.is_over = False
         self.now: Counter[int] = Counter()
         self.most: Counter[int] = Counter()
         self.together: set[frozenset[int]] = set()
@@ -347,6 +361,7 @@ class Readers:
         self.unfinished = 0
         self.most_unfinished = 0
         self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
 
     def __call__(self, jobs: int, **_options: object) -> Readers:
         self.room = threading.Semaphore(jobs)
@@ -377,6 +392,10 @@ class Readers:
                 self.now[device] += 1
                 self.most[device] = max(self.most[device], self.now[device])
                 self.together.add(frozenset(each for each, count in self.now.items() if count))
+                self.changed.notify_all()
+                self.changed.wait_for(lambda: self.is_over or self.until(self), TOGETHER_SECONDS_MAX)
+                self.is_over = True
+                self.changed.notify_all()
             time.sleep(self.seconds(task))
             pieces = read_segment(task)
             with self.lock:
@@ -387,8 +406,12 @@ class Readers:
 
 @pytest.fixture
 def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Readers]]:
-    def install(seconds: Callable[[ReadTask], float], rotational: frozenset[int] = frozenset()) -> Readers:
-        made = Readers(lambda task: int(Path(task.path).parent.parent.name), seconds)
+    def install(
+        seconds: Callable[[ReadTask], float],
+        rotational: frozenset[int] = frozenset(),
+        until: Callable[[Readers], bool] = lambda _pool: True,
+    ) -> Readers:
+        made = Readers(lambda task: int(Path(task.path).parent.parent.name), seconds, until)
         monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
         monkeypatch.setattr(schedule, "ProcessPoolExecutor", made)
         monkeypatch.setattr(block_device, "is_rotational", lambda device: device in rotational)
@@ -406,7 +429,7 @@ def works_on(tmp_path: Path, devices: int, partitions: int, segments: int) -> li
 
 
 def test_a_spinning_disk_has_one_reader_and_two_disks_work_at_once(tmp_path: Path, readers: Callable[..., Readers]) -> None:
-    pool = readers(lambda _task: 0.005, frozenset({0, 1}))
+    pool = readers(lambda _task: 0.005, frozenset({0, 1}), lambda pool: frozenset({0, 1}) in pool.together)
     works = works_on(tmp_path, 2, 3, 4)
     run(works, 8)
     assert pool.most == {0: 1, 1: 1}
@@ -416,7 +439,7 @@ def test_a_spinning_disk_has_one_reader_and_two_disks_work_at_once(tmp_path: Pat
 
 def test_no_disk_is_idle_while_another_has_many_readers(tmp_path: Path, readers: Callable[..., Readers]) -> None:
     """Twelve quick disks: each has a reader from the beginning, and none is thrashed by all of them."""
-    pool = readers(lambda _task: 0.02)
+    pool = readers(lambda _task: 0.02, until=lambda pool: frozenset(range(12)) in pool.together)
     works = works_on(tmp_path, 12, 2, 8)
     run(works, 12)
     first = [int(Path(task.path).parent.parent.name) for task in pool.submitted[:12]]
@@ -426,7 +449,7 @@ def test_no_disk_is_idle_while_another_has_many_readers(tmp_path: Path, readers:
 
 
 def test_one_slow_disk_beside_a_quick_one(tmp_path: Path, readers: Callable[..., Readers]) -> None:
-    pool = readers(lambda task: 0.06 if "/0/t-" in task.path else 0.03, frozenset({0}))
+    pool = readers(lambda task: 0.06 if "/0/t-" in task.path else 0.03, frozenset({0}), lambda pool: pool.most[1] > 1)
     works = works_on(tmp_path, 2, 2, 6)
     run(works, 4)
     assert pool.most[0] == 1
@@ -489,7 +512,7 @@ def test_the_environment_says_how_many_read_a_disk(
     tmp_path: Path, readers: Callable[..., Readers], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(READERS_VARIABLE, "2")
-    pool = readers(lambda _task: 0.005, frozenset({0}))
+    pool = readers(lambda _task: 0.005, frozenset({0}), lambda pool: pool.most[0] >= 2)
     run(works_on(tmp_path, 1, 3, 4), 8)
     assert pool.most == {0: 2}
 
@@ -499,7 +522,7 @@ def test_a_run_says_how_many_read_a_disk(
     jobs: int | None, most: int, tmp_path: Path, readers: Callable[..., Readers], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule, "default_jobs", lambda _: 1)  # without --jobs as many are started as read all disks
-    pool = readers(lambda _task: 0.005, frozenset({0}))
+    pool = readers(lambda _task: 0.005, frozenset({0}), lambda pool: pool.most[0] >= most)
     with reading_so(Manners(readers_per_disk=3)):
         run(works_on(tmp_path, 1, 3, 4), jobs)
     assert pool.most == {0: most}

@@ -10,16 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from budgets import EXAMPLES, each_seed
 from log_dirs import EMPTY_SNAPSHOT, snapshot_bytes, snapshot_name
 from simulated_broker import listed
 
 from formats.producer_snapshot import ProducerEntry
 from snaprebuild.operations import snapshot_check
 from snaprebuild.operations.snapshot_check import NOTHING, CheckedSnapshot, ReadOutcome, check_snapshots
-
-EXAMPLES = settings.get_profile(settings.get_current_profile_name()).max_examples
 
 
 def checked(directory: Path) -> list[CheckedSnapshot]:
@@ -73,8 +70,7 @@ def any_entries(rng: random.Random) -> list[ProducerEntry]:
 def test_what_is_said_of_each_file_whatever_is_looked_at_together(tmp_path: Path) -> None:
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES)
-    @given(st.integers(0, 2**64 - 1))
+    @each_seed()
     def holds(seed: int) -> None:
         rng = random.Random(~seed)
         files = {offset: any_entries(rng) for offset in rng.sample(range(50, 150), rng.randrange(6))}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from budgets import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_dirs import batch, snapshot_bytes
@@ -91,7 +92,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Written], list[list[Written]]]:
     return continued(log, draw(BATCHES), len(before)), before
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100))
 @given(histories(), st.data())
 def test_copies_of_several_leaders(history: tuple[list[Written], list[list[Written]]], data: st.DataObject) -> None:
     """Every snapshot of the log is right, but the one that was emptied; those of what was cut off are told, and none is called wrong."""

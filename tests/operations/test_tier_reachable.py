@@ -48,6 +48,7 @@ def write_case(case: Case, remote: Path, entries: list[list[ProducerEntry]]) -> 
     return write_tier(remote, "t", 0, copies)
 
 
+@pytest.mark.full
 def test_what_is_called_right_is_right_and_what_is_called_wrong_is_wrong(tmp_path: Path) -> None:
     """Of the logs of a simulated broker. A snapshot may be spoilt; the window may not know, but it never says what is not so."""
     reached: Counter[str] = Counter()

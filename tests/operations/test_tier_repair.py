@@ -142,6 +142,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, at: int, how: str) -> list[Dying]:
     return made
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", ["before", "after", "lost"])
 @pytest.mark.parametrize("name", NAMES)
 def test_killed_at_each_call(name: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,6 +224,7 @@ def test_a_device_that_is_full_at_the_last_line(tmp_path: Path, monkeypatch: pyt
     assert all(place.is_right())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("how", ["before", "after", "lost"])
 def test_an_undo_that_is_killed(how: str, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,6 +289,7 @@ def check_race(place: Place, slow: TierRepair, fast: TierRepair) -> None:
     assert exit_code_of(fast.findings) == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("at", range(7))
 @pytest.mark.parametrize("name", NAMES)
 def test_two_runs(name: str, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,6 +368,7 @@ def nth_put(number: int, fault: str) -> Callable[[str, str, dict[str, str]], str
     return choose
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", ["lost", "drop", "500", "503", "409"])
 @pytest.mark.parametrize("number", range(2))
 def test_an_answer_that_is_lost_is_looked_up(number: int, fault: str, faulty: FaultyStore, tmp_path: Path) -> None:
@@ -379,6 +383,7 @@ def test_an_answer_that_is_lost_is_looked_up(number: int, fault: str, faulty: Fa
     assert len(puts) == (2 if fault == "lost" else 3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("fault", "action", "code"),
     [("412", RepairAction.REFUSED, 3), ("403", RepairAction.FAILED, 5), ("another", RepairAction.REFUSED, 3)],
@@ -438,6 +443,7 @@ def test_a_copy_that_brokers_delete_meanwhile(faulty: FaultyStore, tmp_path: Pat
         assert not [key for key in faulty.objects if key.startswith(f"bucket/{wrong}")]
 
 
+@pytest.mark.full
 def test_a_limit_at_each_request(faulty: FaultyStore, tmp_path: Path) -> None:
     """Nothing is half done; what a run that may go on makes of it is right."""
     seen = set()

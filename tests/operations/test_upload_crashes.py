@@ -99,6 +99,7 @@ def files(root: Path) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
+@pytest.mark.full
 def test_a_crash_at_every_call_of_a_directory(tmp_path: Path) -> None:
     logs = copy_of("kafka4-mixed", tmp_path) / "deleted-0"
     calls = Calls()

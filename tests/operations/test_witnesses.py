@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from replays import EXACT, EXAMPLES, NOW, OLD, PROVEN, SEEDS, YOUNG, Case, Hand, case_of, check, difference, entries_in, run
+from budgets import EXAMPLES, each_seed
+from replays import EXACT, NOW, OLD, PROVEN, YOUNG, Case, Hand, case_of, check, difference, entries_in, run
 from simulated_broker import Client, Entries, loaded
 
 from formats.producer_snapshot import ProducerEntry
@@ -72,8 +72,7 @@ def test_a_witness_that_the_window_contradicts_is_not_believed(
 ) -> None:
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES)
-    @given(SEEDS)
+    @each_seed()
     def holds(seed: int) -> None:
         case = case_of(seed)
         entries = lie(case, random.Random(seed ^ 2))
@@ -106,8 +105,7 @@ def test_a_witness_that_comes_from_a_false_empty_snapshot_which_is_still_there_i
     """Rebuild A and C of the bundled vectors: an empty file, believed by a broker, and everything that it wrote later."""
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES)
-    @given(SEEDS)
+    @each_seed()
     def holds(seed: int) -> None:
         case = case_of(seed)
         lost_at = random.Random(seed ^ 3).choice([offset for offset in (*case.bases, case.ends[-1]) if offset < case.witness])
@@ -132,8 +130,7 @@ def test_a_witness_from_a_lost_state_of_which_no_trace_is_left(tmp_path: Path) -
     """What the window contradicts is found; what it cannot contradict is exactly what the docstring of ``replay.window`` names."""
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES)
-    @given(SEEDS)
+    @each_seed()
     def holds(seed: int) -> None:
         case = case_of(seed, may_delete=False)
         lost_at = random.Random(seed ^ 3).choice([offset for offset in (*case.bases, case.ends[-1]) if offset < case.witness])

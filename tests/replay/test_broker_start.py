@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from budgets import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from manifests import FIXTURES
@@ -281,7 +282,7 @@ def loaded_logs(draw: st.DrawFn) -> LoadedLog:
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=scaled(300))
 @given(loaded_logs())
 def test_any_start_comes_to_what_the_steps_come_to(log: LoadedLog) -> None:
     assert broker_start(log) == Plain(dict(log.snapshots)).start(log)
@@ -303,6 +304,7 @@ def test_the_steps_themselves_leave_the_files_that_kafka_left() -> None:
     assert [offset for offset, _ in unclean.after] == [*BASES[1:], END]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("is_clean", [False, True])
 def test_a_log_of_very_many_segments_takes_no_time(is_clean: bool) -> None:
     """Each of them is recovered, after an unclean stop or without its index. Looking at every file each time would take a minute."""

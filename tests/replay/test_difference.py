@@ -15,8 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from budgets import EXAMPLES, each_seed
 from entry_comparison import answer_of, known_of, specified
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import snapshot_bytes
 from manifests import FIXTURES, bundled
@@ -56,8 +57,6 @@ from snaprebuild.replay.segment_effect import (
 )
 from snaprebuild.replay.segment_summary import summarise_segment
 
-EXAMPLES = max(settings.get_profile(settings.get_current_profile_name()).max_examples, 200)
-SEEDS = st.integers(0, 2**64 - 1)
 GOOD = (SnapshotStatus.EQUAL, SnapshotStatus.EQUAL_AFTER_EXPIRY, SnapshotStatus.UNVERIFIABLE)
 BATCH_FIELDS = ("last_sequence", "last_offset", "offset_delta")
 
@@ -89,8 +88,7 @@ def test_what_a_live_broker_wrote_is_never_proven_wrong() -> None:
     """Whatever had expired, been swept and come back, and whatever of the log has been deleted since."""
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES)
-    @given(SEEDS)
+    @each_seed()
     def holds(seed: int) -> None:
         rng = random.Random(~seed)
         broker = SimulatedBroker(seed, rng.randrange(2, 9))
@@ -120,8 +118,7 @@ def test_what_a_broker_wrote_that_recovered_from_its_log_start_offset_is_never_p
     """Without a snapshot it folds from the batch that holds the log start offset; batches before it are on disk all the same."""
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES)
-    @given(SEEDS)
+    @each_seed()
     def holds(seed: int) -> None:
         rng = random.Random(~seed)
         broker = SimulatedBroker(seed, rng.randrange(2, 7))
@@ -211,8 +208,7 @@ def test_reborn_producers_of_the_vectors() -> None:
 def test_every_lie_that_the_log_contradicts_is_proven() -> None:
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES)
-    @given(SEEDS)
+    @each_seed()
     def holds(seed: int) -> None:
         rng = random.Random(~seed)
         broker = SimulatedBroker(seed, rng.randrange(2, 7))
@@ -303,8 +299,7 @@ def lies(entry: ProducerEntry, own: list[LogBatch], offset: int, rng: random.Ran
 def test_a_stale_file_is_proven_wrong_where_a_producer_wrote_since() -> None:
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES)
-    @given(SEEDS)
+    @each_seed()
     def holds(seed: int) -> None:
         rng = random.Random(~seed)
         broker = SimulatedBroker(seed, rng.randrange(2, 7))
@@ -551,8 +546,7 @@ def any_knowledge(rng: random.Random) -> Knowledge:
 def test_equals_the_specification() -> None:
     reached: Counter[object] = Counter()
 
-    @settings(max_examples=10 * EXAMPLES)
-    @given(SEEDS)
+    @each_seed(max(10 * EXAMPLES, 2000))
     def holds(seed: int) -> None:
         rng = random.Random(~seed)
         truth, knows = any_truth(rng), any_knowledge(rng)
@@ -574,7 +568,7 @@ def test_equals_the_specification() -> None:
     of_entries = {(what, is_certain) for what in (*DifferenceKind, *fields) for is_certain in (True, False)}
     # A stale field is one that differs for certain.
     for what in {*SnapshotStatus, *of_entries, "not all listed"} - {(DifferenceKind.STALE, False)}:
-        assert reached[what] >= EXAMPLES * 0.05, (what, reached)
+        assert reached[what] >= 5, (what, reached)
 
 
 @pytest.mark.parametrize("is_complete", [True, False])

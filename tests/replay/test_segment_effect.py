@@ -831,6 +831,7 @@ def test_nothing_fails_without_a_mutation(corpus: Corpus) -> None:
         check(case, WrongList("right", lambda rows, count: rows))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
 def test_each_cell_is_needed(mutation: AnyMutation, corpus: Corpus) -> None:
     assert any(fails(case, mutation) for case in corpus), "the property does not see that this cell is wrong"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from budgets import EXAMPLES, each_seed
+from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import snapshot_bytes
 from manifests import FIXTURES, PartitionFixture
@@ -25,7 +26,6 @@ from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose, 
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_segment
 from snaprebuild.replay.transactions import aborted_in, needed_closes
 
-EXAMPLES = max(settings.get_profile(settings.get_current_profile_name()).max_examples, 200)
 ABORTED = struct.Struct(">hqqqq")
 Rows = list[tuple[int, ...]]
 
@@ -75,8 +75,7 @@ def test_simulated_brokers() -> None:
     """Many producers, transactions across segments, some that hang; the oldest open one decides."""
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES)
-    @given(st.integers(0, 2**64 - 1))
+    @each_seed()
     def holds(seed: int) -> None:
         rng = random.Random(~seed)
         broker = SimulatedBroker(seed, rng.randrange(1, 9))
@@ -106,8 +105,7 @@ def test_few_closes_are_kept() -> None:
     """Whatever number of transactions commits: one for each producer at most, and two for each that was aborted."""
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES)
-    @given(st.integers(0, 2**64 - 1))
+    @each_seed()
     def holds(seed: int) -> None:
         batches = [batch for segment in SimulatedBroker(seed, 8).segments for batch in segment.batches]
         effect = effect_of_block(next(iter(HeaderReader(BytesSegment(GeneratedLog(tuple(batches)).data)))))

@@ -1,0 +1,75 @@
+"""How much each tier of the tests searches. The tier comes from ``TEST_TIER`` (``scripts/test`` sets it): quick, full or night.
+
+In the quick and the full tier every search is the same in each run: Hypothesis derives its examples from the test, and `each_seed` gives
+the same seeds. Only the night tier looks at new examples each time.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+from collections.abc import Callable
+
+import hypothesis
+from hypothesis import HealthCheck, settings
+
+TIERS = ("quick", "full", "night")
+TIER = os.environ.get("TEST_TIER") or "quick"
+assert TIER in TIERS, f"TEST_TIER is {TIER!r}: expected one of {TIERS}"
+
+FACTORS = {"quick": 0.2, "full": 1.0, "night": 20.0}
+ROUNDS_MAX = 40
+"""Of a search that has to meet certain cases. Each round looks at other examples, so that the last one is hardly ever begun."""
+
+_COMMON = {"deadline": None, "suppress_health_check": (HealthCheck.too_slow, HealthCheck.data_too_large)}
+for _tier in TIERS:
+    _steady = {} if _tier == "night" else {"derandomize": True, "database": None}
+    settings.register_profile(_tier, max_examples=round(150 * FACTORS[_tier]), **_COMMON, **_steady)
+settings.load_profile(TIER)
+
+
+def scaled(count: int) -> int:
+    """The number of examples in this tier, where the full tier looks at ``count``."""
+    return max(round(count * FACTORS[TIER]), 1)
+
+
+EXAMPLES = scaled(300)
+"""Of a property of whole logs: so many that each kind of log is among them."""
+
+
+def each_seed(count: int = EXAMPLES) -> Callable[[Callable[[int], None]], Callable[[], None]]:
+    """Runs a check for ``count`` seeds of 64 bits, which are the same in each run. The seed of a failure is in its traceback.
+
+    For checks that make everything from one number. Hypothesis could not shrink it, and how often a case is met would be up to luck.
+    """
+
+    def decorate(check: Callable[[int], None]) -> Callable[[], None]:
+        @functools.wraps(check, assigned=("__name__", "__qualname__", "__doc__"))
+        def run() -> None:
+            seeds = random.Random(20)
+            for number in range(count):
+                seed = seeds.getrandbits(64)
+                try:
+                    check(seed)
+                except BaseException as error:
+                    error.add_note(f"seed {seed} (number {number})")
+                    raise
+
+        del run.__wrapped__
+        return run
+
+    return decorate
+
+
+def search_until(check: Callable[[], None], met: Callable[[], bool]) -> None:
+    """Runs a property (a function with ``@given``) and then goes on with other examples until every case was met.
+
+    Which examples Hypothesis makes differs from version to version, so that no fixed number of them is sure to meet a rare case. The caller
+    asserts afterwards what was met: after `ROUNDS_MAX` rounds the search gives up.
+    """
+    check()
+    for number in range(ROUNDS_MAX):
+        if met():
+            return
+        hypothesis.seed(number)(check)()
