@@ -17,6 +17,7 @@ SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
 
 
+@pytest.mark.night
 def test_no_ratio_is_far_from_what_was_promised() -> None:
     if COMPILER is None:
         pytest.skip("there is no C compiler for the floor")
@@ -30,6 +31,7 @@ def test_no_ratio_is_far_from_what_was_promised() -> None:
     assert done.stdout.count(", to a loop that only reads") == 4
 
 
+@pytest.mark.full  # compiles C
 def test_a_ratio_that_is_missed_is_told_and_fails() -> None:
     if COMPILER is None:
         pytest.skip("there is no C compiler for the floor")

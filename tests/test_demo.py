@@ -11,6 +11,8 @@ import pytest
 from manifests import REPOSITORY
 from object_store import missing
 
+pytestmark = pytest.mark.full
+
 
 def run(name: str, tmp_path: Path) -> str:
     """What it prints, without what its commands print; it leaves nothing behind."""

@@ -67,6 +67,7 @@ def unit(tmp_path: Path, bin_dir: Path) -> Path:
     return file
 
 
+@pytest.mark.full
 def test_the_unit_prepares_and_becomes_the_broker(unit: Path, bin_dir: Path) -> None:
     settings = settings_of(unit.read_text().replace("\\\n", ""))
     named = dict(settings)
@@ -156,6 +157,7 @@ def right_snapshot(*arguments: object) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, capture_output=True, check=False)
 
 
+@pytest.mark.full
 def test_the_program_that_a_plugin_asks(tmp_path: Path) -> None:
     mixed = copy_of("kafka27-mixed", tmp_path) / "mixed-0"
     done = right_snapshot(mixed, 1151, 60)

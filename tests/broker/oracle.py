@@ -212,6 +212,6 @@ class Oracle:
         return line
 
     def _died(self, what: str) -> OracleDiedError:
-        self._process.wait(10)
+        self._process.wait(120)
         self._stderr.seek(0)
         return OracleDiedError(f"the oracle {what}; its stderr: {self._stderr.read()[-2000:].decode(errors='replace')}")

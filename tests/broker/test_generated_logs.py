@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from budgets import scaled
 from compare import Comparison, Report, compare_generated, completed_by
 from fold_by_rules import Folded, fold
 from hypothesis import given, settings
@@ -104,7 +105,7 @@ def test_an_epoch_that_comes_back_in_a_segment_without_data(tmp_path: Path) -> N
     assert folded.hits["chunk: and no batch follows, so that Kafka's replays differ"] == 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100))
 @given(partition=partitions())
 def test_ours_are_the_rules(partition: GeneratedPartition) -> None:
     """Also where there is no Java."""

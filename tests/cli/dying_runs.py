@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import snaprebuild.operations.bootstrap_build
 import snaprebuild.operations.rebuild
 import snaprebuild.operations.saved_plan
 import snaprebuild.operations.undo  # noqa: F401  what a run would load

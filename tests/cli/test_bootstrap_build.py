@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import COMMAND, Run, in_json, live_broker, snaprebuild
+from dying import dying_runs
 from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, make_log_dir, snapshot_name, tree, truth
 from manifests import FIXTURES, REPOSITORY
 
@@ -299,25 +300,25 @@ def test_of_two_at_once_one_makes_it(tmp_path: Path) -> None:
     assert len(os.listdir(tmp_path / "mixed-0")) == len(FILES)
 
 
+@pytest.mark.full
 def test_a_killed_run_leaves_nothing_of_that_name(tmp_path: Path) -> None:
     """Whenever it is killed: the directory is whole, or is not there, and what is left a broker deletes."""
-    command = [*COMMAND, "bootstrap", "build", str(TIERED / "remote"), str(tmp_path), "--topic-partition", "mixed-0"]
-    outcomes = set()
-    for number in range(12):
-        run = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 30
-        # Killed as soon as there is anything, and a little later each time.
-        while not os.listdir(tmp_path) and run.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.0005)
-        time.sleep(0.001 * number)
-        run.send_signal(signal.SIGKILL)
-        run.wait()
-        names = os.listdir(tmp_path)
-        whole = tmp_path / "mixed-0"
-        outcomes.add(whole.exists())
-        if whole.exists():
-            assert {path.name for path in whole.iterdir()} == {name.format(f"{6390:020d}") for name in FILES}
-        assert all(name == "mixed-0" or (name.startswith("mixed-0.") and name.endswith("-delete")) for name in names)
-        for name in names:
-            shutil.rmtree(tmp_path / name)
-    assert False in outcomes
+    outcomes = []
+    with dying_runs() as dying:
+        for number in itertools.count():
+            log_dir = tmp_path / str(number)
+            log_dir.mkdir()
+            code = dying.run(number, "bootstrap", "build", TIERED / "remote", log_dir, "--topic-partition", "mixed-0", *NOW)
+            names = os.listdir(log_dir)
+            whole = log_dir / "mixed-0"
+            outcomes.append(whole.exists())
+            if whole.exists():
+                assert {path.name for path in whole.iterdir()} == {name.format(f"{6390:020d}") for name in FILES}
+            assert all(name == "mixed-0" or (name.startswith("mixed-0.") and name.endswith("-delete")) for name in names)
+            shutil.rmtree(log_dir)
+            if code != -signal.SIGKILL:
+                assert code == 0
+                break
+    assert number > 20
+    assert outcomes == sorted(outcomes), "once it is there it stays"
+    assert {outcomes[0], outcomes[-1]} == {False, True}

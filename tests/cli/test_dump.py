@@ -60,6 +60,7 @@ def one_finding(*arguments: object) -> dict[str, Any]:
 # --- healthy files ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fixture", FIXTURE_NAMES)
 def test_every_bundled_file_is_read(fixture: str) -> None:
     files = [path for path in KAFKA_FILES if path.is_relative_to(FIXTURES / fixture)]
@@ -214,7 +215,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         assert process.stdout.readline().startswith(b"Dumping ")
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
 
 
 def test_payloads(tmp_path: Path) -> None:

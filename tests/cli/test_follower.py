@@ -166,6 +166,7 @@ def test_a_repair_that_ended_early_goes_on(node: Path) -> None:
     assert {offset: (directory / snapshot_name(offset)).stat().st_ino for offset in right} == right
 
 
+@pytest.mark.s3
 def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
     location = object_store.upload(REMOTE, f"s3://{object_store.bucket()}/tier")
     here, there = (in_json("follower check", LOST / "node2", store, *NOW) for store in (REMOTE, location))

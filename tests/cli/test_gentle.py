@@ -123,6 +123,7 @@ def processes_of(session: int) -> dict[int, tuple[int, str]]:
     return found
 
 
+@pytest.mark.full
 def test_a_run_with_workers_stays_below_its_memory(tmp_path: Path) -> None:
     """Two workers have room; of the partitions one needs more than a worker may have: it is named, and the others are done."""
     sys.path.insert(0, str(REPOSITORY / "scripts"))

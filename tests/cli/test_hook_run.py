@@ -264,7 +264,7 @@ def test_nothing_is_left_for_the_command_to_wait_for(logs: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1])
 def test_signals_reach_the_command(logs: Path, number: signal.Signals) -> None:
     script = (
-        f"import signal, sys, time; signal.signal({int(number)}, lambda *_: sys.exit(43)); print('up', flush=True); time.sleep(60)"
+        f"import signal, sys, time; signal.signal({int(number)}, lambda *_: sys.exit(43)); print('up', flush=True); time.sleep(600)"
     )
     command = [*COMMAND, "hook", "run", str(logs), "--", sys.executable, "-c", script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=REPOSITORY) as process:
@@ -275,7 +275,7 @@ def test_signals_reach_the_command(logs: Path, number: signal.Signals) -> None:
 
 
 def test_a_command_that_does_nothing_about_a_signal_ends_by_it(logs: Path) -> None:
-    command = [*COMMAND, "hook", "run", str(logs), "--", "sh", "-c", "echo up; exec sleep 60"]
+    command = [*COMMAND, "hook", "run", str(logs), "--", "sh", "-c", "echo up; exec sleep 600"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=REPOSITORY) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
@@ -361,7 +361,7 @@ def replaced(doing: str, *arguments: object) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_who_is_stopped_while_it_prepares_starts_nothing(logs: Path, number: signal.Signals) -> None:
-    with replaced("print('working', file=sys.stderr, flush=True); time.sleep(60)", logs, "--", "echo", "started") as process:
+    with replaced("print('working', file=sys.stderr, flush=True); time.sleep(600)", logs, "--", "echo", "started") as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "working\n"
         process.send_signal(number)
@@ -369,6 +369,7 @@ def test_who_is_stopped_while_it_prepares_starts_nothing(logs: Path, number: sig
         assert (process.returncode, printed) == (130, "")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("doing", "said"),
     [
@@ -396,6 +397,7 @@ def test_where_there_is_no_process_for_it_the_command_starts(logs: Path) -> None
         assert done.stderr.startswith("snaprebuild: the preparation has no process: Try again\n")
 
 
+@pytest.mark.full
 def test_a_preparation_that_hangs_is_stopped_behind_its_deadline(logs: Path) -> None:
     began = time.monotonic()
     with replaced("time.sleep(600)", logs, "--deadline", 0, "--", "echo", "started") as process:
@@ -408,12 +410,22 @@ def test_a_preparation_that_hangs_is_stopped_behind_its_deadline(logs: Path) -> 
 ORPHAN = "os.fork() or os.execvp('sleep', ['sleep', '0.3']); os._exit(0)"
 """Leaves a process behind, as the helpers of worker processes are for a moment."""
 
-CAN_UNSHARE = subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode == 0
+WAITS_LONG_FOR_ORPHANS = "from snaprebuild.cli import wrapped_command\nwrapped_command.ORPHANS_SECONDS = 120.0\n"
+"""On a busy machine the process that is left may end much later than in 0.3 seconds."""
 
 
-@pytest.mark.skipif(not CAN_UNSHARE, reason="no name spaces of processes here")
+@pytest.fixture
+def own_processes() -> None:
+    """Skips the test where no process may have a name space of processes."""
+    unshare = shutil.which("unshare")
+    if unshare is None or subprocess.run([unshare, "--pid", "--fork", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("only root may make a name space of processes")
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("own_processes")
 def test_the_first_process_of_a_container_leaves_no_zombies(logs: Path) -> None:
-    script = SLOW.format(ORPHAN)
+    script = WAITS_LONG_FOR_ORPHANS + SLOW.format(ORPHAN)
     states = 'echo "$$"; ps -e -o stat='
     command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", script, str(logs), "--", "sh", "-c", states]
     done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=SECONDS_MAX, check=False)
@@ -425,18 +437,17 @@ def test_the_first_process_of_a_container_leaves_no_zombies(logs: Path) -> None:
 
 def test_who_is_killed_leaves_no_work_behind(logs: Path) -> None:
     """Else the broker that is started next would find its directory locked."""
-    waits = "print(os.getpid(), file=sys.stderr, flush=True); time.sleep(60)"
+    waits = "print(os.getpid(), file=sys.stderr, flush=True); time.sleep(600)"
     with replaced(waits, logs, "--", "echo", "started") as process:
         assert process.stderr is not None
         worker = int(process.stderr.readline())
         process.kill()
         printed, _ = process.communicate(timeout=SECONDS_MAX)  # which ends when nobody has its streams any more
     assert (process.returncode, printed) == (-signal.SIGKILL, "")
-    for _ in range(500):
-        if not Path(f"/proc/{worker}").exists():
-            break
+    until = time.monotonic() + SECONDS_MAX
+    while Path(f"/proc/{worker}").exists():
+        assert time.monotonic() < until, "the preparation does not end"
         time.sleep(0.01)
-    assert not Path(f"/proc/{worker}").exists()
 
 
 # --- what a run leaves -----------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ MIXED = sorted(set(truth("kafka27-mixed", "mixed-0")) - {7045, 7637, 8231})
 # --- what comes out ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_every_bundled_directory_gets_what_a_rebuild_in_place_writes(tmp_path: Path) -> None:
     compared = 0
     for fixture in BUNDLED:

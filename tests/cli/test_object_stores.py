@@ -37,6 +37,8 @@ from snaprebuild.storage import at_once
 from snaprebuild.storage.meter import meter_of
 from snaprebuild.storage.store import S3Settings
 
+pytestmark = pytest.mark.full
+
 AS_OF = ("--as-of", "2026-11-21T00:00:00Z")
 LOG_DIRS = sorted({each.fixture for each in partition_fixtures()})
 PATH_STYLE = "--s3-path-style"
@@ -539,10 +541,14 @@ def test_what_a_scan_costs(counted: FaultyStore) -> None:
 
 
 def test_a_scan_reads_several_snapshots_at_once(counted: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted.seconds = 0.02
     settings = S3Settings(endpoint_url=counted.endpoint, path_style=True)
-    result = scan(open_source(["s3://b/logs/mixed-0"], settings=settings))
-    assert 4 <= counted.at_once <= at_once.THREADS + 1
+    for counted.seconds in (0.02, 0.2, 2.0):  # on a busy machine quick requests may not meet
+        counted.seen.clear()
+        result = scan(open_source(["s3://b/logs/mixed-0"], settings=settings))
+        assert counted.at_once <= at_once.THREADS + 1
+        if counted.at_once >= 4:
+            break
+    assert counted.at_once >= 4
     snapshots = [name for name in counted.objects if name.startswith("b/logs/mixed-0/") and name.endswith(".snapshot")]
     asked = [path.strip("/") for method, path, _ in counted.seen if method == "GET" and path.endswith(".snapshot")]
     assert sorted(asked) == sorted(snapshots), "each once"

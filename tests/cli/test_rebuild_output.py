@@ -68,6 +68,7 @@ def test_an_unknown_path_is_named() -> None:
     assert "fixtures/nowhere: does not exist" in run.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("output", ["json", "table"])
 @pytest.mark.parametrize("verb", ["rebuild", "plan", "verify"])
 def test_a_reader_that_goes_away(verb: str, output: str, tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ def test_a_live_broker_is_refused(tmp_path: Path) -> None:
     assert tree(logs) == before
 
 
+@pytest.mark.full
 def test_readers_run_beside_a_live_broker(tmp_path: Path) -> None:
     logs, out = copy_of("kafka27-mixed", tmp_path), tmp_path / "out"
     (logs / ".lock").write_bytes(b"")

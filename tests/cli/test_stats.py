@@ -25,6 +25,7 @@ def test_there_are_directories_of_every_kind() -> None:
     assert {"kafka27-mixed", "kafka4-mixed", "magic0", "magic1", "damaged", "kraft-metadata", "txn-state4"} <= set(BUNDLED)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fixture", BUNDLED)
 def test_bundled_directories(fixture: str) -> None:
     """Every partition, every topic and everything, with every segment and every producer."""

@@ -21,6 +21,8 @@ from terminal import in_terminal
 
 from snaprebuild.cli.main import main
 
+pytestmark = pytest.mark.full
+
 VERBS = ("scan", "plan", "rebuild", "verify", "stats")
 MIXED = "fixtures/kafka27-mixed"
 EXIT_CODES = {"scan": 1, "plan": 0, "rebuild": 0, "verify": 0, "explain": 0, "transactions": 1, "stats": 0}
@@ -269,7 +271,7 @@ def submit_and_wait(self, pool):
     time.sleep(seconds)
     sys.stdout.write("workers were started")
     sys.stdout.flush()
-    time.sleep(10)
+    time.sleep(120)  # the signal ends it earlier
     return answer
 schedule._Pool._submit = submit_and_wait
 sys.argv[0] = "snaprebuild"

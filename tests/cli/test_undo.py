@@ -151,6 +151,7 @@ def test_a_full_device_stops_the_writing(tmp_path: Path) -> None:
 # --- undo -------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fixture", BUNDLED)
 def test_every_bundled_directory_is_as_it_was(fixture: str, tmp_path: Path) -> None:
     source = Path(shutil.copytree(bundled(fixture), tmp_path / fixture))

@@ -3,53 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import json
-import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import COMMAND
+from dying import ALIVE, DyingRuns, dying_runs
 from log_dirs import changes, tree
-from manifests import REPOSITORY
 from receipts import one_partition, steps, what_appeared
 
-ALIVE = 1 << 30
-
-
-class DyingRuns:
-    """Runs of the command that are killed before their n-th call that changes something (``dying_runs.py``)."""
-
-    def __init__(self) -> None:
-        script = Path(__file__).with_name("dying_runs.py")
-        self._process = subprocess.Popen(
-            [COMMAND[0], script], cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=with_path()
-        )
-
-    def run(self, number: int, *arguments: object) -> int:
-        """Exit code; that of a signal where the run was killed."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([number, *map(str, arguments)]) + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.communicate()
-
-
-def with_path() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module")
 def dying() -> Iterator[DyingRuns]:
-    runs = DyingRuns()
-    yield runs
-    runs.close()
+    with dying_runs() as runs:
+        yield runs
 
 
 def test_a_run_that_is_killed_anywhere_is_taken_back(dying: DyingRuns, tmp_path: Path) -> None:

@@ -188,6 +188,7 @@ def test_a_very_long_name_costs_nothing() -> None:
     assert parse_file_name("9" * 100_000 + ".snapshot") == PartitionFileName(FileKind.MISNAMED_SNAPSHOT, None)
 
 
+@pytest.mark.night
 def test_parsing_is_fast_enough_for_a_scan() -> None:
     # 800,000 names in a scan of seconds: about 1 microsecond each on an idle machine; ten times that is a wrong algorithm.
     names = [f"{offset:020d}{ending}" for offset in range(5_000) for ending in (".log", ".index", ".timeindex", ".snapshot")]

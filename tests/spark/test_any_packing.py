@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from budgets import each_seed, scaled
 from fixture_files import bundled_directories
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_dirs import EMPTY_SNAPSHOT, cut, flip, make_log_dir, snapshot_bytes, snapshot_name
 from manifests import FIXTURES
-from replays import SEEDS, Case, case_of
+from replays import Case, case_of
 from simulated_broker import EXPIRATION_MS
 from without_spark import WithoutSpark
 
@@ -35,6 +36,8 @@ from snaprebuild.operations.verify import verify
 from snaprebuild.operations.verify_receipt import verify_receipt
 from snaprebuild.operations.written_receipt import load_receipt
 from snaprebuild.spark import summary_rows
+
+pytestmark = pytest.mark.full
 
 NOW_MS = 1_795_270_000_000
 
@@ -100,8 +103,7 @@ def test_any_packing_of_any_logs(tmp_path: Path) -> None:
     """Simulated brokers, whose logs are whole or spoilt somewhere, in every mode, in chunks of any size."""
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=60)
-    @given(SEEDS)
+    @each_seed(scaled(60))
     def holds(seed: int) -> None:
         rng = random.Random(seed)
         logs = make_log_dir(tmp_path / "logs")

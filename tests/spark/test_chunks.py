@@ -40,6 +40,8 @@ from snaprebuild.spark.summary_rows import WHOLE, rows_of_job, table_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.full
+
 NOW_MS = 1_795_270_000_000
 TRANSACTIONAL = 0x10
 

@@ -48,6 +48,8 @@ from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots
 from snaprebuild.spark.selected_files import Fault, FileToRead, packed
 
+pytestmark = pytest.mark.full
+
 Rows = list[dict[str, Any]]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

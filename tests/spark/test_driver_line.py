@@ -20,6 +20,8 @@ from snaprebuild.storage.meter import count_elsewhere, meter_of
 from snaprebuild.storage.s3 import S3Store
 from snaprebuild.storage.store import S3Settings
 
+pytestmark = pytest.mark.full
+
 CALLERS, EACH = 3, 40
 
 
@@ -138,7 +140,7 @@ def test_where_the_driver_is_gone_nothing_is_done() -> None:
     def hear(_: int, said: Any) -> None:
         if said == "waits":
             is_asked.set()
-            waits.wait(60)
+            waits.wait(300)
 
     def call_and_wait(line: DriverLine) -> None:
         try:
@@ -150,8 +152,8 @@ def test_where_the_driver_is_gone_nothing_is_done() -> None:
         line.call(0, "said")
         thread = threading.Thread(target=call_and_wait, args=(line,))
         thread.start()
-        assert is_asked.wait(60)
-    thread.join(60)
+        assert is_asked.wait(120)
+    thread.join(120)
     assert not thread.is_alive()
     assert len(ended) == 1
     waits.set()

@@ -40,6 +40,8 @@ from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.s3 import S3Store
 from snaprebuild.storage.store import FileIdentity, S3Settings
 
+pytestmark = pytest.mark.full
+
 FIVE = b"".join(batch(at, producer_id=at % 3, sequence=at) for at in range(5))
 
 

@@ -469,7 +469,7 @@ def test_a_cancelled_job(spark: SparkSession, counted: Callable[[int], Path], tm
         assert running.is_alive()
         time.sleep(0.05)
     spark.sparkContext.cancelAllJobs()
-    running.join(60)
+    running.join(300)
     (tmp_path / "go").touch()
     assert not running.is_alive()
     for work in works:

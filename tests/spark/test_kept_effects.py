@@ -261,7 +261,7 @@ def test_two_runs_at_once(spark: SparkSession, logs: Path, tmp_path: Path) -> No
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(600)
     assert done.keys() == {"one", "two"}
     run("three")
     assert all_bytes(tmp_path / "one") == all_bytes(tmp_path / "two") == all_bytes(tmp_path / "three")

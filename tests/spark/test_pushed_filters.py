@@ -12,6 +12,8 @@ from pyspark.sql import datasource
 
 from snaprebuild.spark.pushed_filters import column_of, holds, may_hold
 
+pytestmark = pytest.mark.full
+
 SQL = {
     "EqualTo": "v = ?",
     "EqualNullSafe": "v IS ?",

@@ -30,6 +30,8 @@ from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.s3 import S3Store
 from snaprebuild.storage.store import FileIdentity, S3Settings
 
+pytestmark = pytest.mark.full
+
 
 def through_arrow(rows: list[summary_rows.Row], batch_rows: int = 1000) -> list[pa.RecordBatch]:
     """As Spark hands them on: serialised, and in batches of any size."""

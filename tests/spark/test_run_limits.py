@@ -15,6 +15,8 @@ from snaprebuild.storage.meter import meter_of
 from snaprebuild.storage.s3 import S3Store
 from snaprebuild.storage.store import FileIdentity, S3Settings
 
+pytestmark = pytest.mark.full
+
 MIB = 1 << 20
 
 

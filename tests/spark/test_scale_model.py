@@ -10,6 +10,8 @@ from manifests import REPOSITORY
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 import scale_model
 
+pytestmark = pytest.mark.full
+
 BALANCE_MAX = 1.5
 
 

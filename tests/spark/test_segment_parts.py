@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from budgets import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_dirs import batch, batch_positions, cut, flip, record, write_partition
@@ -22,6 +23,8 @@ from formats.errors import BadMagicError
 from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.spark import segment_parts, selected_files
 from snaprebuild.spark.data_sources import BatchHeaders
+
+pytestmark = pytest.mark.full
 
 Rows = list[dict[str, Any]]
 
@@ -111,7 +114,7 @@ def test_an_index_that_lies_at_times(tmp_path: Path) -> None:
     assert len(seen) > 2, "some joints hold and others do not"
 
 
-@settings(max_examples=60)
+@settings(max_examples=scaled(60))
 @given(st.sets(st.integers(1, 5000), max_size=40), st.integers(1, 12), st.integers(0, 400))
 def test_any_index(entries: set[int], tasks: int, look_back: int) -> None:
     import tempfile

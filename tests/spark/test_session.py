@@ -18,12 +18,15 @@ from manifests import REPOSITORY
 from snaprebuild.cli.main import INTERRUPTED, INTERRUPTED_TEXT
 from snaprebuild.spark.session import code_archive
 
+pytestmark = pytest.mark.full
+
 SECONDS_MAX = 600
 ARGUMENTS = ("rebuild", "fixtures/magic0", "--dry-run", "--as-of", "1795270000000", "--output", "json")
 SPARK = ("--engine", "spark", "--master", "local[1]")
 AT_A_CALL = """
 import os, signal
 from py4j.clientserver import ClientServerConnection
+
 send = ClientServerConnection.send_command
 
 def send_command(self, command, *more):

@@ -17,11 +17,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from open_files import nothing_left_open
 
 from snaprebuild.errors import AlreadyExistsError, BusyError, OutcomeUnknownError, RefusedError, WriteFailedError
 from snaprebuild.storage.atomic_file import Ownership, create_file
 from snaprebuild.storage.file_calls import OS, FileCalls
-from snaprebuild.storage.whole_file import aside_name, remove_second_name, set_aside
+from snaprebuild.storage.whole_file import aside_name, remove_file, remove_second_name, set_aside, sync_directory
 
 NAME = "00000000000000001123.snapshot"
 TEMPORARY = "00000000000000001123.snapshot.tmp"
@@ -71,11 +72,10 @@ def test_the_directory_is_a_path_or_a_descriptor(tmp_path, as_path):
 
 
 def test_no_descriptor_is_left_open(tmp_path):
-    before = os.listdir("/proc/self/fd")
-    create(tmp_path)
-    with pytest.raises(AlreadyExistsError):
+    with nothing_left_open():
         create(tmp_path)
-    assert os.listdir("/proc/self/fd") == before
+        with pytest.raises(AlreadyExistsError):
+            create(tmp_path)
 
 
 def test_a_directory_that_is_renamed_meanwhile_is_followed(tmp_path):
@@ -186,6 +186,7 @@ def test_the_entry_that_was_found_is_made_durable(tmp_path):
 # --- owner and mode -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.root
 @as_root
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o600, 0o660, 0o664])
 def test_owner_and_mode_follow_the_segment(tmp_path, mode):
@@ -317,12 +318,12 @@ def test_a_temporary_file_in_use_by_another_thread_is_not_touched(tmp_path):
     class Waits(FileCalls):
         def fsync(self, fd: int) -> None:
             is_writing.set()
-            assert may_go_on.wait(30)
+            assert may_go_on.wait(120)
             super().fsync(fd)
 
     first = threading.Thread(target=create, args=(tmp_path,), kwargs={"calls": Waits()})
     first.start()
-    assert is_writing.wait(30)
+    assert is_writing.wait(120)
     try:
         with pytest.raises(WriteFailedError, match="another run writes this file now"):
             create(tmp_path, b"other bytes")
@@ -366,6 +367,33 @@ def test_another_run_takes_our_new_file_for_a_leftover(tmp_path):
         create(tmp_path, calls=CleanedBeforeItIsLocked())
     assert (tmp_path / TEMPORARY).read_bytes() == b"of the other run"
     assert not (tmp_path / NAME).exists()
+
+
+def test_another_run_begins_after_we_looked_for_a_leftover(tmp_path):
+    class BegunMeanwhile(FileCalls):
+        def open(self, name: str, flags: int, mode: int = 0, *, dir_fd: int | None = None) -> int:
+            if flags & os.O_CREAT:
+                (tmp_path / TEMPORARY).write_bytes(b"of the other run")
+            return super().open(name, flags, mode, dir_fd=dir_fd)
+
+    with pytest.raises(BusyError):
+        create(tmp_path, calls=BegunMeanwhile())
+    assert os.listdir(tmp_path) == [TEMPORARY]
+    assert (tmp_path / TEMPORARY).read_bytes() == b"of the other run"
+
+
+def test_a_file_that_is_replaced_before_it_is_read_back(tmp_path):
+    """By one with the same bytes, which nobody has synced. It is not ours to remove."""
+
+    class ReplacedMeanwhile(FileCalls):
+        def forget_cached(self, fd: int) -> None:
+            if (tmp_path / TEMPORARY).stat().st_ino == os.fstat(fd).st_ino:
+                (tmp_path / "other").write_bytes(DATA)
+                (tmp_path / "other").rename(tmp_path / TEMPORARY)
+
+    with pytest.raises(WriteFailedError, match="was replaced while it was written"):
+        create(tmp_path, calls=ReplacedMeanwhile())
+    assert os.listdir(tmp_path) == [TEMPORARY]
 
 
 def test_the_leftover_is_replaced_while_we_look(tmp_path):
@@ -427,14 +455,14 @@ def test_many_runs_at_once(tmp_path):
     for process in processes:
         process.start()
     for process in processes:
-        process.join(120)
+        process.join(300)
         assert process.exitcode == 0
     winners = dict(results.get(timeout=120) for _ in range(len(os.listdir(tmp_path))))
     assert results.empty()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
         name: bytes([number]) * 10_000 for name, number in winners.items()
     }
-    assert len(winners) > rounds // 2
+    assert winners
 
 
 # --- the temporary name of a whole file --------------------------------------------------------------------------------
@@ -618,6 +646,35 @@ def test_an_interrupt_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+# --- removal ------------------------------------------------------------------------------------------------------------
+
+
+def test_only_the_file_that_is_meant_is_removed(tmp_path):
+    (tmp_path / NAME).write_bytes(DATA)
+    assert not remove_file(tmp_path, NAME, lambda _fd: False)
+    assert (tmp_path / NAME).read_bytes() == DATA
+    assert remove_file(tmp_path, NAME, lambda fd: os.pread(fd, len(DATA), 0) == DATA)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", ["directory", "symbolic link", "dangling link", "pipe"])
+def test_only_a_file_is_removed(tmp_path, kind):
+    occupy(tmp_path / NAME, kind)
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(WriteFailedError, match="is no regular file and is not removed"):
+        remove_file(tmp_path, NAME, lambda _fd: True)
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_removal_that_a_power_failure_may_take_back(tmp_path):
+    class Broken(FileCalls):
+        def fsync(self, fd: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(OutcomeUnknownError, match="a power failure may bring back what was removed"):
+        sync_directory(tmp_path, calls=Broken())
+
+
 # --- set aside ----------------------------------------------------------------------------------------------------------
 
 
@@ -653,6 +710,23 @@ def test_set_aside_finishes_what_a_killed_run_began(tmp_path, calls):
     (tmp_path / aside_name(1123)).hardlink_to(tmp_path / NAME)
     set_aside(tmp_path, NAME, aside_name(1123), calls=calls)
     assert os.listdir(tmp_path) == [aside_name(1123)]
+
+
+def test_the_new_name_is_durable_before_the_old_one_goes(tmp_path):
+    """A run that was killed after its link has not synced it: without this sync a power failure could keep the removal alone."""
+    (tmp_path / NAME).write_bytes(b"wrong")
+    (tmp_path / aside_name(1123)).hardlink_to(tmp_path / NAME)
+    seen = []
+
+    class Looks(FileCalls):
+        def fsync(self, fd: int) -> None:
+            seen.append("sync")
+
+        def unlink(self, name: str, *, dir_fd: int) -> None:
+            seen.append(f"remove {name}")
+
+    set_aside(tmp_path, NAME, aside_name(1123), calls=Looks())
+    assert seen == ["sync", f"remove {NAME}", "sync"]
 
 
 @pytest.mark.parametrize("kind", ["directory", "symbolic link", "dangling link", "pipe"])

@@ -12,6 +12,7 @@ import sys
 import threading
 
 import pytest
+from open_files import nothing_left_open
 
 from snaprebuild.errors import LockUnknownError, RefusedError, WriteFailedError
 from snaprebuild.storage import record_lock
@@ -236,11 +237,10 @@ def test_two_holders_in_one_process(tmp_path):
 
 
 def test_no_descriptor_is_left_open(tmp_path):
-    before = os.listdir("/proc/self/fd")
-    with hold(tmp_path), pytest.raises(RefusedError), hold(tmp_path):
-        pass
-    lock_holder(tmp_path)
-    assert os.listdir("/proc/self/fd") == before
+    with nothing_left_open():
+        with hold(tmp_path), pytest.raises(RefusedError), hold(tmp_path):
+            pass
+        lock_holder(tmp_path)
 
 
 def test_different_directories(tmp_path):

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from snaprebuild.storage.manners import WORKER_BYTES, Manners
+from snaprebuild.storage.memory_limit import ROOM_BYTES_MIN
 
 MIB = 1 << 20
 
@@ -17,7 +18,8 @@ import numpy as np
 from snaprebuild.storage.manners import Manners, reading_so
 from snaprebuild.storage.memory_limit import held_bytes
 before = resource.getrlimit(resource.RLIMIT_DATA)
-held, most = [], 0
+held, first = [], held_bytes()
+most = first
 with reading_so(Manners(max_memory_bytes=int(sys.argv[1]))):
     try:
         while len(held) < 4096:
@@ -26,7 +28,7 @@ with reading_so(Manners(max_memory_bytes=int(sys.argv[1]))):
     except MemoryError:
         pass
 assert resource.getrlimit(resource.RLIMIT_DATA) == before
-print(most, len(held))
+print(first, most, len(held))
 """
 
 
@@ -34,9 +36,11 @@ print(most, len(held))
 def test_no_more_is_held(most_mib: int) -> None:
     command = [sys.executable, "-c", GROWS, str(most_mib * MIB)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    held, pieces = map(int, done.stdout.split())
-    assert held <= most_mib * MIB
-    assert pieces >= most_mib / 2  # and not much less: the interpreter, numpy and the library need some of it
+    first, held, pieces = map(int, done.stdout.split())
+    limit = max(most_mib * MIB, first + ROOM_BYTES_MIN)
+    assert held <= limit
+    # And not much less. What the interpreter and numpy need differs from machine to machine.
+    assert pieces * MIB >= (limit - first) / 2
 
 
 def test_workers_have_a_half() -> None:

@@ -72,6 +72,7 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
         MetadataTopic("127.0.0.1:1", {})
 
 
+@pytest.mark.full  # with confluent-kafka
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
@@ -87,6 +88,7 @@ def test_settings_that_the_client_does_not_take(settings: dict[str, str], named:
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.full  # with confluent-kafka
 def test_a_cluster_that_is_silent() -> None:
     """Something listens, and never answers."""
     import socket

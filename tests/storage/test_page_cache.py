@@ -78,20 +78,24 @@ def test_what_was_cached_stays_cached(way: Callable[[int, int], PageReader], tmp
     path, size = tmp_path / "segment.log", 24 * MIB
     data = file_of(path, size)
     hot = ((2 * MIB, MIB), (9 * MIB, 5 * MIB), (size - 3 * MIB, 3 * MIB))
-    fd = os.open(path, os.O_RDONLY)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # no more than is asked for
-    for begin, length in hot:
-        for position in range(begin, begin + length, PAGE):
-            os.pread(fd, PAGE, position)
-    os.close(fd)
-    before = resident(path)
+    for _ in range(5):  # the kernel may take pages away at any time; a reader that does so takes them each time
+        fd = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # no more than is asked for
+        for begin, length in hot:
+            for position in range(begin, begin + length, PAGE):
+                os.pread(fd, PAGE, position)
+        os.close(fd)
+        before = resident(path)
+        fd = os.open(path, os.O_RDONLY)
+        reader = way(fd, size)
+        assert read_through(reader, size, 4 * MIB) == data
+        reader.close()
+        os.close(fd)
+        after = resident(path)
+        if after == before:
+            break
     assert sum(length for _, length in hot) <= before <= 16 * MIB
-    fd = os.open(path, os.O_RDONLY)
-    reader = way(fd, size)
-    assert read_through(reader, size, 4 * MIB) == data
-    reader.close()
-    os.close(fd)
-    assert resident(path) == before
+    assert after == before
 
 
 @pytest.mark.usefixtures("drops")

@@ -199,6 +199,8 @@ def test_a_create_that_fails_once_at_most(faulty: FaultyStore, fault: str) -> No
     assert faulty.objects == {KEY: b"new"}
     puts = [headers for method, _, headers in faulty.seen if method == "PUT"]
     assert all(headers["if-none-match"] == "*" for headers in puts)
+    checksum = base64.b64encode(hashlib.sha256(b"new").digest()).decode()
+    assert {headers["x-amz-checksum-sha256"] for headers in puts} == {checksum}
     assert len(puts) == (1 if fault in ("", "lost") else 2)
     assert faulty.methods().count("GET") == (0 if fault in ("", "409", "503") else 1), "read back where no answer tells"
 
@@ -208,6 +210,11 @@ def test_an_object_is_read_back_where_the_answer_proves_nothing(faulty: FaultySt
     faulty.proves_puts = False
     create(faulty)
     assert faulty.methods() == ["PUT", "GET"]
+    faulty.objects.clear()
+    faulty.choose = lambda method, *_: faulty.objects.update({KEY: b"now"}) or "" if method == "GET" else ""
+    with pytest.raises(OutcomeUnknownError, match="was written, and holds other bytes when it is read back"):
+        create(faulty)
+    faulty.choose = lambda *_: ""
     faulty.objects.clear()
     faulty.faults, faulty.lasting = {"GET": ["403"]}, {"GET"}
     with pytest.raises(OutcomeUnknownError, match="was written, and cannot be read back"):
@@ -255,6 +262,18 @@ def test_a_create_that_always_fails(
     assert caught.value.exit_code == (3 if error is RefusedError else 5)
     assert "hunter2" not in str(caught.value)
     assert faulty.methods().count("PUT") <= s3_requests.ATTEMPTS
+
+
+def test_the_caller_is_asked_before_the_put(faulty: FaultyStore) -> None:
+    seen: list[list[str]] = []
+
+    def refuse(_mtime_ns: int) -> None:
+        seen.append(faulty.methods())
+        raise RefusedError("no receipt can be written")
+
+    with pytest.raises(RefusedError, match="no receipt"):
+        store_of(faulty).create(PLACE, NAME, b"new", owner=None, temporary_name="", before_name=refuse)
+    assert (seen, faulty.objects) == ([[]], {})
 
 
 def test_an_object_is_never_replaced(faulty: FaultyStore) -> None:
@@ -483,6 +502,7 @@ def many(faulty: FaultyStore, brokers: int, partitions: int, segments: int) -> l
     return sorted([*keys, "copies/a", "copies/broker-1/t0-7/", "copies/z/z"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("brokers", "partitions", "segments"), [(1, 200, 3), (3, 60, 4), (40, 1, 20), (1, 1, 700), (2, 9, 30)])
 @pytest.mark.parametrize("page", [7, 50])
 def test_a_long_listing_is_parted(faulty: FaultyStore, brokers: int, partitions: int, segments: int, page: int) -> None:
@@ -497,9 +517,13 @@ def test_a_long_listing_is_parted(faulty: FaultyStore, brokers: int, partitions:
 
 def test_a_long_listing_is_fetched_at_once(faulty: FaultyStore) -> None:
     many(faulty, 1, 200, 5)
-    faulty.page, faulty.seconds = 10, 0.02
-    assert len(list(store_of(faulty).list_below("s3://bucket/copies"))) == 1003
-    assert 4 <= faulty.at_once <= at_once.THREADS + 1
+    faulty.page = 10
+    for faulty.seconds in (0.02, 0.2, 2.0):  # on a busy machine quick requests may not meet
+        assert len(list(store_of(faulty).list_below("s3://bucket/copies"))) == 1003
+        assert faulty.at_once <= at_once.THREADS + 1
+        if faulty.at_once >= 4:
+            break
+    assert faulty.at_once >= 4
     with pytest.raises(RefusedError, match="--max-requests 20 is used up"):
         list(store_of(faulty, max_requests=20, run="listing").list_below("s3://bucket/copies"))
     faulty.seen.clear()

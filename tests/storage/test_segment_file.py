@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from open_files import nothing_left_open
 
 from formats.batch_headers import HeaderReader
 from formats.errors import TruncatedError
@@ -73,20 +74,17 @@ def test_what_is_no_segment(kind: str, tmp_path: Path) -> None:
             path.symlink_to("target")
         case "dangling link":
             path.symlink_to("nowhere")
-    before = os.listdir("/proc/self/fd")
-    with pytest.raises(ReadFailedError) as caught:
-        SegmentFile(str(path))
-    assert caught.value.path == str(path)
-    assert os.listdir("/proc/self/fd") == before
+    with nothing_left_open():
+        with pytest.raises(ReadFailedError) as caught:
+            SegmentFile(str(path))
+        assert caught.value.path == str(path)
 
 
 def test_it_is_closed_after_an_error(tmp_path: Path) -> None:
     path = tmp_path / "segment.log"
     path.write_bytes(b"x")
-    before = os.listdir("/proc/self/fd")
-    with pytest.raises(ZeroDivisionError), SegmentFile(str(path)):
+    with nothing_left_open(), pytest.raises(ZeroDivisionError), SegmentFile(str(path)):
         _ = 1 / 0
-    assert os.listdir("/proc/self/fd") == before
 
 
 def test_a_segment_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
