@@ -1,8 +1,4 @@
-"""What every test may use: the Hypothesis profiles, and the bundled log directories by the name of an argument.
-
-``HYPOTHESIS_PROFILE`` chooses the profile: ``default`` is quick, ``CI`` (also chosen by ``CI=true``) looks at more examples and always at
-the same ones, ``thorough`` is for a night.
-"""
+"""What every test may use: the bundled log directories by the name of an argument, an object store, a place for receipts."""
 
 from __future__ import annotations
 
@@ -13,28 +9,27 @@ import signal
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from header_engines import HEADER_ENGINES
-from hypothesis import HealthCheck, settings
 from manifests import REPOSITORY, partition_fixtures
-from work_groups import GroupScheduling, place_of
+from run_plan import RunPlan
 
 if TYPE_CHECKING:
     from object_store import ObjectStore
 
-SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
-
-settings.register_profile("default", max_examples=100, deadline=None, suppress_health_check=SLOW_IS_FINE)
-settings.register_profile(
-    "CI", max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW_IS_FINE
-)
-settings.register_profile("thorough", max_examples=5000, deadline=None, suppress_health_check=SLOW_IS_FINE)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("CI" if os.environ.get("CI") == "true" else "default"))
-
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for what a shell starts in the background: commands would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+SETTINGS = re.compile(
+    r"(?i:(http|https|ftp|all|no)_proxy)|(AWS|KAFKA|SPARK|PYSPARK|SNAPREBUILD)_.*|COLUMNS|LINES|NO_COLOR|PYTHONWARNINGS"
+)
+"""Variables that change what the command does."""
+for _name in [each for each in os.environ if SETTINGS.fullmatch(each)]:
+    del os.environ[_name]
+os.environ |= {"AWS_CONFIG_FILE": "/nonexistent", "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent"}
 
 
 @pytest.fixture(scope="session")
@@ -81,24 +76,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("partition_fixture", partition_fixtures(), ids=str)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if hasattr(config, "workerinput"):
-        items.sort(key=place_of)
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(RunPlan(config), "run-plan")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """Without it a process of pytest-xdist grew to gigabytes, whose tests run the command by a call."""
     assert gc.isenabled(), f"{item.nodeid} has left the collector of cycles off"
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """For ``--dist loadgroup``: our groups (work_groups.py)."""
-    if config.getvalue("dist") != "loadgroup":
-        return None
-    config.option.loadscopereorder = False
-    return GroupScheduling(config, log)
 
 
 # With CI=true a part that did not run is a failure, but for tests of which one of two runs wherever they are.

@@ -25,6 +25,8 @@ from staged_logs import AS_OF, bases_of, running
 
 from snaprebuild.cli.main import app
 
+pytestmark = pytest.mark.full
+
 OTHERS = {"$K/bin/kafka-get-offsets.sh", "$K/bin/kafka-configs.sh", "kubectl", "rm", "plan=/var/lib/kafka/data-0/staged/plan.jsonl"}
 """What else is typed; the tools of Kafka are run by the demonstrations."""
 

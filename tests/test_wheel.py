@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.full  # pip needs the network
+
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURE = ROOT / "fixtures" / "kafka27-mixed"
 
@@ -34,7 +36,7 @@ def test_both_packages_and_their_types_are_in_it(wheel: Path) -> None:
 
 
 def test_it_runs_in_a_clean_environment(wheel: Path, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True, timeout=600)
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True, capture_output=True, timeout=600)
     installed = subprocess.run([python, "-m", "pip", "list", "--format", "json"], check=True, capture_output=True, text=True)
@@ -44,7 +46,7 @@ def test_it_runs_in_a_clean_environment(wheel: Path, tmp_path: Path) -> None:
 
     command = tmp_path / "venv" / "bin" / "snaprebuild"
     arguments = ["rebuild", str(FIXTURE), "--out", str(tmp_path / "out"), "--boundaries", "all", "--output", "json"]
-    ran = subprocess.run([command, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    ran = subprocess.run([command, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["totals"] == {"written": 23}
     manifest = json.loads((FIXTURE / "manifest.json").read_text())

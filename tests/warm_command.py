@@ -4,6 +4,9 @@ A cold start takes half a second of a processor, and the tests run the command s
 one has: a process, arguments, environment, working directory, streams and umask of its own; ``__main__`` runs from its first line, and
 at the end threads, exit functions and streams are seen to. It lacks the imports, and the interpreter's own end: what those cost, and
 whether they work, is for the tests that start cold (tests/cli/test_start_up.py runs every verb so, and whatever starts ``COMMAND``).
+
+A warm run keeps its priority when a broker runs: on a busy machine a process of the idle class may not run for minutes.
+tests/storage/test_priority.py and tests/cli/test_gentle.py test priorities.
 """
 
 from __future__ import annotations
@@ -156,7 +159,9 @@ def _preload() -> None:
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             importlib.import_module(module.name)
     from snaprebuild.cli.main import app
+    from snaprebuild.storage import manners
 
+    manners.stand_so = lambda _wanted: None
     group = typer.main.get_command(app)
     _build(group)  # all verbs and options, of which every run would build its own first
     typer.main.get_command = lambda of, build=typer.main.get_command: group if of is app else build(of)

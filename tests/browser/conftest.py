@@ -29,7 +29,7 @@ def browser() -> Generator[Browser, None, None]:
     if found is None:
         why = f"no Chromium ({', '.join(NAMES)}, or $CHROMIUM)"
     elif importlib.util.find_spec("playwright") is None:
-        why = "no playwright (scripts/setup test)"
+        why = "no playwright (scripts/setup full-test)"
     if why is not None:
         pytest.skip(f"NOT RUN: pages in a real browser (marker browser): {why}")
     from playwright.sync_api import sync_playwright

@@ -20,6 +20,8 @@ from edited_tree import Place
 from every_verb import VERBS, filled, run_here
 from same_result import DRAWN, OF_THE_RUN, differing, without
 
+pytestmark = pytest.mark.full
+
 REFUSALS = (3, 5)
 OF_THE_LISTING = ("bytes", "size_bytes", "kept_bytes", "deleted_bytes", "stays_because")
 """Sizes are told as they were listed, beside what was read later."""

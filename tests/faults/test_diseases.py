@@ -81,6 +81,7 @@ def test_the_diseases_that_were_named_are_there() -> None:
     assert directories == set(DISEASES)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", sorted({disease["healthy"] for disease in DISEASES.values()}))
 def test_each_disease_is_found_and_its_healthy_twin_trips_nothing(kind: str) -> None:
     """All runs of the diseases that were made of one healthy directory; nothing is written anywhere."""

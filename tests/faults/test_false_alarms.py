@@ -59,6 +59,7 @@ def test_the_pairs_are_as_many_as_they_were() -> None:
     assert Counter(pair.verb for pair in PAIRS) == COUNTS
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("half", [0, 1])
 def test_no_false_alarm(half: int, tmp_path: Path) -> None:
     """Half of the verbs; what is so has to be told, too."""

@@ -196,6 +196,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     assert changes(before, tree(tmp_path))[0] <= {"logs/.lock"}
 
 
+@pytest.mark.full
 def test_a_hundred_thousand_files(tmp_path: Path) -> None:
     """Names that are none of Kafka's, and stray snapshots: the partition is judged as it is without them."""
     logs = tmp_path / "logs"

@@ -18,6 +18,8 @@ from edited_tree import SECRET, Files, Odd, Place
 from every_verb import VERBS, filled, is_printable, run_here
 from same_result import DRAWN, differing, documents, without
 
+pytestmark = pytest.mark.full
+
 SECONDS_MAX = 120
 """A run takes some ms; one that waits for a pipe, or reads endless zeros, would never end."""
 FILES_MANY = 200

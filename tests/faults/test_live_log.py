@@ -9,6 +9,8 @@ import pytest
 from beside_a_broker import run
 from live_log import MOMENT, LiveLog
 
+pytestmark = pytest.mark.full
+
 
 def test_each_result_is_the_truth_of_a_moment_or_refused() -> None:
     seen = run(32)

@@ -12,6 +12,7 @@ from s3_faults import BUCKET, STORE_WRITERS, diseased, explored_store, faults_of
 STRIDES = {"rebuild --out s3": 47, "tier upload s3": 47, "tier repair s3": 131}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", STORE_WRITERS)
 def test_no_object_is_lost_or_half_and_another_run_finishes(name: str) -> None:
     figures = explored_store(name, STORE_WRITERS[name], STRIDES[name])

@@ -1,0 +1,83 @@
+"""The tiers of the tests: what each takes, how a run is divided, and its closing line."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from budgets import each_seed
+from manifests import REPOSITORY
+from run_plan import NEEDS, Plan, closing_line, selected, tier_of_marks
+
+DIVIDED = "tests/test_error_tree.py"
+"""It makes nothing for all its tests."""
+
+
+def test_a_tier_takes_the_smaller_ones_too() -> None:
+    assert [selected(tier) for tier in ("quick", "full", "night")] == [("quick",), ("quick", "full"), ("quick", "full", "night")]
+
+
+def test_what_a_plain_machine_may_lack_is_not_quick() -> None:
+    declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["markers"]
+    names = {each.partition(":")[0] for each in declared}
+    assert names == {*NEEDS, "full", "night"}
+    for name in names:
+        assert tier_of_marks(["parametrize", name]) == ("night" if name == "night" else "full")
+    assert tier_of_marks(["broker", "night"]) == "night"
+    assert tier_of_marks(["parametrize"]) == "quick"
+
+
+def test_every_external_part_belongs_to_a_tier_that_runs_it() -> None:
+    """A mark that nobody knows would leave its tests in the quick tier; pytest refuses it (--strict-markers)."""
+    used = set()
+    for path in (REPOSITORY / "tests").rglob("*.py"):
+        used |= set(re.findall(r"pytest\.mark\.(\w+)", path.read_text()))
+    assert used - {"parametrize", "skipif", "usefixtures", "filterwarnings", "xdist_group"} <= {*NEEDS, "full", "night"}
+
+
+def test_long_files_are_divided_and_the_order_is_the_collected_one() -> None:
+    names = [f"{DIVIDED}::test_{number:03d}" for number in range(100)]
+    plan = Plan(dict.fromkeys(names, 1.0))
+    groups = [plan.group_of(name) for name in names]
+    assert len(set(groups)) == 5
+    assert groups == sorted(groups)
+    assert plan.group_of(f"{DIVIDED}::test_new") == DIVIDED
+
+
+def test_a_file_that_makes_something_once_stays_whole() -> None:
+    made_once = next(path for path in sorted((REPOSITORY / "tests").rglob("test_*.py")) if 'scope="module"' in path.read_text())
+    file = str(made_once.relative_to(REPOSITORY))
+    names = [f"{file}::test_{number}" for number in range(50)]
+    assert {Plan(dict.fromkeys(names, 10.0)).group_of(name) for name in names} == {file}
+
+
+@pytest.mark.parametrize("tier", ["quick", "full", "night"])
+def test_the_closing_line_names_what_did_not_run(tier: str) -> None:
+    outcomes = {"passed": 7, "failed": 1, "skipped": 2}
+    left = {"tests of full": 3, "files of full": 4, "tests of night": 5}
+    line = closing_line(tier, outcomes, {"Spark: no Java": 2}, left, 125.0)
+    assert line.startswith(f"{tier} tier: 7 passed, 1 failed, 2 skipped in 2 min 5 s. Skipped here: Spark: no Java (2)")
+    assert ("scripts/test --full" in line, "scripts/test --night" in line) == (tier == "quick", tier != "night")
+    assert ("4 files and 3 tests of the full tier" in line) == (tier == "quick")
+    assert "\n" not in line
+
+
+def test_seeds_are_the_same_in_each_run(tmp_path: Path) -> None:
+    seen: list[list[int]] = []
+    for _ in range(2):
+        seeds: list[int] = []
+        each_seed(5)(seeds.append)()
+        seen.append(seeds)
+    assert seen[0] == seen[1]
+    assert len(set(seen[0])) == 5
+
+
+def test_a_failure_names_its_seed() -> None:
+    @each_seed(3)
+    def fails(seed: int) -> None:
+        raise ValueError
+
+    with pytest.raises(ValueError, match=r"seed \d+ \(number 0\)"):
+        fails()
