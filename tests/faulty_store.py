@@ -39,6 +39,7 @@ class FaultyStore:
         page: keys and directories of one answer to a listing.
         at_once: the most requests that were under way at the same time.
         seconds: that each request takes at least.
+        uploads: large objects that were begun and not completed: by upload id the name, and the parts.
     """
 
     endpoint: str = ""
@@ -57,6 +58,7 @@ class FaultyStore:
     at_once: int = 0
     seconds: float = 0.0
     under_way: int = 0
+    uploads: dict[str, tuple[str, dict[int, bytes]]] = field(default_factory=dict)
 
     def fault(self, method: str) -> str:
         """The fault of this request, or an empty text."""
@@ -136,7 +138,10 @@ class _Handler(BaseHTTPRequestHandler):
         name, fault = self._begin()
         if self._failed(fault):
             return
-        query = parse_qs(urlsplit(self.path).query)
+        query = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+        if "uploads" in query or "uploadId" in query:
+            self._list_uploads(name, query.get("uploadId", [""])[0])
+            return
         if "list-type" in query:
             self._list(name.rstrip("/"), {name: values[0] for name, values in query.items()})
             return
@@ -185,6 +190,11 @@ class _Handler(BaseHTTPRequestHandler):
         data = self._body()
         if self._failed(fault):
             return
+        query = parse_qs(urlsplit(self.path).query)
+        if "uploadId" in query:
+            self.store.uploads[query["uploadId"][0]][1][int(query["partNumber"][0])] = data
+            self._answer(200, ETag=etag_of(data))
+            return
         with self.lock:
             there = self.store.objects.get(name)
             taken = there is not None and self.headers.get("If-None-Match") == "*" and not self.store.ignores_conditions
@@ -215,9 +225,55 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_DELETE(self) -> None:
         name, fault = self._begin()
-        if not self._failed(fault):
+        if self._failed(fault):
+            return
+        upload_id = parse_qs(urlsplit(self.path).query).get("uploadId")
+        if upload_id is None:
             self.store.objects.pop(name, None)
-            self._answer(204)
+        else:
+            self.store.uploads.pop(upload_id[0], None)
+        self._answer(204)
+
+    def do_POST(self) -> None:
+        """Begins or completes a large object."""
+        name, fault = self._begin()
+        self._body()
+        if self._failed(fault):
+            return
+        query = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+        if "uploads" in query:
+            upload_id = f"upload-{len(self.store.seen)}"
+            self.store.uploads[upload_id] = name, {}
+            self._answer(200, f"<R><UploadId>{upload_id}</UploadId></R>".encode())
+            return
+        if query["uploadId"][0] not in self.store.uploads:
+            self._error(404, "NoSuchUpload")
+            return
+        if name in self.store.objects and self.headers.get("If-None-Match") == "*" and not self.store.ignores_conditions:
+            self._error(412, "PreconditionFailed")
+            return
+        _, parts = self.store.uploads.pop(query["uploadId"][0])
+        self.store.objects[name] = b"".join(parts[number] for number in sorted(parts))
+        if fault == "lost":
+            self._drop()
+        else:
+            self._answer(200, b"<R></R>")
+
+    def _list_uploads(self, name: str, upload_id: str) -> None:
+        """The uploads of a bucket, or the parts of one."""
+        if upload_id:
+            rows = "".join(
+                f"<Part><PartNumber>{number}</PartNumber><Size>{len(data)}</Size><ETag>{etag_of(data)}</ETag></Part>"
+                for number, data in self.store.uploads[upload_id][1].items()
+            )
+        else:
+            bucket = f"{name.rstrip('/')}/"
+            rows = "".join(
+                f"<Upload><Key>{key.removeprefix(bucket)}</Key><UploadId>{each}</UploadId>"
+                "<Initiated>2026-11-21T00:00:00.000Z</Initiated></Upload>"
+                for each, (key, _) in self.store.uploads.items()
+            )
+        self._answer(200, f"<R>{rows}</R>".encode())
 
     def _list(self, bucket: str, query: dict[str, str]) -> None:
         prefix = query.get("prefix", "")

@@ -1,20 +1,8 @@
-"""Our replays with one rule broken, to see whether generated logs notice.
-
-A rule is broken in the text of its module, and the functions that this changes get the code of the broken text: for as long as that takes,
-in this process, whoever has imported them.
-"""
+"""Our replays with one rule broken, to see whether generated logs notice."""
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import inspect
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import reduce
-from pathlib import Path
-from types import CodeType, FunctionType
-
+from broken_code import BrokenCode
 from ours import ENGINES
 
 SPECIFICATION, EFFECT, COMPOSE = (f"snaprebuild.replay.{name}" for name in ("producer_state", "block_effect", "segment_effect"))
@@ -22,63 +10,16 @@ HEADERS, ROWS, CONTROL_RECORD = (f"formats.{name}" for name in ("batch_headers",
 BATCHES, RUNNING = "snaprebuild.replay.segment_batches", "snaprebuild.replay.running_effect"
 
 
-@dataclass(frozen=True)
-class BrokenRule:
-    """A rule as it stands in the text of a module, once, and what it becomes.
-
-    Attributes:
-        name: what is done then.
-        module: by its full name.
-        right: part of its text.
-        wrong: what stands there instead.
-    """
-
-    name: str
-    module: str
-    right: str
-    wrong: str
+class BrokenRule(BrokenCode):
+    """A rule of the replays."""
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """Which of ours go by this text."""
+        """Which of ours use this text."""
         if self.module in (SPECIFICATION, BATCHES, "ours"):
             return ("specification",)
         effects = tuple(engine for engine in ENGINES if engine != "specification")
         return effects if self.module in (EFFECT, COMPOSE, RUNNING) else tuple(ENGINES)
-
-
-def function_codes(code: CodeType) -> dict[str, CodeType]:
-    """The functions and methods of a module, or of a class, by their qualified names."""
-    found = {}
-    for each in (constant for constant in code.co_consts if isinstance(constant, CodeType)):
-        if "<locals>" not in each.co_qualname and "<" not in each.co_name:
-            found |= {each.co_qualname: each} if inspect.CO_OPTIMIZED & each.co_flags else function_codes(each)
-    return found
-
-
-@contextlib.contextmanager
-def broken(rule: BrokenRule) -> Iterator[None]:
-    """While this is open, the rule is broken."""
-    module = importlib.import_module(rule.module)
-    file = Path(inspect.getfile(module))
-    text = file.read_text()
-    assert text.count(rule.right) == 1, f"{rule.name}: it stands {text.count(rule.right)} times in {file.name}"
-    right, wrong = (
-        function_codes(compile(each, str(file), "exec", dont_inherit=True)) for each in (text, text.replace(rule.right, rule.wrong))
-    )
-    functions: dict[str, FunctionType] = {}
-    for name in right:
-        function = reduce(inspect.getattr_static, name.split("."), module)
-        if isinstance(function, FunctionType) and right[name] != wrong[name]:
-            functions[name] = function
-    assert functions, f"{rule.name}: no function is another one"
-    for name, function in functions.items():
-        function.__code__ = wrong[name]
-    try:
-        yield
-    finally:
-        for name, function in functions.items():
-            function.__code__ = right[name]
 
 
 BROKEN_RULES = (

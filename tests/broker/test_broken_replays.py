@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from broken_replays import BROKEN_RULES, BrokenRule, broken
+from broken_code import broken
+from broken_replays import BROKEN_RULES, BrokenRule
 from compare import completed_by, generated
 from fold_by_rules import fold
 from kafka_classpath import KAFKA_VERSION
 from oracle import CompletedTransaction
 from ours import ENGINES, States, specification_completed
 from strategies import GeneratedPartition
+
+pytestmark = pytest.mark.full
 
 LOGS = 500
 

@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,8 @@ PROGRAM_FILES = re.compile(r"(^|/)\.lock$")
 TEMPORARY = re.compile(r"\.tmp$|\.snaprebuild-tmp$|\.[0-9a-f]{32}-delete(/|$)|(^|/)\.[^/]+-[a-z0-9_]{8}$")
 RANDOM_STATES = 8
 """Random subsets at each call, beside the systematic ones."""
+Record = Callable[[Sequence[str], Path, Path, Sequence[int]], list[Change]]
+"""Runs the command and returns the calls that changed the tree: its arguments, the root, a place for receipts, the right exit codes."""
 AGAIN_NAME = re.compile(r"(^|/)again-\d+\.jsonl$")
 
 
@@ -176,7 +178,7 @@ def filled(arguments: tuple[str, ...], root: Path, again: str = "again") -> list
 
 
 @contextlib.contextmanager
-def recorded(writer: Writer) -> Iterator[tuple[TreeDisk, Recorded]]:
+def recorded(writer: Writer, record: Record = traced) -> Iterator[tuple[TreeDisk, Recorded]]:
     """Runs it for real. Gives the disk as it was before, and the run."""
     with directory_in_memory() as above:
         root = above / "root"
@@ -184,7 +186,7 @@ def recorded(writer: Writer) -> Iterator[tuple[TreeDisk, Recorded]]:
         (root / "receipts").mkdir()
         writer.prepare(root)
         disk, before = TreeDisk(root), read_tree(root)
-        changes = traced(filled(writer.arguments, root), root, above / "state", writer.codes)
+        changes = record(filled(writer.arguments, root), root, above / "state", writer.codes)
         yield disk, Recorded(before, read_tree(root), changes, root)
 
 
@@ -282,10 +284,10 @@ class Figures:
         return Figures(self.name, *sums)
 
 
-def explored(name: str, writer: Writer, *, seed: int, runs_max: int, cuts_max: int) -> Figures:
+def explored(name: str, writer: Writer, *, seed: int, runs_max: int, cuts_max: int, record: Record = traced) -> Figures:
     """Follows the run call by call; each state counts once. Of the states ``runs_max`` are made for real and finished by another run."""
     started, figures, rng = time.monotonic(), Figures(name), random.Random(f"{seed} {name}")
-    with recorded(writer) as (disk, run):
+    with recorded(writer, record) as (disk, run):
         figures.calls = len(run.changes)
         seen: dict[int, Tree] = {}
         for count in range(len(run.changes) + 1):

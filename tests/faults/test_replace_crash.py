@@ -62,6 +62,7 @@ def test_power_failures(tmp_path: Path, before: State, calls: Callable[[], FileC
         if found.data == OLD:
             assert os.listdir(directory) == [NAME]
     assert seen == {OLD, NEW}
+    assert list(disk.states()) == [disk.running_state()], "at the end all of it is durable"
 
 
 @pytest.mark.parametrize("failing", [failing_at, failing_from])
@@ -82,6 +83,42 @@ def test_each_call_fails(tmp_path: Path, failing: Callable[[int, int], Callable[
         assert (directory / NAME).read_bytes() in (OLD, NEW)
         run(directory)
         assert (directory / NAME).read_bytes() == NEW
+
+
+def test_a_device_that_is_gone_at_the_rename(tmp_path: Path) -> None:
+    """Nothing shows whether it took effect."""
+    recorded = RecordedCalls()
+    run(made(tmp_path / "run", BEFORE), recorded)
+    rename = next(index for index, call in enumerate(recorded.trace) if call.method == "rename")
+    with pytest.raises(OutcomeUnknownError, match="may have been replaced"):
+        run(made(tmp_path / "gone", BEFORE), RecordedCalls(before=failing_from(rename, errno.EIO)))
+
+
+def test_other_bytes_than_were_written(tmp_path: Path) -> None:
+    class OtherBytes(FileCalls):
+        def read(self, fd: int, size_bytes: int) -> bytes:
+            return super().read(fd, size_bytes).replace(b"behind", b"before")
+
+    directory = made(tmp_path / "run", BEFORE)
+    with pytest.raises(WriteFailedError, match="reads back other bytes"):
+        run(directory, OtherBytes())
+    assert (directory / NAME).read_bytes() == OLD
+    assert os.listdir(directory) == [NAME]
+
+
+def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = made(tmp_path / "run", BEFORE)
+    read = os.read
+
+    def grows(fd: int, size_bytes: int) -> bytes:
+        data = read(fd, size_bytes)
+        with (directory / NAME).open("ab") as file:
+            file.write(b"" if data else b"more")
+        return data
+
+    monkeypatch.setattr(os, "read", grows)
+    with pytest.raises(SnaprebuildError, match="changes while it is read"):
+        read_identified(str(directory / NAME), 1000)
 
 
 def test_an_answer_to_the_rename_that_is_lost(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from log_dirs import make_log_dir
 
 from snaprebuild.errors import RefusedError, WriteFailedError
+from snaprebuild.storage import journal_file
 from snaprebuild.storage.journal_file import JournalFile, check_journal_place
 
 
@@ -51,6 +52,22 @@ def test_nothing_behind_a_line_that_failed(tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / "journal").read_text() == "first\n"
 
 
+def test_writes_that_take_few_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:3]))
+    journal = JournalFile(str(tmp_path / "journal"), "the first line")
+    journal.append("the second line")
+    journal.close()
+    assert (tmp_path / "journal").read_text() == "the first line\nthe second line\n"
+
+
+def test_a_file_that_appears_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_file, "check_journal_place", lambda path: Path(path).write_text("another's\n"))
+    with pytest.raises(WriteFailedError, match="cannot be created: File exists"):
+        JournalFile(str(tmp_path / "journal"), "first")
+    assert (tmp_path / "journal").read_text() == "another's\n"
+
+
 def test_one_that_cannot_begin_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_fd: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -66,7 +83,8 @@ def test_where_it_may_stand(tmp_path: Path) -> None:
     logs = make_log_dir(tmp_path / "logs")
     (tmp_path / "there").write_text("")
     (tmp_path / "dangling").symlink_to("nowhere")
-    for path in (logs / "journal", tmp_path / "there", tmp_path / "dangling", tmp_path / "meta.properties"):
+    (tmp_path / "plan").write_text('{"schema": "snaprebuild.saved-plan/1"}')  # which another plan may replace
+    for path in (logs / "journal", *(tmp_path / name for name in ("there", "dangling", "plan", "meta.properties"))):
         with pytest.raises(RefusedError):
             check_journal_place(str(path))
     with pytest.raises(WriteFailedError, match="is no directory"):
