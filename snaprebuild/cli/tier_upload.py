@@ -200,8 +200,10 @@ def tier_upload(
         broker_id=_broker_id(partitions) if broker_id is None else broker_id,
     )
 
-    def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None) -> PreparedUpload:
-        return prepare_upload(log, after=after, topic_id=topic_id, as_of_ms=clock[0], expiration_ms=clock[1], s3=settings)
+    def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None, source: PartitionSource) -> PreparedUpload:
+        return prepare_upload(
+            log, after=after, topic_id=topic_id, as_of_ms=clock[0], expiration_ms=clock[1], s3=settings, source=source
+        )
 
     sources = UploadSources(
         partitions,

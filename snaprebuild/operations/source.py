@@ -43,6 +43,7 @@ __all__ = [
     "live_broker_notes",
     "log_start_above",
     "open_source",
+    "opened_partition",
     "partition_source",
     "topic_kind_of",
     "why_skipped",
@@ -248,6 +249,19 @@ def open_source(
     if manners().minds_brokers and _live_log_dirs(source):
         beside_live_broker(len({partition.directory.device for partition in partitions}))
     return source
+
+
+def opened_partition(path: str, settings: S3Settings = USUAL_S3) -> PartitionSource:
+    """The one partition whose directory is at ``path``.
+
+    Raises:
+        UsageError: there is no such directory.
+        RefusedError: it is no partition directory, or none that may be a source.
+    """
+    source = open_source([path], settings=settings)
+    if not source.partitions or source.partitions[0].directory.path != path:
+        raise RefusedError("; ".join(finding.message for finding in source.findings) or "is no partition directory", path=path)
+    return source.partitions[0]
 
 
 def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[str]) -> list[Finding]:

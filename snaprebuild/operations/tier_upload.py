@@ -185,7 +185,7 @@ class _Partition:
             self._finished_before(segment, claim, target, path, is_older=is_older)
             return
         self._check_trusted(segment, path)
-        upload = self._prepare(path, self._after, self._topic_id)
+        upload = self._prepare(path, self._after, self._topic_id, self._source)
         segment.upload, self._after = upload, upload.snapshot
         if self._request.is_dry_run:
             segment.action = Action.WOULD_UPLOAD

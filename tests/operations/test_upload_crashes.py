@@ -17,7 +17,7 @@ from watched_store import Calls, CrashError, Watched
 from snaprebuild import prepare_upload
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.prepared_upload import PreparedUpload
-from snaprebuild.operations.source import open_source
+from snaprebuild.operations.source import PartitionSource, open_source
 from snaprebuild.operations.tier_inventory import CopyState, tier_inventory
 from snaprebuild.operations.tier_upload import tier_upload
 from snaprebuild.operations.upload_copy import Uploader
@@ -32,8 +32,8 @@ CLAIM = ".snaprebuild-claims/"
 KINDS = ("log", "indexes", "rsm-manifest")
 
 
-def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None) -> PreparedUpload:
-    return prepare_upload(log, after=after, topic_id=topic_id, as_of_ms=0)
+def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None, source: PartitionSource) -> PreparedUpload:
+    return prepare_upload(log, after=after, topic_id=topic_id, as_of_ms=0, source=source)
 
 
 def run(logs: Path, root: str, settings: S3Settings, calls: Calls | None = None, part_bytes: int = 16 << 20) -> TierUpload:
