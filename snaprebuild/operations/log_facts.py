@@ -7,7 +7,7 @@ from functools import partial
 
 from formats.batch_headers import HeaderReader, SegmentBytes, TailKind
 from formats.errors import FormatError
-from snaprebuild.errors import DeadlinePassedError, ReadFailedError
+from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
 from snaprebuild.operations.each import here_for
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.source import PartitionSource
@@ -55,7 +55,7 @@ def known_log_end(directory: PartitionDir) -> int:
         return directory.log_end_offset
     try:
         return log_end_offset(directory) if directory.segments else 0
-    except (ReadFailedError, FormatError):
+    except (ReadFailedError, RefusedError, FormatError):
         return 0
 
 

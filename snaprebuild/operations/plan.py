@@ -328,6 +328,6 @@ def _measured_rate(plans: list[PartitionPlan], check_crc: bool) -> float | None:
                 read = reader.bytes_read
                 if read >= RATE_SAMPLE_BYTES:
                     break
-    except (ReadFailedError, FormatError):
+    except (ReadFailedError, RefusedError, FormatError):
         return None
     return read / max(time.perf_counter() - started, 1e-6) if read else None

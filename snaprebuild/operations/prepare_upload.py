@@ -24,7 +24,7 @@ from formats.file_names import (
     transaction_index_file_name,
 )
 from formats.partition_metadata import ZERO_UUID, read_partition_metadata, uuid_from_text, uuid_to_text
-from snaprebuild.errors import ReadFailedError, RefusedError, SnapshotRefusedError, UploadRefusedError, UsageError
+from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError, SnapshotRefusedError, UploadRefusedError, UsageError
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.source import PartitionSource, opened_partition
@@ -80,7 +80,10 @@ def prepare_segment(
     number = bisect_left(bases, parsed.offset)
     if partition.directory.path != path or parsed.offset not in bases[number : number + 1]:
         raise UsageError("does not exist, or is no regular file", path=log)
-    return _Preparation(partition, number, deadline).prepared(ensure, topic_id, high_watermark)
+    try:
+        return _Preparation(partition, number, deadline).prepared(ensure, topic_id, high_watermark)
+    except ChangedFileError as error:
+        raise UploadRefusedError(error.message, path=error.path, reason="changed") from error
 
 
 def candidates(partition: PartitionSource) -> tuple[SegmentFiles, ...]:
@@ -146,9 +149,11 @@ class _Preparation:
         time_index = self._needed(time_index_file_name(base), self._segment.time_index, Blocker.MISSING_TIME_INDEX)
         transaction_index = self._read(transaction_index_file_name(base), limits.INDEX_BYTES_MAX)
         indexes = SegmentIndexes(base, next_base, offset_index, time_index, transaction_index)
-        with self._directory.open_segment(self._segment, self._deadline) as source:
-            if source.identity != self._segment.log.identity:
-                raise self._refused("changed since it was listed: somebody is at work here", "changed", log_path)
+        try:
+            source = self._directory.open_segment(self._segment, self._deadline)
+        except RefusedError as error:
+            raise self._refused(error.message, "changed", log_path) from error
+        with source:
             self._files.append((log_path, source.identity))
             max_timestamp = check_indexes(source, indexes, self._directory.path)
         snapshot = self._ensured(ensure, next_base)

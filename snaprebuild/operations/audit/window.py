@@ -111,9 +111,15 @@ class _RememberingStore:
         """See ``ReadStore.read_end``."""
         return self.base.read_end(location, count)
 
-    def open_bytes(self, location: str, identity: FileIdentity | None = None, deadline: float | None = None) -> OpenBytes:
+    def open_bytes(
+        self,
+        location: str,
+        identity: FileIdentity | None = None,
+        deadline: float | None = None,
+        may_grow: bool | None = None,
+    ) -> OpenBytes:
         """See ``ReadStore.open_bytes``."""
-        return self.base.open_bytes(location, identity, deadline)
+        return self.base.open_bytes(location, identity, deadline, may_grow)
 
 
 @dataclass(slots=True)

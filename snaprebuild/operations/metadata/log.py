@@ -240,7 +240,7 @@ class MetadataWalk:
             yield from self._segment(segment, start_bytes, is_last=segment is segments[-1])
 
     def _segment(self, segment: MetadataSegment, start_bytes: int, *, is_last: bool) -> Iterator[MetadataBatch]:
-        with _opened(self._log, segment.path, segment.identity) as source:
+        with _opened(self._log, segment.path, segment.identity, may_grow=is_last) as source:
             batches = FileBatches(
                 source, segment.path, self._records, self._from_offset, self._log.deadline, start_bytes=start_bytes
             )
@@ -268,5 +268,5 @@ def _is_control_of(batch: MetadataBatch | None, record: int, kind: type) -> bool
     return isinstance(content, ControlRecord) and isinstance(content.value, kind)
 
 
-def _opened(log: MetadataLog, path: str, identity: FileIdentity) -> OpenBytes:
-    return log.store.open_bytes(path, identity, log.deadline)
+def _opened(log: MetadataLog, path: str, identity: FileIdentity, *, may_grow: bool = False) -> OpenBytes:
+    return log.store.open_bytes(path, identity, log.deadline, may_grow)
