@@ -15,7 +15,7 @@ from formats.producer_snapshot import read_entries, write_entries
 from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, SnapshotRefusedError, UsageError
 from snaprebuild.operations.boundary_work import BoundaryWork
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot, Origin
-from snaprebuild.operations.log_facts import log_end_offset, window_index
+from snaprebuild.operations.log_facts import log_end_offset, replay_window
 from snaprebuild.operations.output_place import check_output
 from snaprebuild.operations.plan import stop_index
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom, ReplayPoint
@@ -107,8 +107,8 @@ def _opened(request: BoundaryRequest) -> OneBoundaryWork:
     if resumed is not None and (resumed.offset >= request.offset or resumed.index_in(directory) is None):
         resumed = None
     # Going on from a neighbour needs no window. Finding it opens the time index of each segment: for every segment of an upload again.
-    needs_window = request.mode is not ReplayFrom.LOG_START and (resumed is None or is_log_end)
-    window = window_index(partition, request.clock, request.deadline) if needs_window else 0
+    needs_window = resumed is None or is_log_end
+    window = replay_window(partition, request.mode, request.clock, request.deadline) if needs_window else 0
     remote_from = partition.remote_from
     replay = PartitionReplay(directory, request.mode, request.clock, window, stop, request.offset, end, resumed, None, remote_from)
     if not is_log_end and (resumed is not None or (bases[0] == 0 and replay.start()[0] == 0)):

@@ -18,7 +18,7 @@ from snaprebuild.operations.broker_properties import read_server_properties
 from snaprebuild.operations.due_in_place import IRREGULAR_NAME, left_out_findings, not_due
 from snaprebuild.operations.each import Each, here_for
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
-from snaprebuild.operations.log_facts import check_deadline, largest_timestamp_hint, log_end_offset, window_index
+from snaprebuild.operations.log_facts import check_deadline, largest_timestamp_hint, log_end_offset, replay_window
 from snaprebuild.operations.output_place import check_output, target_directories, without_output
 from snaprebuild.operations.planned import (
     DEFAULT_RETENTION_MS,
@@ -158,7 +158,7 @@ def _plan_partition(asked: _Wanted, findings: list[Finding]) -> PartitionPlan:
         return replace(nothing_planned(partition, target, None, log_end), left_out=tuple(left_out))
     bases = [segment.base_offset for segment in directory.segments]
     mode = ReplayFrom(request.replay_from)
-    window = 0 if mode is ReplayFrom.LOG_START else window_index(partition, clock, deadline)
+    window = replay_window(partition, mode, clock, deadline)
     stop = _stop_index(directory, request, boundaries, window)
     replay = PartitionReplay(directory, mode, clock, window, stop, boundaries[0][0], log_end or 0)
     start_index, start_reason = replay.start()

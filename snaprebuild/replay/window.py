@@ -6,7 +6,10 @@ opened there, a batch that a marker keeps, a coordinator epoch. A snapshot that 
 settles most of that; what it leaves open is settled by going back, segment by segment.
 
 Two facts about legal logs are used beside it: a producer id is transactional or not for its whole life (``InitProducerId`` decides it), so
-one that writes outside of transactions never met a marker; and a data batch of epoch 0 and sequence 0 is the first one of its producer.
+one that writes outside of transactions never met a marker; and a data batch of epoch 0 and sequence 0 below offset 2147483648 is the first
+one of its producer, or the first since the leader forgot it. The second happens with clients of 1.0 to 2.4 alone: they begin again at
+sequence 0 after UNKNOWN_PRODUCER_ID where their last batch lies below the log start (``TransactionManager.canRetry``).
+A broker that then loads the log from its log start finds no batch before it either. Above that offset the sequence may have wrapped.
 
 What no look at the window can tell, because no batch in it contradicts the witness:
 

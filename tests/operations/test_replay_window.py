@@ -29,6 +29,7 @@ from replays import (
     run,
 )
 from simulated_broker import Client, listed, loaded
+from strategies import LogBatch
 
 from formats.producer_snapshot import ProducerEntry
 from snaprebuild.operations.replay_partition import ReplayFrom
@@ -212,3 +213,32 @@ def test_damage_in_the_window_sends_auto_to_the_first_segment(tmp_path: Path) ->
     assert result.classes == {1: EXACT, boundary: EXACT, log.end: UNSOUND}
     by_letter = run(listed(path.parent), ReplayFrom.WINDOW, as_of_ms=NOW, window=1, first_wanted=boundary)
     assert by_letter.classes == {1: UNPROVEN, boundary: UNPROVEN, log.end: UNSOUND}
+
+
+@pytest.mark.parametrize("beyond", [False, True], ids=["no wrap is possible", "the sequence wrapped"])
+def test_a_sequence_that_wraps_is_no_new_producer(beyond: bool, tmp_path: Path) -> None:
+    """0 follows 2147483647 in the same epoch, and the transaction goes on. Below offset 2147483648 that cannot be."""
+    log, client = Hand(), Client(9, is_transactional=True)
+    other = Client(10, is_transactional=False)
+    log.segments, log.end = [(2**31 if beyond else 0, [])], 2**31 if beyond else 0
+    everything: list[LogBatch] = []
+    if beyond:
+        client.sequence = 2**31 - 1
+        everything.append(log.add(client.data(log.end, 1, OLD)))
+        client.sequence = 0
+    everything.append(log.add(other.data(log.end, 1, OLD)))
+    log.roll()
+    everything.append(log.add(other.data(log.end, 1, YOUNG)))
+    boundary = log.roll()
+    true = ProducerState()
+    list(true.append(batch.meaning for batch in everything if batch.meaning is not None))
+    behind = [client.data(log.end, 1, YOUNG), client.marker(log.end + 1, YOUNG, 7, commit=True)]
+    everything += [log.add(batch) for batch in behind]
+    whole = ProducerState()
+    list(whole.append(batch.meaning for batch in everything if batch.meaning is not None))
+    directory = log.write(tmp_path / "t-0", {log.end: loaded(whole.entries.values(), NOW).values()})
+    result = run(directory, as_of_ms=NOW, window=1, first_wanted=boundary)
+    state = result.at(boundary)
+    assert loaded(entries_in(state.entries).values(), NOW) == loaded(true.entries.values(), NOW)
+    expected = (0, SnapshotClass.EXACT_FROM_LOG_START) if beyond else (1, SnapshotClass.LOAD_EQUIVALENT)
+    assert (result.replay.start_index, state.judgement.snapshot_class) == expected
