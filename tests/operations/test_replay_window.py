@@ -27,12 +27,14 @@ from replays import (
     difference,
     entries_in,
     run,
+    windowed,
 )
 from simulated_broker import Client, listed, loaded
 from strategies import LogBatch
 
 from formats.producer_snapshot import ProducerEntry
 from snaprebuild.operations.replay_partition import ReplayFrom
+from snaprebuild.operations.source import open_source
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.producer_state import ProducerState, is_expired
 from snaprebuild.replay.window import window_start
@@ -242,3 +244,34 @@ def test_a_sequence_that_wraps_is_no_new_producer(beyond: bool, tmp_path: Path) 
     assert loaded(entries_in(state.entries).values(), NOW) == loaded(true.entries.values(), NOW)
     expected = (0, SnapshotClass.EXACT_FROM_LOG_START) if beyond else (1, SnapshotClass.LOAD_EQUIVALENT)
     assert (result.replay.start_index, state.judgement.snapshot_class) == expected
+
+
+def old_client(root: Path) -> tuple[Hand, int]:
+    """A client of 1.0 to 2.4 whose batches were deleted begins again at sequence 0 in the same epoch (UNKNOWN_PRODUCER_ID).
+
+    The broker, of 1.0 to 2.3, forgot its open transaction with them. The first segment holds them still. Returns the log, and a boundary.
+    """
+    log, client, other = Hand(), Client(9, is_transactional=True), Client(10, is_transactional=False)
+    log.data(client, OLD, 3)
+    log.data(other, OLD)
+    log.roll()
+    log.data(other, YOUNG)
+    boundary = log.roll()
+    client.sequence = 0
+    log.data(client, YOUNG)
+    log.marker(client, YOUNG)
+    log.data(other, YOUNG)
+    (root / "log-start-offset-checkpoint").write_bytes(b"0\n1\nt 0 3\n")
+    return log, boundary
+
+
+def test_a_client_that_begins_again_at_sequence_0(tmp_path: Path) -> None:
+    log, boundary = old_client(tmp_path)
+    live = [ProducerEntry(9, 0, 0, boundary, 0, YOUNG, 1), ProducerEntry(10, 0, 2, log.end - 1, 0, YOUNG)]
+    log.write(tmp_path / "t-0", {log.end: live})
+    result = windowed(tmp_path / "t-0", boundary)
+    assert result.classes[boundary] is EXACT
+    assert entries_in(result.at(boundary).entries)[9].current_txn_first_offset == 0
+    (tmp_path / "log-start-offset-checkpoint").write_bytes(b"0\n1\nt 0 0\n")
+    (partition,) = open_source([str(tmp_path / "t-0")]).partitions
+    assert partition.log_start_offset == 0, "nothing was deleted, so that no client had to begin again"
