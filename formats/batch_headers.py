@@ -41,7 +41,6 @@ __all__ = [
     "BytesSegment",
     "HeaderBlock",
     "HeaderReader",
-    "NotesBatches",
     "SegmentBytes",
     "Tail",
     "TailKind",
@@ -65,7 +64,7 @@ class SegmentBytes(Protocol):
 
 
 @runtime_checkable
-class NotesBatches(Protocol):
+class _NotesBatches(Protocol):
     """A segment that may be appended to while it is read: what a reader found in it must still be there afterwards."""
 
     def note_batch(self, position_bytes: int, header: bytes) -> None:
@@ -295,7 +294,7 @@ class HeaderReader:
         data = bytearray(capacity + dtype.itemsize)
         buffer = np.frombuffer(data, dtype=np.uint8)
         position, held = self.start_bytes, 0
-        noting = self.source if isinstance(self.source, NotesBatches) else None
+        noting = self.source if isinstance(self.source, _NotesBatches) else None
         tail = self.tail
         while tail is None:
             filled = self._fill(buffer, position, capacity, held)

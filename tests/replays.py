@@ -45,7 +45,7 @@ class Run:
     Attributes:
         replay: it.
         states: in the order handed out.
-        extensions: how often it asked for more.
+        extensions: how often it went further back.
     """
 
     replay: PartitionReplay
@@ -83,8 +83,9 @@ def run(
             if result.replay.damage is not None:
                 break
         else:
+            start = result.replay.start_index
             wanted = result.replay.more()
-            result.extensions += bool(wanted)
+            result.extensions += result.replay.start_index != start
     result.states += result.replay.finish()
     offsets = [state.offset for state in result.states]
     assert len(set(offsets)) == len(offsets), "no boundary twice"

@@ -92,7 +92,7 @@ class SegmentFile:
         """See ``OpenBytes``: the operating system reads ahead as it sees fit."""
 
     def note_batch(self, position_bytes: int, header: bytes) -> None:
-        """See ``NotesBatches``."""
+        """Takes a batch that was found at a position: its header must still be there at the end, where the file may grow."""
         if self._may_grow:
             self._batches.append((position_bytes, header))
 
