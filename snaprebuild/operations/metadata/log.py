@@ -151,7 +151,9 @@ class MetadataLog:
             ReadFailedError: it cannot be read.
         """
         first = last = None
-        with _opened(self, checkpoint.path, checkpoint.identity) as source:
+        # It is whole between its header and its footer, or damaged, whatever was listed; only an object needs its identity to be read.
+        listed = None if self.store.is_local else checkpoint.identity
+        with _opened(self, checkpoint.path, listed) as source:
             batches = FileBatches(source, checkpoint.path, records, deadline=self.deadline)
             for batch in batches:
                 first, last = first or batch, batch
@@ -268,5 +270,5 @@ def _is_control_of(batch: MetadataBatch | None, record: int, kind: type) -> bool
     return isinstance(content, ControlRecord) and isinstance(content.value, kind)
 
 
-def _opened(log: MetadataLog, path: str, identity: FileIdentity, *, may_grow: bool = False) -> OpenBytes:
+def _opened(log: MetadataLog, path: str, identity: FileIdentity | None, *, may_grow: bool = False) -> OpenBytes:
     return log.store.open_bytes(path, identity, log.deadline, may_grow)
