@@ -239,7 +239,7 @@ def _partition(partition: FleetPartition) -> dict[str, object]:
 
 
 def _print(result: FleetResult, written: list[str], *, everything: bool) -> None:
-    from snaprebuild.cli.result import print_text
+    from snaprebuild.cli.result import print_text, unless_unread
     from snaprebuild.operations.findings import counted
     from snaprebuild.operations.fleet.merge import Outcome
 
@@ -248,7 +248,7 @@ def _print(result: FleetResult, written: list[str], *, everything: bool) -> None
     _print_steps(result)
     outcomes = result.outcomes()
     if not result.steps:
-        print_text("No broker has to be treated.")
+        print_text(unless_unread("No broker has to be treated.", result.findings))
     elif not result.cover.is_smallest:
         print_text(
             f"{counted(len(result.cover.brokers), 'broker')} to treat, as a greedy choice finds them; at least {result.cover.at_least} "

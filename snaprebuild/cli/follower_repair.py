@@ -138,7 +138,7 @@ def _totals(repair: FollowerRepair) -> Counter[str]:
 
 
 def _print(repair: FollowerRepair, dry_run: bool) -> None:
-    from snaprebuild.cli.result import print_table, print_text, shown
+    from snaprebuild.cli.result import print_table, print_text, shown, unless_unread
     from snaprebuild.operations.findings import counted
 
     print_replicas("Replicas, as they were", repair.check.replicas)
@@ -155,7 +155,7 @@ def _print(repair: FollowerRepair, dry_run: bool) -> None:
         print_table(title, columns, rows, right=("offset", "had", "producers"))
     totals = _totals(repair)
     what = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in totals.items())
-    print_text(f"{counted(len(repair.check.replicas), 'replica')}: {what or 'nothing to repair'}")
+    print_text(f"{counted(len(repair.check.replicas), 'replica')}: {what or unless_unread('nothing to repair', repair.findings)}")
     if repair.result is not None and repair.result.receipt is not None:
         print_text(f"receipt: {shown(repair.result.receipt)} (`snaprebuild undo` takes back what it lists)")
     if totals["written"]:

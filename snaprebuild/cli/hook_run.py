@@ -223,7 +223,7 @@ def _summary(result: HookRun) -> str:
 
 
 def _print(result: HookRun) -> None:
-    from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
+    from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, unless_unread
 
     labels = labels_of(each.result.plan.source for each in result.partitions)
     busy = [each for each in result.partitions if each.result.boundaries or each.result.plan.fault is not None]
@@ -239,7 +239,7 @@ def _print(result: HookRun) -> None:
         for each in busy[:ROWS_MAX]
     ]
     if not rows:
-        print_text("no snapshot is missing")
+        print_text(unless_unread("no snapshot is missing", result.findings))
         return
     columns = ("partition", "blocked", "state", "snapshots", "left out", "read")
     title = "Dry run: nothing was written" if result.rebuilt.is_dry_run else "Prepared, the most blocked first"

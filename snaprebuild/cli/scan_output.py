@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from formats.partition_metadata import uuid_to_text
+from snaprebuild.cli.result import unread_json
 from snaprebuild.cluster.copy_attempt import ways_to_stop
 from snaprebuild.operations.scan_result import AtNextStart, LogDirScan, PartitionScan, ScanResult, Shutdown
 
@@ -27,6 +28,7 @@ def scan_as_json(result: ScanResult) -> dict[str, object]:
     shutdowns = {log_dir.state.path: log_dir.shutdown for log_dir in result.log_dirs}
     return {
         "exit_code": result.exit_code,
+        **unread_json(result.findings),
         "total": result.counts.as_json(),
         "log_dirs": [_log_dir(log_dir) for log_dir in result.log_dirs],
         "topics": [{"topic": topic, **counts.as_json()} for topic, counts in sorted(result.topics.items())],

@@ -131,7 +131,7 @@ class CrossCheck:
             data = directory.store.read_small(path, INDEX_BYTES_MAX)
             found = [] if data is None else list(read_transaction_index(data, file=path))
         except (FormatError, ReadFailedError) as error:
-            return Finding("unreadable-transaction-index", Severity.FINDING, path, error.message, state.offset)
+            return Finding("unreadable-transaction-index", Severity.FINDING, path, error.message, state.offset, is_unread=True)
         at = _first_difference(found, expected)
         if at is None or self._is_of_another_moment(state, is_prefix=at == min(len(found), len(expected))):
             return None

@@ -243,7 +243,7 @@ class _ExplainWork(PartitionWork):
         path = explanation.source.directory.path
         if damage is not None:
             message = f"{damage.reason}: nothing above it can be explained"
-            explanation.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset))
+            explanation.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset, is_unread=True))
         self._compare_snapshots()
         explanation.is_known = bool(explanation.snapshot_counts.keys() - {"unreadable"})
         if self._state is not None:

@@ -70,7 +70,9 @@ class _StateAtMark(PartitionWork):
         damage = self._replay.damage
         if damage is not None:
             message = f"{damage.reason}: what lies above it is not told"
-            self.findings.append(Finding("damaged-segment", Severity.DAMAGED, self.view.directory.path, message, damage.offset))
+            self.findings.append(
+                Finding("damaged-segment", Severity.DAMAGED, self.view.directory.path, message, damage.offset, is_unread=True)
+            )
 
     def _take_state(self, state: BoundaryState) -> None:
         if state.offset <= self._mark.value:

@@ -14,6 +14,7 @@ from formats.batch_headers import HeaderReader
 from formats.errors import FormatError
 from formats.file_names import snapshot_file_name
 from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError, UsageError
+from snaprebuild.operations.boundary_needs import boundary_needs
 from snaprebuild.operations.broker_properties import read_server_properties
 from snaprebuild.operations.due_in_place import IRREGULAR_NAME, left_out_findings, not_due
 from snaprebuild.operations.each import Each, here_for
@@ -95,6 +96,8 @@ def make_plan(
         findings += found
     busy = [plan for plan in plans if (plan.boundaries or (judges_all and plan.fault is None)) and is_judged(plan.source.directory)]
     plans = judged_plans(plans, busy, request, source, each, findings, deadline if judged_by is None else judged_by)
+    takes = request.selection.takes_boundary
+    plans = [replace(each, needs=boundary_needs(each.source, each.log_end_offset, takes)) for each in plans]
     rate = _measured_rate(plans, request.check_crc) if measure_rate else None
     return Plan(request, clock, tuple(plans), tuple(findings), rate, retention_ms, retention_source)
 
@@ -272,7 +275,7 @@ def _wanted(
             _check_existing(directory, offset, findings)
         if request.boundaries == "missing" and exists and not request.set_aside:
             continue
-        reason = None if request.out is not None or exists else not_due(request, partition, offset, is_log_end=is_end)
+        reason = None if exists else not_due(request, partition, offset, is_log_end=is_end)
         if request.out is None and snapshot_file_name(offset) in directory.unreadable:
             reason = IRREGULAR_NAME
         if reason is None:

@@ -247,7 +247,7 @@ def _writer_of(result: PartitionResult, context: _Context, lock: HeldLock | None
         return StageWriter(result, context.request, context.receipt, dry_run=context.dry_run)
     if context.request.out is None:
         return InPlaceWriter(result, context.request, lock, context.receipt, dry_run=context.dry_run)
-    return OutWriter(result, context.clock, context.receipt, dry_run=context.dry_run)
+    return OutWriter(result, context.request, context.clock, context.receipt, dry_run=context.dry_run)
 
 
 def _replay_of(plan: PartitionPlan, request: Request, clock: Clock) -> PartitionReplay:
@@ -326,9 +326,11 @@ class _RebuildWork(BoundaryWork):
             self._collect()
         damage = self.replay.damage
         if damage is not None:
-            self._result.say(
-                "damaged-segment", Severity.DAMAGED, f"{damage.reason}: nothing above it can be rebuilt", damage.offset
+            message = f"{damage.reason}: nothing above it can be rebuilt"
+            finding = Finding(
+                "damaged-segment", Severity.DAMAGED, self.source.directory.path, message, damage.offset, is_unread=True
             )
+            self._result.findings.append(finding)
         self._close(None if damage is None else damage.reason)
 
     def _close(self, reason: str | None) -> None:

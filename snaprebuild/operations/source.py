@@ -111,12 +111,14 @@ class PartitionSource:
         log_dir: the small files of its log directory.
         relative: its path below the lowest directory that all paths of the request lie in.
         is_tiered: remote storage is on, as far as the checkpoints tell.
+        is_broker_running: a broker holds the log directory, as far as its lock shows.
     """
 
     directory: PartitionDir
     log_dir: LogDirState
     relative: str
     is_tiered: bool = False
+    is_broker_running: bool = False
 
     @property
     def topic_partition(self) -> str:
@@ -228,7 +230,8 @@ def open_source(
     findings += [Finding("odd-keys", Severity.FINDING, path, message) for path, message in discovery.left_out]
     for log_dir in discovery.log_dirs:
         findings += [
-            Finding("unreadable-broker-file", Severity.FINDING, log_dir.state.path, fault) for fault in log_dir.state.faults
+            Finding("unreadable-broker-file", Severity.FINDING, log_dir.state.path, fault, is_unread=True)
+            for fault in log_dir.state.faults
         ]
         for directory in log_dir.partitions:
             if not selection.takes(directory):
@@ -246,9 +249,13 @@ def open_source(
         message = "no partition was found here that the selection takes"
         findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), message))
     source = Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties), properties)
-    if manners().minds_brokers and _live_log_dirs(source):
+    live = _live_log_dirs(source)
+    if not live:
+        return source
+    if manners().minds_brokers:
         beside_live_broker(len({partition.directory.device for partition in partitions}))
-    return source
+    marked = (replace(each, is_broker_running=each.log_dir.path in live) for each in partitions)
+    return replace(source, partitions=tuple(marked))
 
 
 def opened_partition(path: str, settings: S3Settings = USUAL_S3) -> PartitionSource:
@@ -288,7 +295,7 @@ def live_broker_notes(source: Source) -> list[Finding]:
 
 
 def _live_log_dirs(source: Source) -> list[str]:
-    """Those that a live broker holds, as far as it can be told."""
+    """Paths of the log directories that a live broker holds, as far as the lock shows."""
     live = []
     for path in sorted(state.path for state in source.log_dirs if state.is_broker_directory and state.store.is_local):
         with contextlib.suppress(RefusedError):
@@ -322,7 +329,7 @@ def why_skipped(directory: PartitionDir, is_named: bool) -> Finding | None:
         return Finding(code, severity, directory.path, f"{reasons[directory.name.form]}: skipped")
     if directory.swapped:
         message = f"a compaction was interrupted ({directory.swapped[0]}): start and stop a broker first; skipped"
-        return Finding("interrupted-compaction", severity, directory.path, message)
+        return Finding("interrupted-compaction", severity, directory.path, message, is_unread=True)
     return None
 
 

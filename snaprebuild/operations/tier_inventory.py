@@ -222,7 +222,9 @@ def read_remote_logs(paths: Sequence[str], settings: S3Settings, findings: list[
                     logs.take(read_remote_log_record(record.value, file=f"{directory.path}, offset {record.offset}"))
         except FormatError as error:
             findings.append(
-                Finding("damaged-metadata-log", Severity.DAMAGED, directory.path, f"{error}: what follows is not known")
+                Finding(
+                    "damaged-metadata-log", Severity.DAMAGED, directory.path, f"{error}: what follows is not known", is_unread=True
+                )
             )
     return logs
 
@@ -342,7 +344,8 @@ def _tell(inventory: TierInventory) -> None:
         for copy in partition.copies:
             if copy.fault is not None:
                 code, severity = fault_code(is_unread=copy.is_unread)
-                say(Finding(code, severity, place, f"{uuid_to_text(copy.segment_id)}: {copy.fault}", copy.start_offset))
+                text = f"{uuid_to_text(copy.segment_id)}: {copy.fault}"
+                say(Finding(code, severity, place, text, copy.start_offset, is_unread=copy.is_unread))
         for first_offset, last_offset in partition.gaps:
             say(
                 Finding(

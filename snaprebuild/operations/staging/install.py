@@ -144,7 +144,7 @@ def _locks(
     for log_dir in sorted({*plan.log_dirs, *(os.path.dirname(os.path.realpath(each.path)) for each in plan.partitions)}):
         if not os.path.isdir(log_dir):
             message = "this log directory of the broker is not there: nothing is installed into it"
-            result.general.append(Finding("offline-log-dir", Severity.STORAGE, log_dir, message))
+            result.general.append(Finding("offline-log-dir", Severity.STORAGE, log_dir, message, is_unread=True))
         elif not result.is_dry_run:
             try:
                 locks[log_dir] = stack.enter_context(hold(log_dir))

@@ -113,7 +113,9 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
     named = [absolute(path) for path in question.paths]
     judges.meet(states, named, properties)
     for state in states:
-        result.findings += [Finding("unreadable-broker-file", Severity.FINDING, state.path, fault) for fault in state.faults]
+        result.findings += [
+            Finding("unreadable-broker-file", Severity.FINDING, state.path, fault, is_unread=True) for fault in state.faults
+        ]
     pairs = [
         (directory, log_dir.state)
         for log_dir in found.log_dirs
