@@ -74,6 +74,7 @@ def _partition(partition: PartitionScan, shutdown: Shutdown) -> dict[str, object
         "high_watermark": (partition.source.log_dir.high_watermarks or {}).get(directory.topic_partition),
         "leader_epoch": partition.leader_epoch,
         "counts": partition.counts.as_json(),
+        "missing": list(partition.missing),
         "segments": _segments(partition),
         "boundaries": [
             {

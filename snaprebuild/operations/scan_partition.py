@@ -93,6 +93,7 @@ class _PartitionScanner:
             leader_epoch=self.leader_epochs[-1][0] if self.leader_epochs else None,
             findings=tuple(self.findings),
             counts=self._counts(boundaries, checked, others, blocked, stuck, stuck_after_rebuild),
+            missing=self.needs.missing,
         )
 
     def _say(self, code: str, severity: Severity, message: str, *, name: str | None = None, offset: int | None = None) -> None:
@@ -117,17 +118,15 @@ class _PartitionScanner:
         if last.size_bytes == 0:
             return LogEnd(last.base_offset, "the last segment is empty", last.base_offset)
         checkpointed = (self.source.log_dir.recovery_points or {}).get(self.source.topic_partition, 0)
-        if self.shutdown is Shutdown.CLEAN and largest > last.base_offset:
-            if checkpointed == largest:
-                return LogEnd(largest, "the recovery point of a clean stop", largest)
-            if checkpointed == 0:  # no checkpoint shows it
-                return LogEnd(largest, "the last snapshot of a clean stop", largest)
+        if self.shutdown is Shutdown.CLEAN and checkpointed == largest > last.base_offset:
+            return LogEnd(largest, "the recovery point of a clean stop", largest)
         at_least = max(last.base_offset, checkpointed, largest)
         if self.shutdown is Shutdown.CLEAN or not self.source.log_dir.is_broker_directory:
             # The log end may need a snapshot here, and the small files do not show where it is.
             try:
                 end = log_end_offset(self.directory)
-                return LogEnd(end, "the end of the last segment", end)
+                is_snapshot = self.shutdown is Shutdown.CLEAN and end == largest
+                return LogEnd(end, "the last snapshot of a clean stop" if is_snapshot else "the end of the last segment", end)
             except (FormatError, ReadFailedError) as error:
                 self.findings.append(finding_of_error(error, self.directory.path))
         return LogEnd(None, None, at_least)

@@ -158,6 +158,7 @@ class PartitionScan:
         leader_epoch: the last one of the checkpoint; None without any.
         findings: everything to say about it.
         counts: its share of the sums.
+        missing: offsets of the boundaries that need a snapshot and have none.
     """
 
     source: PartitionSource
@@ -174,6 +175,7 @@ class PartitionScan:
     leader_epoch: int | None
     findings: tuple[Finding, ...]
     counts: Counts
+    missing: tuple[int, ...]
 
     @property
     def last_stable_offset(self) -> int | None:

@@ -91,8 +91,9 @@ def _take_partition(value: Any, partition: PagePartition, nodes: dict[str, int |
     if is_of(bool, value["can_be_tiered"]):
         partition.stuck_bytes = whole(upload["stuck_bytes"])
         partition.next_attempt = _next_attempt(upload["next_attempt"])
+    missing = None if "missing" not in value else {whole(each) for each in is_of(list, value["missing"])}
     for each in is_of(list, value["boundaries"]):
-        _take_boundary(each, partition)
+        _take_boundary(each, partition, missing)
     if "segments" in value:
         _take_segments(value, partition)
     for transaction in _open_transactions(partition):
@@ -106,9 +107,13 @@ def _kind(value: Any) -> str | None:
     return ", ".join(kinds) or None
 
 
-def _take_boundary(value: Any, partition: PagePartition) -> None:
-    boundary = partition.boundaries.setdefault(whole(value["offset"]), PageBoundary())
+def _take_boundary(value: Any, partition: PagePartition, missing: set[int] | None) -> None:
+    """``missing``: offsets, None in documents of older versions, which do not list them."""
+    offset = whole(value["offset"])
+    boundary = partition.boundaries.setdefault(offset, PageBoundary())
     boundary.state = text_of(value["state"])
+    if boundary.state == "irregular" and missing is not None and offset not in missing:
+        boundary.state = "not due"
     boundary.entries = optional(whole, value["entries"])
     boundary.next_start = _told_fate(boundary.state, optional(text_of, value["at_next_start"]))
     boundary.is_log_end = is_of(bool, value["is_log_end"])

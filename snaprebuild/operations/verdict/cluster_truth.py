@@ -204,7 +204,7 @@ class ClusterTruth:
             finding = finding_of_error(error, path)
             found = f"the broker's own metadata log could not be asked: {finding.message}"
             message = f"{found}: what the cluster says of these replicas is not known"
-            self.findings.append(Finding("source-metadata-unreadable", Severity.FINDING, finding.path, message))
+            self.findings.append(Finding("source-metadata-unreadable", Severity.FINDING, finding.path, message, is_unread=True))
         self._known[path] = found
         return found
 

@@ -183,7 +183,7 @@ def _stable_offsets(
 def _findings_of(checked: CheckedSource, is_named: bool) -> list[Finding]:
     verdict, path = checked.verdict, checked.directory.path
     found = [
-        Finding("source-unreadable", Severity.FINDING, path, f"{fault}: what it tells counts as not known")
+        Finding("source-unreadable", Severity.FINDING, path, f"{fault}: what it tells counts as not known", is_unread=True)
         for fault in checked.log.faults
     ]
     if verdict.is_rejected:
