@@ -126,11 +126,15 @@ def _write_page(result: FleetResult, path: str) -> None:
 
 
 def _body(result: FleetResult) -> dict[str, object]:
+    from snaprebuild.cli.result import unread_json
     from snaprebuild.operations.findings import exit_code_of
     from snaprebuild.operations.fleet.merge import Outcome
+    from snaprebuild.operations.run_facts import run_json
 
     cover, outcomes = result.cover, result.outcomes()
     return {
+        **unread_json(result.findings),
+        "run": run_json(),
         "cluster_id": result.fleet.cluster_id,
         "has_metadata": result.has_metadata,
         "rate_bytes_per_second": result.rate_bytes,

@@ -39,6 +39,7 @@ __all__ = [
     "print_table",
     "print_text",
     "print_unread",
+    "print_unread_paths",
     "shown",
     "size_text",
     "terminal_width",
@@ -79,7 +80,11 @@ def unless_unread(text: str, findings: Iterable[Finding]) -> str:
 
 def print_unread(findings: Sequence[Finding]) -> None:
     """The first line of a result, where something in the selection was not read."""
-    paths = unread_paths(findings)
+    print_unread_paths(unread_paths(findings))
+
+
+def print_unread_paths(paths: Sequence[str]) -> None:
+    """The same for paths; nothing without any."""
     if paths:
         names, them = first_of([shown(path) for path in paths]), "it" if len(paths) == 1 else "them"
         print_text(f"NOT READ: {counted(len(paths), 'path')}: {names}. The result does not cover {them}.")

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from formats.partition_metadata import uuid_to_text
 from snaprebuild.cli.result import unread_json
 from snaprebuild.cluster.copy_attempt import ways_to_stop
+from snaprebuild.operations.run_facts import run_json
 from snaprebuild.operations.scan_result import AtNextStart, LogDirScan, PartitionScan, ScanResult, Shutdown
 
 __all__ = ["SCAN_VERSION", "scan_as_json"]
@@ -29,6 +30,7 @@ def scan_as_json(result: ScanResult) -> dict[str, object]:
     return {
         "exit_code": result.exit_code,
         **unread_json(result.findings),
+        "run": run_json(log_dir.state for log_dir in result.log_dirs),
         "total": result.counts.as_json(),
         "log_dirs": [_log_dir(log_dir) for log_dir in result.log_dirs],
         "topics": [{"topic": topic, **counts.as_json()} for topic, counts in sorted(result.topics.items())],

@@ -120,8 +120,10 @@ def transactions(
 
 def _document(result: TransactionsResult, seconds: float) -> dict[str, object]:
     from snaprebuild.cli.result import verdict_document
+    from snaprebuild.operations.run_facts import run_json
 
     body = {
+        "run": run_json(each.source.log_dir for each in result.partitions),
         "as_of_ms": result.as_of_ms,
         "late_ms": result.late_ms,
         "seconds": round(seconds, 4),

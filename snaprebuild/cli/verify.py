@@ -129,8 +129,10 @@ def _document(result: VerifyResult, seconds: float, effects: str | None) -> dict
 
     from snaprebuild.cli.rebuild_output import effects_json
     from snaprebuild.cli.result import verdict_document
+    from snaprebuild.operations.run_facts import run_json
 
     body = {
+        "run": run_json(verdict.source.log_dir for verdict in result.partitions),
         "as_of_ms": result.clock.as_of_ms,
         "expiration_ms": result.clock.expiration_ms,
         "seconds": round(seconds, 4),

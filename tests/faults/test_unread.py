@@ -117,7 +117,9 @@ def test_a_log_directory_that_is_not_there(verb: str, tmp_path: Path) -> None:
     assert not [each for each in HEALTH if each in ran.stdout]
 
 
-@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "mixed-0/leader-epoch-checkpoint"])
+@pytest.mark.parametrize(
+    "name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "mixed-0/leader-epoch-checkpoint"]
+)
 def test_a_damaged_small_file(name: str, tmp_path: Path) -> None:
     logs = copy_of("kafka4-mixed", tmp_path)
     make_log_dir(logs)

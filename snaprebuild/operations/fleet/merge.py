@@ -265,7 +265,7 @@ def _not_whole(fleet: Fleet) -> Iterator[Finding]:
     """What is not in a scan looks like what is healthy."""
     for path, reasons in fleet.not_whole.items():
         message = f"is no whole scan: {'; '.join(reasons)}. What it lacks is not in this answer: scan again"
-        yield Finding("scan-not-whole", Severity.FINDING, path, message)
+        yield Finding("scan-not-whole", Severity.FINDING, path, message, is_unread=path in fleet.unread)
 
 
 def _nowhere_scanned(fleet: Fleet, view: ClusterView | None) -> Iterator[Finding]:

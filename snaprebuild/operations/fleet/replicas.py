@@ -104,12 +104,14 @@ class Fleet:
         brokers: by node id.
         partitions: replicas of partitions that can be uploaded, by topic, partition and topic id.
         not_whole: documents that do not tell of all that their brokers have, each with the reasons.
+        unread: those of them whose scan could not read something.
     """
 
     cluster_id: str | None = None
     brokers: dict[int, Broker] = field(default_factory=dict)
     partitions: dict[PartitionKey, list[Replica]] = field(default_factory=dict)
     not_whole: dict[str, list[str]] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)
     _cluster_from: str = ""
 
     def take_cluster(self, cluster_id: str | None, path: str) -> None:
@@ -187,6 +189,7 @@ class _Scan:
         if not self._node_of:
             reasons.append("it has no log directory of any broker")
         if faults:
+            self._fleet.unread.add(self._path)
             reasons.append(f"{counted(faults, 'place')} could not be looked at, first {first}")
         if narrowed:
             reasons.append("it was made of chosen topics or partitions alone")
