@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from snaprebuild.operations.source import PartitionSource, TopicKind
+from snaprebuild.errors import UsageError
+from snaprebuild.operations.findings import counted
+from snaprebuild.operations.source import PartitionSource, Selection, TopicKind
 
 __all__ = [
     "END_BELOW_RECOVERY_POINT",
@@ -146,3 +148,28 @@ def boundary_needs(
         elif offset not in ends:
             counts[why_not.need] += 1
     return BoundaryNeeds(tuple(missing), counts[Need.NOT_NEEDED], counts[Need.MADE_BY_BROKER])
+
+
+def check_selected_boundaries(selection: Selection, partitions: Iterable[tuple[PartitionSource, int | None]]) -> None:
+    """Makes sure that a range of offsets names at least one boundary or snapshot.
+
+    Args:
+        selection: what is asked for.
+        partitions: those of it, with their log end offsets; None where it is not known.
+
+    Raises:
+        UsageError: it names none.
+    """
+    if selection.offset_from is None and selection.offset_to is None:
+        return
+    known: set[int] = set()
+    count = 0
+    for partition, log_end in partitions:
+        directory = partition.directory
+        known |= {segment.base_offset for segment in directory.segments[1:]} | {offset for offset, _ in directory.snapshots}
+        known |= set() if log_end is None else {log_end}
+        count += 1
+    if not count or any(map(selection.takes_boundary, known)):
+        return
+    there = f"they are from {min(known)} to {max(known)}" if known else "there is none"
+    raise UsageError(f"--offsets: no boundary of {counted(count, 'selected partition')} is in this range; {there}")

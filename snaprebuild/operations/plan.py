@@ -14,7 +14,7 @@ from formats.batch_headers import HeaderReader
 from formats.errors import FormatError
 from formats.file_names import snapshot_file_name
 from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError, UsageError
-from snaprebuild.operations.boundary_needs import boundary_needs
+from snaprebuild.operations.boundary_needs import boundary_needs, check_selected_boundaries
 from snaprebuild.operations.broker_properties import read_server_properties
 from snaprebuild.operations.due_in_place import IRREGULAR_NAME, left_out_findings, not_due
 from snaprebuild.operations.each import Each, here_for
@@ -96,6 +96,8 @@ def make_plan(
         findings += found
     busy = [plan for plan in plans if (plan.boundaries or (judges_all and plan.fault is None)) and is_judged(plan.source.directory)]
     plans = judged_plans(plans, busy, request, source, each, findings, deadline if judged_by is None else judged_by)
+    if all(each.fault is None for each in plans):
+        check_selected_boundaries(request.selection, ((each.source, each.log_end_offset) for each in plans))
     takes = request.selection.takes_boundary
     plans = [replace(each, needs=boundary_needs(each.source, each.log_end_offset, takes)) for each in plans]
     rate = _measured_rate(plans, request.check_crc) if measure_rate else None

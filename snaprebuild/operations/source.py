@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import fnmatch
 import os
-from collections.abc import Iterable
+import shlex
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -20,7 +22,7 @@ from snaprebuild.operations.broker_properties import (
     offline_log_dir,
     read_server_properties,
 )
-from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error, first_of
 from snaprebuild.replay.broker_start import loaded_log_start
 from snaprebuild.storage.broker_lock import lock_holder
 from snaprebuild.storage.directory_kind import BROKER_FILES
@@ -96,6 +98,37 @@ class Selection:
         """Likewise."""
         topic_taken = not self.topics or any(fnmatch.fnmatchcase(topic, pattern) for pattern in self.topics)
         return topic_taken and (not self.partitions or partition in self.partitions)
+
+    def why_nothing(self, found: Collection[PartitionDir]) -> str:
+        """Why none of the partitions that were found is selected, and what was probably meant.
+
+        Args:
+            found: all of them, selected or not.
+        """
+        count = f"{counted(len(found), 'partition')} found"
+        names = {directory.name.topic for directory in found}
+        matching = {name for name in names if not self.topics or any(fnmatch.fnmatchcase(name, each) for each in self.topics)}
+        if not names:
+            return "no partition was found here"
+        if matching:
+            numbers = sorted({directory.name.partition for directory in found if directory.name.topic in matching})
+            asked = ", ".join(map(str, sorted(self.partitions)))
+            there = first_of([str(number) for number in numbers], 10)
+            return f"no partition {asked} of the selected topics ({count}; partitions of these topics: {there})"
+        text = f"no topic matches {' or '.join(repr(each) for each in self.topics)} ({count})"
+        meant = self._meant(names)
+        return f"{text}; did you mean `{meant}`?" if meant else f"{text}; topics: {first_of(sorted(names), 5)}"
+
+    def _meant(self, names: Collection[str]) -> str | None:
+        """Options that select something, where a topic looks like one of ``names``."""
+        for asked in self.topics:
+            topic, dash, number = asked.rpartition("-")
+            if dash and number.isdecimal() and topic in names:
+                return f"--topic {shlex.quote(topic)} --partition {int(number)}"
+            close = difflib.get_close_matches(asked, sorted(names), 1) or [name for name in sorted(names) if name.startswith(asked)]
+            if close:
+                return f"--topic {shlex.quote(close[0])}"
+        return None
 
     def takes_boundary(self, offset: int) -> bool:
         """Whether a boundary is selected."""
@@ -243,11 +276,14 @@ def open_source(
                 findings.append(skipped)
     findings += _in_two_log_dirs(partitions, log_dirs)
     narrowed = bool(selection.topics or selection.partitions)
-    is_silent = not partitions and not any(finding.severity for finding in findings)
-    if is_silent and (narrowed or not any(store_of(root, settings).present(absolute(root), BROKER_FILES) for root in roots)):
-        # A mistyped path or topic must not look like health.
-        message = "no partition was found here that the selection takes"
-        findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), message))
+    found = [directory for log_dir in discovery.log_dirs for directory in log_dir.partitions]
+    if narrowed and not any(map(selection.takes, found)):
+        findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), selection.why_nothing(found)))
+    elif not partitions and not any(finding.severity for finding in findings):
+        # A mistyped path must not look like health; the directory of a new broker has no partition yet.
+        is_new = any(store_of(root, settings).present(absolute(root), BROKER_FILES) for root in roots)
+        if not is_new:
+            findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), "no partition was found here"))
     source = Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties), properties)
     live = _live_log_dirs(source)
     if not live:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
-from snaprebuild.operations.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts, boundary_needs
+from snaprebuild.operations.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts, boundary_needs, check_selected_boundaries
 from snaprebuild.operations.chunks import Chunk, DivisibleJob, Failure, Unreached, failure_of
 from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences
 from snaprebuild.operations.feed import Arrivals, feed
@@ -142,8 +142,13 @@ def verify(
         engine: reads and replays in place of worker processes of this machine.
         progress: told of every segment: partition and bytes.
         tell: told of every boundary; not with an engine that judges partitions elsewhere.
+
+    Raises:
+        UsageError: the selection names offsets, and no partition has a boundary or a snapshot there.
     """
     assert tell is None or engine is None, "states stay where they are made"
+    if selection is not None:
+        check_selected_boundaries(selection, ((each, known_log_end(each.directory)) for each in source.partitions))
     verdicts = [PartitionVerdict(partition) for partition in source.partitions]
     listed = ListedDifferences()
     works = (

@@ -136,7 +136,7 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
         result.findings += _findings_of(checked, directory.path in found.named)
     result.findings += [*truth.findings, *judges.findings]
     if not result.replicas and not any(each.severity for each in result.findings):
-        message = "no partition was found here that the selection takes"
+        message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
         result.findings.append(Finding("nothing-found", Severity.FINDING, absolute((*question.paths, *log_dirs)[0]), message))
     return result
 
