@@ -224,6 +224,7 @@ class Ran(NamedTuple):
     code: int
     stdout: str
     error: str = ""
+    stderr: str = ""
 
 
 def run_here(arguments: Sequence[str]) -> Ran:
@@ -232,7 +233,7 @@ def run_here(arguments: Sequence[str]) -> Ran:
         done = CliRunner().invoke(command(), arguments, catch_exceptions=False, obj=Inherited(0o022), prog_name="snaprebuild")
     except SnaprebuildError as error:
         return Ran(error.exit_code, "", str(error))
-    return Ran(done.exit_code, done.stdout)
+    return Ran(done.exit_code, done.stdout, stderr=done.stderr)
 
 
 def is_printable(text: str) -> bool:

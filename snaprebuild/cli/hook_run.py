@@ -214,7 +214,7 @@ def _summary(result: HookRun) -> str:
     done = "to write (dry run)" if result.rebuilt.is_dry_run else "written"
     parts = [
         f"{counted(totals['written'] + totals['would_write'], 'snapshot')} {done}",
-        f"{totals['left_out']} left out",
+        f"{totals['left_out']} not written",
         f"blocked {size_text(totals['bytes_blocked'])}, now {size_text(totals['bytes_blocked_left'])}",
         f"{size_text(totals['bytes_read'])} of {counted(len(result.partitions), 'partition')} read in {result.seconds:.1f} s",
     ]
@@ -241,8 +241,8 @@ def _print(result: HookRun) -> None:
     if not rows:
         print_text(unless_unread("no snapshot is missing", result.findings))
         return
-    columns = ("partition", "blocked", "state", "snapshots", "left out", "read")
+    columns = ("partition", "blocked", "state", "snapshots", "not written", "read")
     title = "Dry run: nothing was written" if result.rebuilt.is_dry_run else "Prepared, the most blocked first"
-    print_table(title, columns, rows, right=("blocked", "snapshots", "left out", "read"))
+    print_table(title, columns, rows, right=("blocked", "snapshots", "not written", "read"))
     if len(busy) > ROWS_MAX:
         print_text(f"and {len(busy) - ROWS_MAX} more (--output json lists them)")

@@ -8,9 +8,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, time_text, unless_unread, verdict_document
+from snaprebuild.operations.due_in_place import is_missed
 from snaprebuild.operations.findings import counted
 from snaprebuild.operations.from_effects import NONE_KEPT
-from snaprebuild.operations.rebuild_result import EQUAL, WOULD_WRITE, WRITTEN
+from snaprebuild.operations.rebuild_result import EQUAL, LEFT_OUT, WOULD_WRITE, WRITTEN
 from snaprebuild.operations.verdict.judges import verdict_json
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.storage.store import absolute, is_object
@@ -117,17 +118,19 @@ def print_plan(plan: Plan) -> None:
 
 def _print_left_out(plan: Plan) -> None:
     """What has no snapshot and gets none: for each reason how many, and what could not be planned at all."""
-    reasons = Counter(reason for partition in plan.partitions for _, reason in partition.left_out)
-    for reason, count in reasons.items():
-        print_text(f"left out: {counted(count, 'boundary', 'boundaries')}: {reason}")
+    reasons = Counter(
+        (reason, is_missed(partition, offset, reason)) for partition in plan.partitions for offset, reason in partition.left_out
+    )
+    for (reason, is_refused), count in reasons.items():
+        print_text(f"{'refused' if is_refused else 'skipped'}: {counted(count, 'boundary', 'boundaries')}: {reason}")
     rejected = sum(partition.fault is not None and partition.verdict is not None for partition in plan.partitions)
     if rejected:
         print_text(
-            f"left out: {counted(rejected, 'partition')} that may be no source (snaprebuild source check tells), named on stderr"
+            f"refused: {counted(rejected, 'partition')} that may be no source; run `snaprebuild source check` (named on stderr)"
         )
     faults = sum(partition.fault is not None and partition.verdict is None for partition in plan.partitions)
     if faults:
-        print_text(f"left out: {counted(faults, 'partition')} that cannot be read, named on stderr")
+        print_text(f"failed: {counted(faults, 'partition')} that cannot be read (named on stderr)")
 
 
 def _print_live_brokers(plan: Plan) -> None:
@@ -184,6 +187,7 @@ def boundary_json(boundary: BoundaryResult) -> dict[str, object]:
         "offset": boundary.offset,
         "is_log_end": boundary.is_log_end,
         "action": boundary.action,
+        "left_out_as": None if boundary.action != LEFT_OUT else boundary.done,
         "class": None if boundary.snapshot_class is None else boundary.snapshot_class.value,
         "reasons": list(boundary.reasons),
         "entries": boundary.entries,
@@ -211,7 +215,7 @@ def print_rebuild(result: RebuildResult) -> None:
     for partition in result.partitions:
         if not partition.boundaries:
             continue
-        actions = Counter(boundary.action for boundary in partition.boundaries)
+        actions = Counter(boundary.done for boundary in partition.boundaries)
         classes = Counter(boundary.snapshot_class.value for boundary in partition.boundaries if boundary.snapshot_class is not None)
         first, last = partition.boundaries[0].offset, partition.boundaries[-1].offset
         offsets = f"{first} .. {last}" if first != last else str(first)
@@ -220,7 +224,7 @@ def print_rebuild(result: RebuildResult) -> None:
         read, target = size_text(partition.bytes_read), shown(partition.plan.target)
         label = labels[partition.plan.source.directory.path]
         rows.append((label, offsets, _actions_text(actions), what, entries, read, target))
-    totals = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
+    totals = Counter(boundary.done for partition in result.partitions for boundary in partition.boundaries)
     if rows:
         columns = ("partition", "boundaries", "done", "class", "producers at most", "read", "directory")
         print_table(_title(result, totals["written"]), columns, rows, right=("producers at most", "read"))
@@ -262,11 +266,15 @@ def _title(result: RebuildResult, written: int) -> str:
         for boundary in partition.boundaries
     )
     # A file in DIR looks like any other: its class is in this result alone.
-    marked = f"; {counted(unsound, 'snapshot')} UNSOUND: do not use {'it' if unsound == 1 else 'them'}" if unsound else ""
     if result.is_dry_run:
-        return f"Dry run: nothing was written{marked}"
+        return "Dry run: nothing was written" + (f"; {counted(unsound, 'snapshot is', 'snapshots are')} UNSOUND" if unsound else "")
     done = "staged" if result.plan.request.stage else "written"
-    return (f"{counted(written, 'snapshot')} {done}" if written else f"Nothing was {done}") + marked
+    title = f"{counted(written, 'snapshot')} {done}" if written else f"Nothing was {done}"
+    return (
+        f"{title}; {counted(unsound, 'snapshot is', 'snapshots are')} UNSOUND: do not use {'it' if unsound == 1 else 'them'}"
+        if unsound
+        else title
+    )
 
 
 def _actions_text(actions: Counter[str]) -> str:

@@ -58,7 +58,7 @@ def test_a_rebuild_that_was_refused(tmp_path: Path) -> None:
     with live_broker(logs):
         run = snaprebuild("rebuild", logs)
         assert (run.exit_code, title(run.stdout)) == (3, "Nothing was written")
-        assert last(run.stdout) == "4 partitions: 14 left out"
+        assert last(run.stdout) == "4 partitions: 14 refused"
         for verb, option in (("plan", ()), ("rebuild", ("--dry-run",))):
             told = f"a live broker holds {logs}: stop it first, or write elsewhere with --out"
             assert told in snaprebuild(verb, logs, *option).stdout
@@ -75,7 +75,7 @@ def test_a_rebuild_that_failed_in_part(tmp_path: Path) -> None:
     assert run.stdout.startswith(
         f"NOT READ: 1 path: {logs / 'mixed-0'}. The result does not cover it.\n{written} snapshots written\n"
     )
-    assert f"4 partitions: {written} written, {14 - written} left out\n" in run.stdout
+    assert f"4 partitions: {written} written, {14 - written} failed\n" in run.stdout
 
 
 def test_what_was_set_aside(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_what_was_set_aside(tmp_path: Path) -> None:
 
 def test_plan_and_rebuild_say_the_same_of_what_is_left_out() -> None:
     """A bare copy: nothing tells whether the snapshots at the log ends are due. That is a finding of both."""
-    reason = "left out: 2 boundaries: this is not a broker's log directory: meta.properties and the checkpoints are missing"
+    reason = "refused: 2 boundaries: this is not a broker's log directory: meta.properties and the checkpoints are missing"
     plan, rebuild = snaprebuild("plan", "fixtures/damaged/logs"), snaprebuild("rebuild", "fixtures/damaged/logs", "--dry-run")
     for run in (plan, rebuild):
         assert run.exit_code == 1
@@ -108,7 +108,7 @@ def test_a_partition_that_cannot_be_planned(tmp_path: Path) -> None:
     for verb, options in (("plan", ()), ("rebuild", ("--dry-run",))):
         run = snaprebuild(verb, logs, *options)
         assert run.exit_code == 5
-        assert "left out: 1 partition that cannot be read, named on stderr\n" in run.stdout
+        assert "failed: 1 partition that cannot be read (named on stderr)\n" in run.stdout
         assert "plain-0/" in run.stderr
 
 
