@@ -31,7 +31,7 @@ from snaprebuild.operations.upload_records import WrittenCopy
 from snaprebuild.operations.upload_request import Prepare, UploadRequest
 from snaprebuild.operations.upload_target import CompleteCopy, UploadTarget
 from snaprebuild.operations.uploaded import DONE, Action, TierUpload, UploadedPartition, UploadedSegment
-from snaprebuild.operations.verdict.judges import rejection, word_needed
+from snaprebuild.operations.verdict.judges import rejection, unknown_finding, word_needed
 from snaprebuild.operations.verdict.upload_source import trusted_end
 
 __all__ = ["tier_upload"]
@@ -126,6 +126,8 @@ class _Partition:
             return True
         self._trusted_end = trusted_end(verdict)
         refusal = rejection(verdict, path) if verdict.is_rejected else word_needed(verdict, path, Severity.REFUSED)
+        if refusal is None and not verdict.on_word:
+            refusal = unknown_finding(verdict, path, Severity.REFUSED)
         if refusal is None:
             return False
         why = f"the replica is {verdict}: {verdict.why}" if verdict.is_rejected else refusal.message
