@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import shlex
 import socket
 import sys
@@ -24,11 +25,17 @@ def run_json(log_dirs: Iterable[LogDirState] = ()) -> dict[str, object]:
     """
     clusters = {state.meta.cluster_id for state in log_dirs if state.meta is not None and state.meta.cluster_id is not None}
     return {
-        "at_ms": time.time_ns() // 1_000_000,
+        "at_ms": _at_ms(),
         "host": socket.gethostname(),
         "command": shlex.join(["snaprebuild", *sys.argv[1:]]),
         "cluster_ids": sorted(clusters),
     }
+
+
+@functools.cache
+def _at_ms() -> int:
+    """One moment for all copies of the document that a run makes."""
+    return time.time_ns() // 1_000_000
 
 
 def run_facts(value: Any) -> tuple[int, str, str, list[str]]:
