@@ -224,7 +224,6 @@ class Ran(NamedTuple):
     code: int
     stdout: str
     error: str = ""
-    stderr: str = ""
 
 
 def run_here(arguments: Sequence[str]) -> Ran:
@@ -233,7 +232,7 @@ def run_here(arguments: Sequence[str]) -> Ran:
         done = CliRunner().invoke(command(), arguments, catch_exceptions=False, obj=Inherited(0o022), prog_name="snaprebuild")
     except SnaprebuildError as error:
         return Ran(error.exit_code, "", str(error))
-    return Ran(done.exit_code, done.stdout, stderr=done.stderr)
+    return Ran(done.exit_code, done.stdout)
 
 
 def is_printable(text: str) -> bool:

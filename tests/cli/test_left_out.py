@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from command import snaprebuild
-from every_verb import run_here
+from every_verb import command
 from log_dirs import copy_of
 from manifests import FIXTURES
 
+from snaprebuild.cli.wrapped_command import Inherited
 from snaprebuild.storage.file_calls import FileCalls
 
 
-def test_permission_problems_are_one_line_for_each_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_permission_problems_are_one_line_for_each_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     real = FileCalls.open
 
@@ -28,8 +28,9 @@ def test_permission_problems_are_one_line_for_each_directory(
         return real(calls, name, flags, *arguments, **options)
 
     monkeypatch.setattr(FileCalls, "open", denied)
-    ran = run_here(["rebuild", str(logs), "--jobs", "1", "--receipt", str(tmp_path / "receipt")])
-    assert ran.code == 5
+    arguments = ["rebuild", str(logs), "--jobs", "1", "--receipt", str(tmp_path / "receipt")]
+    ran = CliRunner().invoke(command(), arguments, catch_exceptions=False, obj=Inherited(0o022), prog_name="snaprebuild")
+    assert ran.exit_code == 5
     assert ran.stdout.splitlines()[0] == "Nothing was written"
     assert "4 partitions: 14 failed\n" in ran.stdout
     owner = f"Run as its owner (uid {os.getuid()}) or as root"
