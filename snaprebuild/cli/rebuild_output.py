@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, time_text, unless_unread, verdict_document
+from snaprebuild.operations.boundary_needs import NeedCounts
 from snaprebuild.operations.due_in_place import is_missed
 from snaprebuild.operations.findings import counted
 from snaprebuild.operations.from_effects import NONE_KEPT
@@ -152,7 +153,7 @@ def rebuild_document(result: RebuildResult, effects: str | None) -> dict[str, ob
         "staged_plan": result.staged_plan,
         "effects": effects_json(effects, (partition.from_effects for partition in result.partitions)),
         "takes_effect": "when a broker next loads the log, at its start" + (", behind `install`" if plan.request.stage else ""),
-        "counts": asdict(plan.counts),
+        "counts": asdict(NeedCounts.of(partition.needs for partition in result.partitions)),
         "partitions": [_partition_result(partition) for partition in result.partitions],
         "differences_not_listed": result.differences_not_listed,
         "totals": dict(Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)),
@@ -174,7 +175,7 @@ def _partition_result(result: PartitionResult) -> dict[str, object]:
         "bytes_read": result.bytes_read,
         "from_effects": result.from_effects.as_json(),
         "seconds": round(result.seconds, 4),
-        **needs_json(result.plan.needs),
+        **needs_json(result.needs),
         "verdict": verdict_json(result.plan.verdict),
         "boundaries": [boundary_json(boundary) for boundary in result.boundaries],
         "left_out": [{"offset": offset, "reason": reason} for offset, reason in result.plan.left_out],

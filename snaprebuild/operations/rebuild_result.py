@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from snaprebuild.operations.boundary_needs import BoundaryNeeds
 from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.from_effects import NONE_KEPT, FromEffects
 from snaprebuild.operations.planned import PartitionPlan, Plan
@@ -86,6 +87,15 @@ class PartitionResult:
     replay_index: int = 0
     replay_reason: str = ""
     seconds: float = 0.0
+
+    @property
+    def needs(self) -> BoundaryNeeds:
+        """Boundaries without a snapshot before anything was written, with those whose file vanished after the plan was made."""
+        needs, plan = self.plan.needs, self.plan
+        if plan.target != plan.source.directory.path:
+            return needs
+        vanished = {each.offset for each in self.boundaries if each.action == WRITTEN and each.comparison is None}
+        return replace(needs, missing=tuple(sorted({*needs.missing, *vanished})))
 
     def say(self, code: str, severity: Severity, message: str, offset: int | None = None, reason: str | None = None) -> None:
         """Adds a finding about the partition; several writers may do so at once."""
