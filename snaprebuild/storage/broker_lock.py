@@ -184,7 +184,11 @@ def _made_by_broker(log_dir: str | os.PathLike[str]) -> os.stat_result:
         OSError: they cannot be looked at.
     """
     with os.scandir(log_dir) as entries:
-        partitions = sorted(entry.path for entry in entries if parse_partition_dir_name(entry.name) is not None and entry.is_dir())
+        partitions = sorted(
+            entry.path
+            for entry in entries
+            if parse_partition_dir_name(entry.name) is not None and entry.is_dir(follow_symlinks=False)
+        )
     for partition in partitions:
         with os.scandir(partition) as files:
             for file in sorted(files, key=lambda each: each.name):

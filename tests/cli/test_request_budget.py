@@ -26,14 +26,14 @@ OVER_A_LOG: dict[str, tuple[tuple[str, ...], int, int, int]] = {
     "plan": (("plan", "{}", *AS_OF), 1, 1, 0),
     "verify": (("verify", "{}", *AS_OF, *ONE_JOB), 1, 3, 0),
     "rebuild --out": (("rebuild", "{}", "--out", "{}-out", *RECEIPT, *AS_OF, *ONE_JOB), 1, 4, 0),
-    "rebuild in place": (("rebuild", "{}", *RECEIPT, *AS_OF, *ONE_JOB), 2, 7, 3),
+    "rebuild in place": (("rebuild", "{}", *RECEIPT, *AS_OF, *ONE_JOB), 3, 7, 3),
     "rebuild --stage": (("rebuild", "{}", "--stage", "{}-staged", *AS_OF, *ONE_JOB), 1, 4, 0),
     "transactions": (("transactions", "{}", *AS_OF, *ONE_JOB), 1, 2, 0),
     "stats": (("stats", "{}", *AS_OF, *ONE_JOB), 1, 2, 0),
     "explain": (("explain", "{}", "--producer-id", "7", *AS_OF, *ONE_JOB), 1, 2, 0),
     "offsets": (("offsets", "{}", *ONE_JOB), 1, 1, 0),
     "where": (("where", "{}"), 1, 0, 0),
-    "tier upload --dry-run": (("tier", "upload", "{}", "{}-store", "--dry-run", "--i-am-the-leader", *AS_OF), 1, 17, 0),
+    "tier upload --dry-run": (("tier", "upload", "{}", "{}-store", "--dry-run", "--i-am-the-leader", *AS_OF), 1, 17, 1),
 }
 """Of each command: its words, the listings of a partition, and the most opens and looks for each segment. What it takes today: a higher
 number needs a reason."""
