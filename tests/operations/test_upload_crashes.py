@@ -139,7 +139,9 @@ def test_a_local_file_that_changes_on_the_way(tmp_path: Path, kind: str, name: s
     (finding,) = [each for each in result.findings if each.code == "tier-upload-refused"]
     assert finding.path.endswith(f".{name}")
     assert "(changed)" in finding.message
-    assert {key.rpartition(".")[2] for key in files(root)} == {"json", "log", "indexes"}
+    # A segment that changed is noticed when its last block was sent, before anything else is.
+    sent = {"json", "log"} if name == kind == "log" else {"json", "log", "indexes"}
+    assert {key.rpartition(".")[2] for key in files(root)} == sent
     result = run(logs, str(root), S3Settings(run="second"))
     check_finished({}, files(root), logs, result)
 
