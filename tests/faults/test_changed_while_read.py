@@ -122,10 +122,10 @@ def test_a_worker_that_reads_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             read_range(task, 0, 2)
 
 
+@pytest.mark.full
 def test_a_worker_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    header_rows = pytest.importorskip("snaprebuild.spark.header_rows")
-    read_options = pytest.importorskip("snaprebuild.spark.read_options")
-    selected_files = pytest.importorskip("snaprebuild.spark.selected_files")
+    from snaprebuild.spark import header_rows, read_options, selected_files
+
     tasks_of(tmp_path)
     options = read_options.ReadOptions.of({"path": str(tmp_path / "log")}, header_rows.SCHEMA)
     files, _ = selected_files.segments_and_faults(options.paths, options.selection)
