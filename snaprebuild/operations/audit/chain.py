@@ -115,8 +115,7 @@ class AuditChain:
             return None
         if facts.fault is not None:
             audited.why = facts.fault
-            self.audited.damaged(copy.base_offset)
-            self._tell(*fault_code(is_unread=facts.is_unread), facts.fault, copy, is_unread=facts.is_unread)
+            self._find(*fault_code(is_unread=facts.is_unread), facts.fault, copy)
             return None
         if facts.torn_index is not None:
             self._tell("tier-bad-copy", Severity.DAMAGED, facts.torn_index, copy)
@@ -146,9 +145,9 @@ class AuditChain:
         self.audited.damaged(copy.base_offset)
         self._tell(code, severity, message, copy)
 
-    def _tell(self, code: str, severity: Severity, message: str, copy: TierCopy, *, is_unread: bool = False) -> None:
+    def _tell(self, code: str, severity: Severity, message: str, copy: TierCopy) -> None:
         text = f"copy {uuid_to_text(copy.segment_id)}: {message}"
-        self._audit.findings.append(Finding(code, severity, self._place, text, copy.base_offset, is_unread=is_unread))
+        self._audit.findings.append(Finding(code, severity, self._place, text, copy.base_offset))
 
     # ------------------------------------------------------------------------------------------------------------ the log
 
