@@ -132,7 +132,7 @@ class RunPlan:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._tier = os.environ.get("TEST_TIER")
+        self._tier = os.environ.get("TEST_TIER") or None
         self._worker = getattr(config, "workerinput", None)
         self._cache = getattr(config, "cache", None)  # None with `-p no:cacheprovider`
         self._known = self._recorded()

@@ -35,6 +35,7 @@ pytestmark = pytest.mark.release
 FIXTURE = "kafka27-mixed"
 EPOCH = 1_700_000_000
 SECONDS_MAX = 180
+CHROOT = shutil.which("chroot", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
 GLIBC = re.compile(r"^(ld-linux|lib(c|m|dl|rt|pthread|util)\.so)")
 
 
@@ -170,9 +171,9 @@ def test_with_nothing_but_glibc_and_proc(one_file: Path, tmp_path: Path) -> None
     assert all(GLIBC.match(name) for name in files)
     script = f"""
         mount -t proc proc {root}/proc
-        env -i {shutil.which("chroot")} {root} /snaprebuild rebuild /logs --out /tmp/out --boundaries all --jobs 2 --output json || exit 9
+        env -i {CHROOT} {root} /snaprebuild rebuild /logs --out /tmp/out --boundaries all --jobs 2 --output json || exit 9
         mount -t tmpfs -o noexec tmpfs {root}/tmp
-        env -i {shutil.which("chroot")} {root} /snaprebuild --version
+        env -i {CHROOT} {root} /snaprebuild --version
     """
     command = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", script]
     told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
