@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from construct import Struct
@@ -61,6 +61,14 @@ class SegmentBytes(Protocol):
 
     def read_into(self, position_bytes: int, buffer: memoryview) -> int:
         """Fills ``buffer`` from ``position_bytes``. Returns the count of bytes, less than asked for only at the end of the file."""
+
+
+@runtime_checkable
+class _NotesBatches(Protocol):
+    """A segment that may be appended to while it is read: what a reader found in it must still be there afterwards."""
+
+    def note_batch(self, position_bytes: int, header: bytes) -> None:
+        """A whole batch begins at a position, with these bytes: its header. Called for the first and the last batch of a block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +294,7 @@ class HeaderReader:
         data = bytearray(capacity + dtype.itemsize)
         buffer = np.frombuffer(data, dtype=np.uint8)
         position, held = self.start_bytes, 0
+        noting = self.source if isinstance(self.source, _NotesBatches) else None
         tail = self.tail
         while tail is None:
             filled = self._fill(buffer, position, capacity, held)
@@ -308,6 +317,9 @@ class HeaderReader:
                     rows, offsets = rows[:row], offsets[:row]
                 legacy_in_columns(rows)
             if len(rows):
+                if noting is not None:
+                    for at in (int(offsets[0]), int(offsets[-1])):
+                        noting.note_batch(position + at, bytes(data[at : min(at + dtype.itemsize, end)]))
                 bad = self._bad_crc(buffer, filled, offsets, rows, position) if self.check_crc else _NO_ROWS
                 yield _Rows(offsets + position, rows, bad)
             # What begins a batch that is not whole begins the next block: each byte is asked for once, in order.

@@ -9,6 +9,7 @@ import fcntl
 import os
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from snaprebuild.storage.local_store import LocalStore
 from snaprebuild.storage.segment_file import SegmentFile
@@ -18,9 +19,9 @@ from snaprebuild.storage.store import FileIdentity
 class ThrottledFile(SegmentFile):
     """A segment on such a disk."""
 
-    def __init__(self, path: str, deadline: float | None, disk: ThrottledDisk) -> None:
-        """Opens it."""
-        super().__init__(path, deadline)
+    def __init__(self, disk: ThrottledDisk, *opened: Any) -> None:
+        """Opens it; the rest are the arguments of ``SegmentFile``."""
+        super().__init__(*opened)
         self._disk = disk
         self._arm = os.open(disk.lock_path, os.O_RDWR | os.O_CREAT, 0o600)
 
@@ -54,6 +55,12 @@ class ThrottledDisk(LocalStore):
     bytes_per_second: int
     lock_path: str
 
-    def open_bytes(self, location: str, identity: FileIdentity | None = None, deadline: float | None = None) -> ThrottledFile:
+    def open_bytes(
+        self,
+        location: str,
+        identity: FileIdentity | None = None,
+        deadline: float | None = None,
+        may_grow: bool | None = None,
+    ) -> ThrottledFile:
         """See ``Store.open_bytes``."""
-        return ThrottledFile(location, deadline, self)
+        return ThrottledFile(self, location, deadline, identity, may_grow)

@@ -5,6 +5,7 @@
     SnaprebuildError              root: message, path, exit_code
     ├── UsageError            2   the request itself makes no sense
     ├── RefusedError          3   unsafe source, live broker, stale plan, owner that cannot be kept
+    │   ├── ChangedFileError  3   a file changed while it was read
     │   ├── DeadlinePassedError  3   the time that was given is over
     │   ├── LockUnknownError  3   whether a broker runs here cannot be told
     │   ├── SnapshotRefusedError  3   an uploader gets no snapshot
@@ -29,6 +30,7 @@ from typing import ClassVar
 __all__ = [
     "AlreadyExistsError",
     "BusyError",
+    "ChangedFileError",
     "DeadlinePassedError",
     "LockUnknownError",
     "OutOfMemoryError",
@@ -83,6 +85,10 @@ class RefusedError(SnaprebuildError):
     """
 
     exit_code = 3
+
+
+class ChangedFileError(RefusedError):
+    """A file changed while it was read: what was read of it may be half of one log and half of another. Reading it again may help."""
 
 
 class LockUnknownError(RefusedError):

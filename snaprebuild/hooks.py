@@ -26,7 +26,7 @@ from snaprebuild.operations.prepare_upload import prepare_segment
 from snaprebuild.operations.prepared_upload import PreparedUpload
 from snaprebuild.operations.replay_partition import Clock, ReplayFrom
 from snaprebuild.operations.snapshot_validity import ValidatedSnapshot, Validity
-from snaprebuild.operations.source import open_source
+from snaprebuild.operations.source import PartitionSource, opened_partition
 from snaprebuild.operations.write_out import create_in_turn
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.log_dir import store_of
@@ -60,6 +60,7 @@ def ensure_snapshot(
     out: str | os.PathLike[str] | None = None,
     jobs: int = 1,
     s3: S3Settings | None = None,
+    source: PartitionSource | None = None,
 ) -> EnsuredSnapshot:
     """Gives the snapshot at the next base offset of a segment, proven by the log, or refuses.
 
@@ -81,6 +82,7 @@ def ensure_snapshot(
             directory. None writes nothing.
         jobs: processes that read segments; 1 reads in this one.
         s3: how object stores are reached; None for what the environment and the SDK say.
+        source: the partition as it was listed before; None to list its directory. A segment that has changed since is refused.
 
     Returns:
         The snapshot.
@@ -102,6 +104,7 @@ def ensure_snapshot(
         None if out is None else absolute(os.fspath(out)),
         None if after is None else after.point,
         USUAL_S3 if s3 is None else s3,
+        source,
     )
     _check_numbers(expiration_ms, jobs, byte_budget)
     ensured = replay_to_boundary(
@@ -123,6 +126,7 @@ def prepare_upload(
     deadline: float | None = None,
     jobs: int = 1,
     s3: S3Settings | None = None,
+    source: PartitionSource | None = None,
 ) -> PreparedUpload:
     """Gives everything that goes to remote storage with a closed segment, consistent with one another, or refuses.
 
@@ -143,6 +147,7 @@ def prepare_upload(
         deadline: refuse once ``time.monotonic()`` is past this; None for none.
         jobs: processes that read segments; 1 reads in this one.
         s3: how object stores are reached; None for what the environment and the SDK say.
+        source: as for ``ensure_snapshot``: without it the directory is listed once for each segment.
 
     Returns:
         What is to be sent, and what is to be said of it.
@@ -155,9 +160,9 @@ def prepare_upload(
     """
     settings = USUAL_S3 if s3 is None else s3
 
-    def ensure(directory: str, offset: int) -> EnsuredSnapshot:
+    def ensure(partition: PartitionSource, offset: int) -> EnsuredSnapshot:
         return ensure_snapshot(
-            directory,
+            partition.directory.path,
             offset,
             after=after,
             as_of_ms=as_of_ms,
@@ -167,10 +172,17 @@ def prepare_upload(
             deadline=deadline,
             jobs=jobs,
             s3=settings,
+            source=partition,
         )
 
     return prepare_segment(
-        os.fspath(segment), ensure, topic_id=topic_id, high_watermark=high_watermark, deadline=deadline, settings=settings
+        os.fspath(segment),
+        ensure,
+        topic_id=topic_id,
+        high_watermark=high_watermark,
+        deadline=deadline,
+        settings=settings,
+        source=source,
     )
 
 
@@ -218,14 +230,14 @@ def validate_snapshot(
     settings = USUAL_S3 if s3 is None else s3
     _check_numbers(expiration_ms, jobs, byte_budget)
     mode = _replay_from(replay_from)
-    directory, offset = _boundary(absolute(os.fspath(partition)), next_base_offset, settings, deadline)
+    source, directory, offset = _boundary(absolute(os.fspath(partition)), next_base_offset, settings, deadline)
     try:
         entries = _entries_of(snapshot, settings)
     except FormatError as error:
         return ValidatedSnapshot(offset, Validity.CORRUPT, (str(error),))
     clock = Clock(int(time.time() * 1000) if as_of_ms is None else as_of_ms, expiration_ms)
     point = None if after is None else after.point
-    request = BoundaryRequest(directory, offset, clock, mode, check_crc, byte_budget, deadline, None, point, settings)
+    request = BoundaryRequest(directory, offset, clock, mode, check_crc, byte_budget, deadline, None, point, settings, source)
     return replay_to_boundary(request, jobs, lambda work: work.validated(entries))
 
 
@@ -269,21 +281,27 @@ def _written(ensured: EnsuredSnapshot, out: str, store: Store) -> EnsuredSnapsho
     return replace(ensured, path=path)
 
 
-def _boundary(path: str, next_base_offset: int | None, settings: S3Settings, deadline: float | None) -> tuple[str, int]:
-    """The partition's directory and the boundary that are meant."""
+def _boundary(
+    path: str, next_base_offset: int | None, settings: S3Settings, deadline: float | None
+) -> tuple[PartitionSource | None, str, int]:
+    """The partition if it had to be listed, its directory, and the boundary that is meant."""
     known = parse_file_name(os.path.basename(path))
     base_offset = known.offset if known is not None and known.kind is FileKind.LOG else None
     directory = path if base_offset is None else os.path.dirname(path)
     if next_base_offset is not None:
-        return directory, next_base_offset
+        return None, directory, next_base_offset
     if base_offset is None:
         raise UsageError("next_base_offset: needed where no segment is named", path=path)
-    found = [each.directory for each in open_source([directory], settings=settings).partitions if each.directory.path == directory]
-    segments = found[0].segments if found else ()
-    index = next((index for index, each in enumerate(segments) if each.base_offset == base_offset), None)
-    if index is None:
+    try:
+        source = opened_partition(directory, settings)
+    except RefusedError as error:
+        raise UsageError("is no segment of a partition directory", path=path) from error
+    bases = [each.base_offset for each in source.directory.segments]
+    if base_offset not in bases:
         raise UsageError("is no segment of a partition directory", path=path)
-    return directory, segments[index + 1].base_offset if index + 1 < len(segments) else log_end_offset(found[0], deadline)
+    following = bases.index(base_offset) + 1
+    end = bases[following] if following < len(bases) else log_end_offset(source.directory, deadline)
+    return source, directory, end
 
 
 def _entries_of(snapshot: bytes | str | os.PathLike[str], settings: S3Settings) -> np.ndarray:

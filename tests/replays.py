@@ -11,17 +11,21 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 from log_dirs import snapshot_bytes, snapshot_name
 from simulated_broker import EXPIRATION_MS, Client, Entries, SimulatedBroker, listed, loaded
 from strategies import LogBatch
 
+from formats.batch_headers import HeaderReader
 from formats.producer_snapshot import ProducerEntry
+from snaprebuild.operations import log_facts
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.replay_partition import BoundaryState, PartitionReplay, ReplayFrom
 from snaprebuild.operations.schedule import read_segment
 from snaprebuild.operations.segment_tasks import read_tasks
+from snaprebuild.operations.source import PartitionSource, open_source
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import window_start
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -41,7 +45,7 @@ class Run:
     Attributes:
         replay: it.
         states: in the order handed out.
-        extensions: how often it asked for more.
+        extensions: how often it went further back.
     """
 
     replay: PartitionReplay
@@ -79,8 +83,9 @@ def run(
             if result.replay.damage is not None:
                 break
         else:
+            start = result.replay.start_index
             wanted = result.replay.more()
-            result.extensions += bool(wanted)
+            result.extensions += result.replay.start_index != start
     result.states += result.replay.finish()
     offsets = [state.offset for state in result.states]
     assert len(set(offsets)) == len(offsets), "no boundary twice"
@@ -235,3 +240,24 @@ def put_snapshot(directory: Path, offset: int, entries: Iterable[ProducerEntry])
 
 NOW = 1_000_000
 OLD, YOUNG = NOW - 2 * EXPIRATION_MS, NOW - 10
+
+
+def largest_timestamp(partition: PartitionSource, index: int, deadline: float | None = None) -> int:
+    """As ``log_facts.largest_timestamp_hint``, from the headers of a segment: logs that are made here have no time index."""
+    with partition.directory.open_segment(partition.directory.segments[index], deadline) as source:
+        return max((int(block.column("max_timestamp").max()) for block in HeaderReader(source)), default=-1)
+
+
+def windowed(partition_dir: Path, first_wanted: int | None = None) -> Run:
+    """A replay that begins where those of the commands begin.
+
+    Args:
+        partition_dir: in a log directory, whose checkpoints count.
+        first_wanted: None for the first boundary above the log start.
+    """
+    (partition,) = open_source([str(partition_dir)]).partitions
+    directory = partition.directory
+    with patch.object(log_facts, "largest_timestamp_hint", largest_timestamp):
+        window = log_facts.replay_window(partition, ReplayFrom.AUTO, Clock(NOW, EXPIRATION_MS))
+    wanted = first_wanted if first_wanted is not None else partition.log_start_offset + 1
+    return run(directory, as_of_ms=NOW, window=window, first_wanted=wanted)

@@ -23,6 +23,7 @@ EXIT_CODES = {
     "WriteFailedError": 5,
     "AlreadyExistsError": 5,
     "BusyError": 5,
+    "ChangedFileError": 3,
     "OutcomeUnknownError": 5,
     "ReadFailedError": 5,
 }

@@ -126,11 +126,15 @@ def _write_page(result: FleetResult, path: str) -> None:
 
 
 def _body(result: FleetResult) -> dict[str, object]:
+    from snaprebuild.cli.result import unread_json
     from snaprebuild.operations.findings import exit_code_of
     from snaprebuild.operations.fleet.merge import Outcome
+    from snaprebuild.operations.run_facts import run_json
 
     cover, outcomes = result.cover, result.outcomes()
     return {
+        **unread_json(result.findings),
+        "run": run_json(),
         "cluster_id": result.fleet.cluster_id,
         "has_metadata": result.has_metadata,
         "rate_bytes_per_second": result.rate_bytes,
@@ -239,7 +243,7 @@ def _partition(partition: FleetPartition) -> dict[str, object]:
 
 
 def _print(result: FleetResult, written: list[str], *, everything: bool) -> None:
-    from snaprebuild.cli.result import print_text
+    from snaprebuild.cli.result import print_text, unless_unread
     from snaprebuild.operations.findings import counted
     from snaprebuild.operations.fleet.merge import Outcome
 
@@ -248,7 +252,7 @@ def _print(result: FleetResult, written: list[str], *, everything: bool) -> None
     _print_steps(result)
     outcomes = result.outcomes()
     if not result.steps:
-        print_text("No broker has to be treated.")
+        print_text(unless_unread("No broker has to be treated.", result.findings))
     elif not result.cover.is_smallest:
         print_text(
             f"{counted(len(result.cover.brokers), 'broker')} to treat, as a greedy choice finds them; at least {result.cover.at_least} "

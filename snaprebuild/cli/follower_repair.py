@@ -138,7 +138,7 @@ def _totals(repair: FollowerRepair) -> Counter[str]:
 
 
 def _print(repair: FollowerRepair, dry_run: bool) -> None:
-    from snaprebuild.cli.result import print_table, print_text, shown
+    from snaprebuild.cli.result import print_table, print_text, shown, unless_unread
     from snaprebuild.operations.findings import counted
 
     print_replicas("Replicas, as they were", repair.check.replicas)
@@ -148,14 +148,15 @@ def _print(repair: FollowerRepair, dry_run: bool) -> None:
             klass = "-" if each.snapshot_class is None else each.snapshot_class.value
             before = "-" if each.comparison is None else each.comparison.found_entries
             name = partition.plan.source.topic_partition
-            rows.append((name, each.offset, each.action.replace("_", " "), klass, before, each.entries, each.set_aside or "-"))
+            rows.append((name, each.offset, each.done.replace("_", " "), klass, before, each.entries, each.set_aside or "-"))
     if rows:
         columns = ("partition", "offset", "done", "class", "had", "producers", "the old one is now")
         title = "Dry run: nothing was written" if dry_run else "Snapshots"
         print_table(title, columns, rows, right=("offset", "had", "producers"))
-    totals = _totals(repair)
+    partitions = () if repair.result is None else repair.result.partitions
+    totals = Counter(boundary.done for partition in partitions for boundary in partition.boundaries)
     what = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in totals.items())
-    print_text(f"{counted(len(repair.check.replicas), 'replica')}: {what or 'nothing to repair'}")
+    print_text(f"{counted(len(repair.check.replicas), 'replica')}: {what or unless_unread('nothing to repair', repair.findings)}")
     if repair.result is not None and repair.result.receipt is not None:
         print_text(f"receipt: {shown(repair.result.receipt)} (`snaprebuild undo` takes back what it lists)")
     if totals["written"]:

@@ -214,7 +214,7 @@ def _summary(result: HookRun) -> str:
     done = "to write (dry run)" if result.rebuilt.is_dry_run else "written"
     parts = [
         f"{counted(totals['written'] + totals['would_write'], 'snapshot')} {done}",
-        f"{totals['left_out']} left out",
+        f"{totals['left_out']} not written",
         f"blocked {size_text(totals['bytes_blocked'])}, now {size_text(totals['bytes_blocked_left'])}",
         f"{size_text(totals['bytes_read'])} of {counted(len(result.partitions), 'partition')} read in {result.seconds:.1f} s",
     ]
@@ -223,7 +223,7 @@ def _summary(result: HookRun) -> str:
 
 
 def _print(result: HookRun) -> None:
-    from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
+    from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, unless_unread
 
     labels = labels_of(each.result.plan.source for each in result.partitions)
     busy = [each for each in result.partitions if each.result.boundaries or each.result.plan.fault is not None]
@@ -239,10 +239,10 @@ def _print(result: HookRun) -> None:
         for each in busy[:ROWS_MAX]
     ]
     if not rows:
-        print_text("no snapshot is missing")
+        print_text(unless_unread("no snapshot is missing", result.findings))
         return
-    columns = ("partition", "blocked", "state", "snapshots", "left out", "read")
+    columns = ("partition", "blocked", "state", "snapshots", "not written", "read")
     title = "Dry run: nothing was written" if result.rebuilt.is_dry_run else "Prepared, the most blocked first"
-    print_table(title, columns, rows, right=("blocked", "snapshots", "left out", "read"))
+    print_table(title, columns, rows, right=("blocked", "snapshots", "not written", "read"))
     if len(busy) > ROWS_MAX:
         print_text(f"and {len(busy) - ROWS_MAX} more (--output json lists them)")

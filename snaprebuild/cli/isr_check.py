@@ -90,7 +90,7 @@ def _event(event: IsrEvent, is_proven: bool) -> dict[str, object]:
 
 
 def _print(result: IsrCheckResult) -> None:
-    from snaprebuild.cli.result import print_table, print_text, time_text
+    from snaprebuild.cli.result import print_table, print_text, time_text, unless_unread
     from snaprebuild.operations.findings import counted
     from snaprebuild.operations.metadata.proof import unproven_reason
 
@@ -122,4 +122,4 @@ def _print(result: IsrCheckResult) -> None:
     if result.end_offset > end:
         print_text(f"offsets from {end} on, marked with a star, are not proven to be committed: {unproven_reason(result.proof)}")
     else:
-        print_text("all of it is proven to be committed")
+        print_text(unless_unread("all of it is proven to be committed", result.findings))

@@ -114,7 +114,7 @@ def _result(result: RuleResult) -> dict[str, object]:
 
 
 def _print(check: KraftCheck) -> None:
-    from snaprebuild.cli.result import print_table, print_text, shown
+    from snaprebuild.cli.result import print_table, print_text, shown, unless_unread
     from snaprebuild.cluster.log_start_rules import Grade, Outcome, Rule
     from snaprebuild.operations.findings import counted
 
@@ -140,6 +140,7 @@ def _print(check: KraftCheck) -> None:
         print_table("Rules that are not held", ("node", "rule", "outcome", "grade", "evidence"), told)
     results = [result for each in check.nodes for result in each.results]
     grades = Counter(result.grade for result in results if result.grade is not None)
-    violations = ", ".join(f"{grades[grade]} {grade}" for grade in reversed(list(Grade)) if grades[grade]) or "no violation"
+    violations = ", ".join(f"{grades[grade]} {grade}" for grade in reversed(list(Grade)) if grades[grade])
+    violations = violations or unless_unread("no violation", check.findings)
     held = counted(sum(result.outcome is Outcome.HELD for result in results), "rule")
     print_text(f"{counted(len(check.nodes), 'node')}: {held} held; {violations}")

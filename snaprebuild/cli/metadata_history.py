@@ -193,7 +193,7 @@ def _broker_entry_json(entry: BrokerEntry) -> dict[str, object]:
 
 
 def _print(result: HistoryResult) -> None:
-    from snaprebuild.cli.result import print_text, shown
+    from snaprebuild.cli.result import print_text, shown, unless_unread
     from snaprebuild.operations.findings import counted
 
     for timeline in result.timelines.partitions.values():
@@ -209,7 +209,7 @@ def _print(result: HistoryResult) -> None:
     print_text(f"{shown(result.path)}: {counted(entries, 'entry', 'entries')}, from {since} to offset {result.last_offset}")
     end = result.proof.end_offset
     if end > result.last_offset:
-        print_text("all of it is proven to be committed")
+        print_text(unless_unread("all of it is proven to be committed", result.findings))
     else:
         print_text(f"offsets marked with a star, from {end} on, are not proven to be committed")
 

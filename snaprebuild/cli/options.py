@@ -421,10 +421,13 @@ def locations_of(paths: list[str]) -> list[str]:
     """Files as they were typed, and objects by their location.
 
     Raises:
-        UsageError: ``s3://`` names no object.
+        UsageError: ``s3://`` names no object, or a path is a directory.
     """
     from snaprebuild.storage.store import absolute, is_object
 
+    for path in paths:
+        if not is_object(path) and os.path.isdir(path):
+            raise UsageError("is a directory; name the files in it", path=path)
     return [absolute(path) if is_object(path) else path for path in paths]
 
 

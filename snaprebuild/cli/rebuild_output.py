@@ -7,19 +7,34 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, time_text, verdict_document
+from snaprebuild.cli.result import labels_of, print_table, print_text, shown, size_text, time_text, unless_unread, verdict_document
+from snaprebuild.operations.boundary_needs import NeedCounts
+from snaprebuild.operations.due_in_place import is_missed
 from snaprebuild.operations.findings import counted
 from snaprebuild.operations.from_effects import NONE_KEPT
+from snaprebuild.operations.rebuild_result import EQUAL, LEFT_OUT, WOULD_WRITE, WRITTEN
 from snaprebuild.operations.verdict.judges import verdict_json
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.storage.store import absolute, is_object
 
 if TYPE_CHECKING:
+    from snaprebuild.operations.boundary_needs import BoundaryNeeds
+    from snaprebuild.operations.findings import Finding
     from snaprebuild.operations.from_effects import FromEffects
     from snaprebuild.operations.planned import PartitionPlan, Plan
     from snaprebuild.operations.rebuild_result import BoundaryResult, PartitionResult, RebuildResult
     from snaprebuild.replay.difference import Comparison
 
-__all__ = ["boundary_json", "comparison_json", "effects_json", "plan_document", "print_plan", "print_rebuild", "rebuild_document"]
+__all__ = [
+    "boundary_json",
+    "comparison_json",
+    "effects_json",
+    "needs_json",
+    "plan_document",
+    "print_plan",
+    "print_rebuild",
+    "rebuild_document",
+]
 
 
 def plan_document(plan: Plan) -> dict[str, object]:
@@ -35,6 +50,7 @@ def plan_document(plan: Plan) -> dict[str, object]:
         "seconds_estimated": None if rate is None else round(plan.bytes_least / rate, 3),
         "retention_ms": plan.retention_ms,
         "retention_source": plan.retention_source,
+        "counts": asdict(plan.counts),
         "partitions": [_partition_plan(partition) for partition in plan.partitions],
     }
     return verdict_document("plan", 1, body, plan.findings)
@@ -55,10 +71,16 @@ def _partition_plan(plan: PartitionPlan) -> dict[str, object]:
         "bytes_to_read_most": plan.bytes_most,
         "retention_frees_ms": plan.retention_frees_ms,
         "fault": plan.fault,
+        **needs_json(plan.needs),
         "verdict": verdict_json(plan.verdict),
         "boundaries": [asdict(boundary) for boundary in plan.boundaries],
         "left_out": [{"offset": offset, "reason": reason} for offset, reason in plan.left_out],
     }
+
+
+def needs_json(needs: BoundaryNeeds) -> dict[str, object]:
+    """The boundaries of a partition that have no snapshot in the log directory: offsets of the missing ones, counts of the others."""
+    return asdict(needs)
 
 
 def print_plan(plan: Plan) -> None:
@@ -80,7 +102,7 @@ def print_plan(plan: Plan) -> None:
         title = f"{counted(count, 'snapshot')} in {len(busy)} of {counted(len(plan.partitions), 'partition')}"
         print_table(title, columns, rows, right=("snapshots", "replay from", "to read"))
     else:
-        print_text(f"nothing to rebuild in {counted(len(plan.partitions), 'partition')}")
+        print_text(f"{_nothing_text(plan.counts.missing, plan.findings)} in {counted(len(plan.partitions), 'partition')}")
     if plan.rate_bytes_per_second:
         seconds = plan.bytes_least / plan.rate_bytes_per_second
         rate = size_text(int(plan.rate_bytes_per_second))
@@ -97,17 +119,19 @@ def print_plan(plan: Plan) -> None:
 
 def _print_left_out(plan: Plan) -> None:
     """What has no snapshot and gets none: for each reason how many, and what could not be planned at all."""
-    reasons = Counter(reason for partition in plan.partitions for _, reason in partition.left_out)
-    for reason, count in reasons.items():
-        print_text(f"left out: {counted(count, 'boundary', 'boundaries')}: {reason}")
+    reasons = Counter(
+        (reason, is_missed(partition, offset, reason)) for partition in plan.partitions for offset, reason in partition.left_out
+    )
+    for (reason, is_refused), count in reasons.items():
+        print_text(f"{'refused' if is_refused else 'skipped'}: {counted(count, 'boundary', 'boundaries')}: {reason}")
     rejected = sum(partition.fault is not None and partition.verdict is not None for partition in plan.partitions)
     if rejected:
         print_text(
-            f"left out: {counted(rejected, 'partition')} that may be no source (snaprebuild source check tells), named on stderr"
+            f"refused: {counted(rejected, 'partition')} that may be no source; run `snaprebuild source check` (named on stderr)"
         )
     faults = sum(partition.fault is not None and partition.verdict is None for partition in plan.partitions)
     if faults:
-        print_text(f"left out: {counted(faults, 'partition')} that cannot be read, named on stderr")
+        print_text(f"failed: {counted(faults, 'partition')} that cannot be read (named on stderr)")
 
 
 def _print_live_brokers(plan: Plan) -> None:
@@ -129,6 +153,7 @@ def rebuild_document(result: RebuildResult, effects: str | None) -> dict[str, ob
         "staged_plan": result.staged_plan,
         "effects": effects_json(effects, (partition.from_effects for partition in result.partitions)),
         "takes_effect": "when a broker next loads the log, at its start" + (", behind `install`" if plan.request.stage else ""),
+        "counts": asdict(NeedCounts.of(partition.needs for partition in result.partitions)),
         "partitions": [_partition_result(partition) for partition in result.partitions],
         "differences_not_listed": result.differences_not_listed,
         "totals": dict(Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)),
@@ -150,6 +175,7 @@ def _partition_result(result: PartitionResult) -> dict[str, object]:
         "bytes_read": result.bytes_read,
         "from_effects": result.from_effects.as_json(),
         "seconds": round(result.seconds, 4),
+        **needs_json(result.needs),
         "verdict": verdict_json(result.plan.verdict),
         "boundaries": [boundary_json(boundary) for boundary in result.boundaries],
         "left_out": [{"offset": offset, "reason": reason} for offset, reason in result.plan.left_out],
@@ -162,6 +188,7 @@ def boundary_json(boundary: BoundaryResult) -> dict[str, object]:
         "offset": boundary.offset,
         "is_log_end": boundary.is_log_end,
         "action": boundary.action,
+        "left_out_as": None if boundary.action != LEFT_OUT else boundary.done,
         "class": None if boundary.snapshot_class is None else boundary.snapshot_class.value,
         "reasons": list(boundary.reasons),
         "entries": boundary.entries,
@@ -189,7 +216,7 @@ def print_rebuild(result: RebuildResult) -> None:
     for partition in result.partitions:
         if not partition.boundaries:
             continue
-        actions = Counter(boundary.action for boundary in partition.boundaries)
+        actions = Counter(boundary.done for boundary in partition.boundaries)
         classes = Counter(boundary.snapshot_class.value for boundary in partition.boundaries if boundary.snapshot_class is not None)
         first, last = partition.boundaries[0].offset, partition.boundaries[-1].offset
         offsets = f"{first} .. {last}" if first != last else str(first)
@@ -198,11 +225,12 @@ def print_rebuild(result: RebuildResult) -> None:
         read, target = size_text(partition.bytes_read), shown(partition.plan.target)
         label = labels[partition.plan.source.directory.path]
         rows.append((label, offsets, _actions_text(actions), what, entries, read, target))
-    totals = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
+    totals = Counter(boundary.done for partition in result.partitions for boundary in partition.boundaries)
     if rows:
         columns = ("partition", "boundaries", "done", "class", "producers at most", "read", "directory")
         print_table(_title(result, totals["written"]), columns, rows, right=("producers at most", "read"))
-    print_text(f"{counted(len(result.partitions), 'partition')}: {_actions_text(totals) or 'nothing to rebuild'}")
+    done = _actions_text(totals) or _nothing_text(result.plan.counts.missing, result.findings)
+    print_text(f"{counted(len(result.partitions), 'partition')}: {done}")
     _print_left_out(result.plan)
     if result.is_dry_run:
         _print_live_brokers(result.plan)
@@ -225,11 +253,29 @@ def print_rebuild(result: RebuildResult) -> None:
         print_text("The snapshots take effect when the broker next starts.")
 
 
+def _nothing_text(missing: int, findings: Iterable[Finding]) -> str:
+    """The result of a plan without a boundary."""
+    if missing:
+        return f"{counted(missing, 'snapshot is missing', 'snapshots are missing')}, and none is written"
+    return unless_unread("nothing to rebuild", findings)
+
+
 def _title(result: RebuildResult, written: int) -> str:
+    unsound = sum(
+        boundary.snapshot_class is SnapshotClass.UNSOUND and boundary.action in (WRITTEN, WOULD_WRITE, EQUAL)
+        for partition in result.partitions
+        for boundary in partition.boundaries
+    )
+    # A file in DIR looks like any other: its class is in this result alone.
     if result.is_dry_run:
-        return "Dry run: nothing was written"
+        return "Dry run: nothing was written" + (f"; {counted(unsound, 'snapshot is', 'snapshots are')} UNSOUND" if unsound else "")
     done = "staged" if result.plan.request.stage else "written"
-    return f"{counted(written, 'snapshot')} {done}" if written else f"Nothing was {done}"
+    title = f"{counted(written, 'snapshot')} {done}" if written else f"Nothing was {done}"
+    return (
+        f"{title}; {counted(unsound, 'snapshot is', 'snapshots are')} UNSOUND: do not use {'it' if unsound == 1 else 'them'}"
+        if unsound
+        else title
+    )
 
 
 def _actions_text(actions: Counter[str]) -> str:

@@ -46,7 +46,7 @@ def report(
     each boundary, the producers that a wrong snapshot forgets, and open transactions. Exit code 0 when the page is written,
     whatever it tells.
     """
-    from snaprebuild.cli.result import begin, leave, verdict_document
+    from snaprebuild.cli.result import begin, document, leave
     from snaprebuild.operations.report.make import make_report
 
     check_paths(files, html=html)
@@ -57,7 +57,7 @@ def report(
         raise UsageError(f"--title: expected 1 to {TITLE_CHARS_MAX} characters, found {len(title)}")
     result = make_report(files or [], html, title)
     leave(
-        lambda: verdict_document("report", 1, _body(result), []),
+        lambda: document("report", 1, _body(result)),
         [],
         as_json=output is OutputFormat.JSON,
         show=lambda: _print(result),
@@ -69,11 +69,22 @@ def report(
 def _body(result: ReportResult) -> dict[str, object]:
     page = result.page
     return {
+        "unread": len(page.unread_paths),
+        "unread_paths": page.unread_paths,
         "page": result.path,
         "title": page.title,
         "size_bytes": result.size_bytes,
         "documents": [
-            {"path": head.path, "schema": head.schema, "snaprebuild": head.program, "lacks": document.lacks}
+            {
+                "path": head.path,
+                "schema": head.schema,
+                "snaprebuild": head.program,
+                "lacks": document.lacks,
+                "made": document.made,
+                "host": document.host,
+                "command": document.command,
+                "cluster_ids": document.clusters,
+            }
             for head, document in zip(result.heads, page.documents, strict=True)
         ],
         "partitions": page.partition_count,
@@ -81,11 +92,14 @@ def _body(result: ReportResult) -> dict[str, object]:
         "totals": _totals(page.partitions()),
         "page_findings": len(page.findings),
         "page_findings_left": page.findings_left,
+        "findings": [],
+        "exit_code": 0,
     }
 
 
-def _totals(partitions: list[PagePartition]) -> dict[str, int]:
-    """What the top of the page says."""
+def _totals(partitions: list[PagePartition]) -> dict[str, int | None]:
+    """The numbers at the top of the page."""
+    known_open = [count for partition in partitions if (count := partition.open_count) is not None]
     boundaries = [each for partition in partitions for each in partition.boundaries.values()]
     of_matter = [partition for partition in partitions if partition.kind in (None, "remote")]
     return {
@@ -94,20 +108,23 @@ def _totals(partitions: list[PagePartition]) -> dict[str, int]:
         "missing_snapshots": sum(each.state in ("missing", "irregular") for one in of_matter for each in one.boundaries.values()),
         "stuck_partitions": sum(bool(partition.stuck_bytes) for partition in partitions),
         "stuck_bytes": sum(partition.stuck_bytes or 0 for partition in partitions),
-        "open_transactions": sum(len(partition.transactions) for partition in partitions),
+        "open_transactions": sum(known_open) if known_open else None,
     }
 
 
 def _print(result: ReportResult) -> None:
-    from snaprebuild.cli.result import print_table, print_text, shown, size_text
+    from snaprebuild.cli.result import print_table, print_text, print_unread_paths, shown, size_text
     from snaprebuild.operations.findings import counted
 
     page = result.page
+    print_unread_paths(page.unread_paths)
     counts = Counter(number for partition in page.partitions() for number in partition.documents)
     rows = [(shown(head.path), head.schema, head.program, counts[number]) for number, head in enumerate(result.heads)]
     print_table("Documents", ("file", "form", "written by", "partitions"), rows, right=("partitions",))
     totals = ", ".join(
-        f"{count} {name.replace('_', ' ')}" for name, count in _totals(page.partitions()).items() if name != "stuck_bytes"
+        f"{'unknown' if count is None else count} {name.replace('_', ' ')}"
+        for name, count in _totals(page.partitions()).items()
+        if name != "stuck_bytes"
     )
     print_text(f"{counted(page.partition_count, 'partition')}: {totals}")
     left = page.partition_count - len(page.partitions())

@@ -20,7 +20,7 @@ from snaprebuild import __version__
 from snaprebuild.cli.streams import discard, reader_may_go_away, tell
 from snaprebuild.cli.table import printable, table_text
 from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError, WriteFailedError
-from snaprebuild.operations.findings import counted, exit_code_of
+from snaprebuild.operations.findings import counted, exit_code_of, first_of, unread_paths
 
 if TYPE_CHECKING:
     from snaprebuild.operations.findings import Finding
@@ -38,13 +38,19 @@ __all__ = [
     "print_line",
     "print_table",
     "print_text",
+    "print_unread",
+    "print_unread_paths",
     "shown",
     "size_text",
     "terminal_width",
     "time_text",
+    "unless_unread",
+    "unread_json",
     "verdict_document",
     "write_report",
 ]
+
+UNKNOWN_REST = "nothing found in what was read; the rest is unknown"
 
 LINES_MAX = 60
 """Findings told without ``-v``; all of them are in the JSON."""
@@ -58,7 +64,30 @@ def document(verb: str, version: int, body: Mapping[str, object]) -> dict[str, o
 def verdict_document(verb: str, version: int, body: Mapping[str, object], findings: Sequence[Finding]) -> dict[str, object]:
     """A document that ends with the findings of its result and the exit code that follows from them."""
     verdict = {"findings": [finding.as_json() for finding in findings], "exit_code": exit_code_of(findings)}
-    return document(verb, version, {**body, **verdict})
+    return document(verb, version, {**unread_json(findings), **body, **verdict})
+
+
+def unread_json(findings: Iterable[Finding]) -> dict[str, object]:
+    """What was selected and not read: its count and the paths. Nothing else in a document covers it."""
+    paths = unread_paths(findings)
+    return {"unread": len(paths), "unread_paths": paths}
+
+
+def unless_unread(text: str, findings: Iterable[Finding]) -> str:
+    """A sentence that all is well; where something was not read, one that claims nothing."""
+    return UNKNOWN_REST if unread_paths(findings) else text
+
+
+def print_unread(findings: Sequence[Finding]) -> None:
+    """The first line of a result, where something in the selection was not read."""
+    print_unread_paths(unread_paths(findings))
+
+
+def print_unread_paths(paths: Sequence[str]) -> None:
+    """The same for paths; nothing without any."""
+    if paths:
+        names, them = first_of([shown(path) for path in paths]), "it" if len(paths) == 1 else "them"
+        print_text(f"NOT READ: {counted(len(paths), 'path')}: {names}. The result does not cover {them}.")
 
 
 def json_text(document: Mapping[str, object]) -> Iterator[str]:
@@ -194,6 +223,11 @@ def leave(
         RefusedError: the report or table may no longer be written there.
         Exit: always, else.
     """
+
+    def print_result() -> None:
+        print_unread(findings)
+        show()
+
     failures: list[SnaprebuildError] = []
     write = None if report is None else lambda: write_report(report, document_of())
     for each in filter(None, (write, table)):
@@ -202,7 +236,7 @@ def leave(
         except (WriteFailedError, RefusedError) as error:
             failures.append(error)
     leave_streamed(
-        lambda: sys.stdout.writelines(json_text(document_of())) if as_json else show(),
+        lambda: sys.stdout.writelines(json_text(document_of())) if as_json else print_result(),
         findings,
         everything=everything,
         notes=notes,

@@ -143,7 +143,7 @@ def _print_sentences(result: ScanResult) -> None:
     if not result.partitions:
         print_text("no partition was looked at")
         return
-    if counts.missing == 0:
+    if counts.missing == 0 and not counts.unread:
         print_text("No snapshot is missing, as far as names and small files tell; `verify` reads the log.")
     start = _start_text(result)
     if start:

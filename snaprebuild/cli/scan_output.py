@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from formats.partition_metadata import uuid_to_text
+from snaprebuild.cli.result import unread_json
 from snaprebuild.cluster.copy_attempt import ways_to_stop
+from snaprebuild.operations.run_facts import run_json
 from snaprebuild.operations.scan_result import AtNextStart, LogDirScan, PartitionScan, ScanResult, Shutdown
 
 __all__ = ["SCAN_VERSION", "scan_as_json"]
@@ -27,6 +29,8 @@ def scan_as_json(result: ScanResult) -> dict[str, object]:
     shutdowns = {log_dir.state.path: log_dir.shutdown for log_dir in result.log_dirs}
     return {
         "exit_code": result.exit_code,
+        **unread_json(result.findings),
+        "run": run_json(log_dir.state for log_dir in result.log_dirs),
         "total": result.counts.as_json(),
         "log_dirs": [_log_dir(log_dir) for log_dir in result.log_dirs],
         "topics": [{"topic": topic, **counts.as_json()} for topic, counts in sorted(result.topics.items())],
@@ -72,6 +76,7 @@ def _partition(partition: PartitionScan, shutdown: Shutdown) -> dict[str, object
         "high_watermark": (partition.source.log_dir.high_watermarks or {}).get(directory.topic_partition),
         "leader_epoch": partition.leader_epoch,
         "counts": partition.counts.as_json(),
+        "missing": list(partition.missing),
         "segments": _segments(partition),
         "boundaries": [
             {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snaprebuild.cli.gentle_options import reads_gently
+from snaprebuild.cli.metadata_options import VoterIds, VoterLogs, voter_ids_of, voter_log_of
 from snaprebuild.cli.options import (
     INT64_MAX,
     Jobs,
@@ -112,6 +113,8 @@ def source_check(
             help="Last offset of the metadata log that counts. Default: all of it.",
         ),
     ] = None,
+    voter: VoterLogs = None,
+    voters: VoterIds = None,
     peer: Peers = None,
     i_am_the_leader: LeaderByWord = False,
     broker_epoch: BrokerEpoch = None,
@@ -125,9 +128,9 @@ def source_check(
     """Reads only: whether replicas may be the source of snapshots, of uploads, or of another replica, and which rule decides.
 
     PATH is a partition directory, a log directory, or any directory above them; several may be named, also as s3://BUCKET/PREFIX.
-    The verdict is TRUSTED, TRUSTED_BELOW an offset, or REJECTED by the first rule that fails. A rule without its input does not
-    know, and rejects nothing: clusters of before KRaft have no metadata log and no topic ids. Exit code 3 where a replica is
-    rejected, 1 where only directories are that no broker serves.
+    The verdict is TRUSTED, TRUSTED_BELOW an offset, UNKNOWN where evidence is missing that should be there, or REJECTED by the
+    first rule that fails. What a cluster cannot have is not missing: before KRaft there is no metadata log. Exit code 3 where a
+    replica is rejected, 1 where something is unknown, or only directories are rejected that no broker serves.
     """
     from snaprebuild.cli.options import check_paths, selection_of
     from snaprebuild.cli.result import begin, leave, verdict_document
@@ -150,6 +153,8 @@ def source_check(
         is_leader_by_word=i_am_the_leader,
         broker_epoch=broker_epoch,
         selection=selection_of(topic, partition, None),
+        voters=tuple(voter_log_of(each) for each in voter or ()),
+        voter_ids=voter_ids_of(voters),
         settings=s3.settings(),
     )
     result = check_sources(question, int(time.time() * 1000), jobs)
@@ -171,6 +176,7 @@ def _body(result: SourceCheck) -> dict[str, object]:
         "metadata": question.metadata,
         "at": question.at,
         "peers": list(question.peers),
+        "voters": [location for _, location in question.voters],
         "broker_epoch": question.broker_epoch,
         "i_am_the_leader": question.is_leader_by_word,
         "replicas": [_replica(each) for each in result.replicas],
@@ -261,6 +267,6 @@ def _metadata_text(checked: CheckedSource) -> str:
 
     asked = checked.metadata
     if not isinstance(asked, str):
-        return f"metadata log: {shown(asked.path)}: {asked.told}"
+        return f"metadata log: {shown(asked.path)}: {asked.summary}"
     word = "; " + "; ".join(checked.verdict.on_word) if checked.verdict.on_word else ""
     return f"metadata log: none for {shown(checked.state.path)}: {asked}{word}"

@@ -168,7 +168,10 @@ def cost_json(cost: AuditCost | None) -> dict[str, object] | None:
 
 
 def _body(audit: TierAudit, as_of: int, expiration_ms: int, seconds: float) -> dict[str, object]:
+    from snaprebuild.operations.run_facts import run_json
+
     return {
+        "run": run_json(),
         "store": audit.root,
         "level": audit.level.value,
         "verified": audit.has_metadata,

@@ -209,7 +209,7 @@ def _copy(repaired: RepairedCopy) -> dict[str, object]:
 
 
 def _print(result: TierRepair) -> None:
-    from snaprebuild.cli.result import print_table, print_text, shown
+    from snaprebuild.cli.result import print_table, print_text, shown, unless_unread
     from snaprebuild.operations.findings import counted
 
     rows = []
@@ -225,7 +225,11 @@ def _print(result: TierRepair) -> None:
     if len(result.copies) > ROWS_MAX:
         print_text(f"and {len(result.copies) - ROWS_MAX} more (--output json lists them)")
     totals = ", ".join(f"{count} {action}" for action, count in Counter(each.action.value for each in result.copies).items())
-    print_text(f"{counted(len(result.copies), 'wrong snapshot')}: {totals}" if result.copies else "No snapshot is wrong")
+    print_text(
+        f"{counted(len(result.copies), 'wrong snapshot')}: {totals}"
+        if result.copies
+        else unless_unread("No snapshot is wrong", result.findings)
+    )
     if _is_any(result):
         for text in EFFECT:
             print_text(text)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from snaprebuild.cli.metadata_options import VoterIds, VoterLogs, voter_ids_of, voter_log_of
 from snaprebuild.cli.options import (
     AllowUnverified,
     AsOf,
@@ -136,6 +137,8 @@ def tier_upload(
     producer_config: ProducerConfig = None,
     metadata_partitions: MetadataPartitions = None,
     metadata: Metadata = None,
+    voter: VoterLogs = None,
+    voters: VoterIds = None,
     peer: Peers = None,
     broker_epoch: BrokerEpoch = None,
     i_am_the_leader: LeaderByWord = False,
@@ -200,9 +203,12 @@ def tier_upload(
         broker_id=_broker_id(partitions) if broker_id is None else broker_id,
     )
 
-    def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None) -> PreparedUpload:
-        return prepare_upload(log, after=after, topic_id=topic_id, as_of_ms=clock[0], expiration_ms=clock[1], s3=settings)
+    def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None, source: PartitionSource) -> PreparedUpload:
+        return prepare_upload(
+            log, after=after, topic_id=topic_id, as_of_ms=clock[0], expiration_ms=clock[1], s3=settings, source=source
+        )
 
+    other_voters = tuple(voter_log_of(each) for each in voter or ())
     sources = UploadSources(
         partitions,
         None if metadata is None else absolute(metadata),
@@ -210,6 +216,8 @@ def tier_upload(
         broker_epoch=broker_epoch,
         is_leader_by_word=i_am_the_leader,
         peers=[absolute(each) for each in peer or ()],
+        voters=other_voters,
+        voter_ids=voter_ids_of(voters),
     )
     with announcing(produce_to, producer_config, wanted_partitions(partitions, topic_ids)) as announcer:
         request = UploadRequest(
@@ -236,7 +244,12 @@ def tier_upload(
     found += [*sources.findings, *sources.judges.truth.findings, *sources.judges.findings]
     findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]
     leave(
-        lambda: verdict_document("tier-upload", 1, upload_body(result, request, records, produce_to, peer or []), findings),
+        lambda: verdict_document(
+            "tier-upload",
+            1,
+            upload_body(result, request, records, produce_to, [place for _, place in other_voters], peer or []),
+            findings,
+        ),
         findings,
         as_json=output is OutputFormat.JSON,
         show=lambda: print_upload(result, produce_to),

@@ -21,7 +21,12 @@ __all__ = ["print_upload", "upload_body"]
 
 
 def upload_body(
-    result: TierUpload, request: UploadRequest, records: str | None, produce_to: str | None, peers: Sequence[str]
+    result: TierUpload,
+    request: UploadRequest,
+    records: str | None,
+    produce_to: str | None,
+    voters: Sequence[str],
+    peers: Sequence[str],
 ) -> dict[str, object]:
     """The fields of the document of a verdict.
 
@@ -30,6 +35,7 @@ def upload_body(
         request: what was asked for.
         records: file that was asked for, or None.
         produce_to: brokers that were told, or None.
+        voters: metadata logs of other voters that were given.
         peers: other replicas that were given.
     """
     uploader = request.uploader
@@ -42,6 +48,7 @@ def upload_body(
         "broker_id": uploader.broker_id,
         "dry_run": request.is_dry_run,
         "verified": request.knows_all,
+        "voters": list(voters),
         "peers": list(peers),
         "records": records if result.copies else None,
         "produced_to": produce_to,

@@ -120,8 +120,10 @@ def transactions(
 
 def _document(result: TransactionsResult, seconds: float) -> dict[str, object]:
     from snaprebuild.cli.result import verdict_document
+    from snaprebuild.operations.run_facts import run_json
 
     body = {
+        "run": run_json(each.source.log_dir for each in result.partitions),
         "as_of_ms": result.as_of_ms,
         "late_ms": result.late_ms,
         "seconds": round(seconds, 4),
@@ -171,7 +173,7 @@ def _open(partition: PartitionTransactions, transaction: OpenTransaction) -> dic
 
 
 def _print(result: TransactionsResult) -> None:
-    from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, time_text
+    from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, time_text, unless_unread
     from snaprebuild.operations.findings import counted
 
     labels = labels_of(each.source for each in result.partitions)
@@ -202,7 +204,7 @@ def _print(result: TransactionsResult) -> None:
     _print_commands(result)
     totals = _totals(result)
     told = ", ".join(f"{count} {name}" for name, count in totals.items() if count and name != "partitions_with_late")
-    print_text(f"{counted(len(result.partitions), 'partition')}: {told or 'no transaction'}")
+    print_text(f"{counted(len(result.partitions), 'partition')}: {told or unless_unread('no transaction', result.findings)}")
 
 
 def _print_commands(result: TransactionsResult) -> None:

@@ -60,6 +60,7 @@ def _document(result: UndoResult) -> dict[str, object]:
         "in_place": result.receipt.in_place,
         "dry_run": result.is_dry_run,
         "files": [_file(undone) for undone in result.files],
+        "lock_files": result.lock_files,
         "totals": dict(Counter(undone.action for undone in result.files)),
     }
     return verdict_document("undo", 1, body, result.findings)
@@ -82,7 +83,7 @@ def _file(undone: UndoneFile) -> dict[str, object]:
 
 def _print(result: UndoResult) -> None:
     from snaprebuild.cli.result import print_table, print_text, shown
-    from snaprebuild.operations.findings import counted
+    from snaprebuild.operations.findings import counted, first_of
 
     by_directory: dict[str, list[UndoneFile]] = {}
     for undone in result.files:
@@ -113,10 +114,11 @@ def _print(result: UndoResult) -> None:
     if not result.receipt.ended:
         print_text("The run that left this receipt was killed or interrupted; what it came to announce is in it.")
     if result.receipt.in_place and any(undone.action == "removed" for undone in result.files):
-        told = "But for what was left alone the" if left else "The"
-        print_text(
-            f"{told} log directories are as they were before the run: `scan` tells what the broker makes of them when it starts."
-        )
+        but = ", except what was left alone" if left else ""
+        print_text(f"What the run wrote is removed{but}. `scan` shows what the broker does at its next start.")
+    if result.lock_files:
+        stays = "stays" if len(result.lock_files) == 1 else "stay"
+        print_text(f"{first_of([shown(path) for path in result.lock_files])} {stays}: a broker makes the same file.")
 
 
 def _counts(actions: Iterable[str]) -> str:

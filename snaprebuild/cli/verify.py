@@ -125,14 +125,19 @@ def _tell_receipt(path: str, *, details: bool, as_json: bool, report: str | None
 
 
 def _document(result: VerifyResult, seconds: float, effects: str | None) -> dict[str, object]:
+    from dataclasses import asdict
+
     from snaprebuild.cli.rebuild_output import effects_json
     from snaprebuild.cli.result import verdict_document
+    from snaprebuild.operations.run_facts import run_json
 
     body = {
+        "run": run_json(verdict.source.log_dir for verdict in result.partitions),
         "as_of_ms": result.clock.as_of_ms,
         "expiration_ms": result.clock.expiration_ms,
         "seconds": round(seconds, 4),
         "effects": effects_json(effects, (verdict.from_effects for verdict in result.partitions)),
+        "counts": asdict(result.counts),
         "partitions": [_partition(verdict) for verdict in result.partitions],
         "differences_not_listed": result.differences_not_listed,
         "totals": dict(Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)),
@@ -141,7 +146,7 @@ def _document(result: VerifyResult, seconds: float, effects: str | None) -> dict
 
 
 def _partition(verdict: PartitionVerdict) -> dict[str, object]:
-    from snaprebuild.cli.rebuild_output import comparison_json
+    from snaprebuild.cli.rebuild_output import comparison_json, needs_json
 
     directory = verdict.source.directory
     snapshots = [
@@ -159,7 +164,7 @@ def _partition(verdict: PartitionVerdict) -> dict[str, object]:
         "bytes_read": verdict.bytes_read,
         "from_effects": verdict.from_effects.as_json(),
         "snapshots": snapshots,
-        "missing": verdict.missing,
+        **needs_json(verdict.needs),
     }
 
 
@@ -171,7 +176,7 @@ def _print(result: VerifyResult, *, details: bool) -> None:
     for verdict in result.partitions:
         counts = Counter(each.comparison.status.value for each in verdict.snapshots)
         label = labels[verdict.source.directory.path]
-        rows.append((label, len(verdict.snapshots), _statuses_text(counts) or "-", len(verdict.missing)))
+        rows.append((label, len(verdict.snapshots), _statuses_text(counts) or "-", len(verdict.needs.missing) or "-"))
     if rows:
         print_table("Partitions", ("partition", "snapshots", "verdict", "missing"), rows, right=("snapshots", "missing"))
     listed = []
@@ -231,9 +236,12 @@ def _print_totals(result: VerifyResult) -> None:
     if result.differences_not_listed:
         print_text(f"{result.differences_not_listed} entries that differ are counted and not listed, here or in --output json")
     totals = Counter(each.comparison.status.value for verdict in result.partitions for each in verdict.snapshots)
-    missing = sum(len(verdict.missing) for verdict in result.partitions)
+    missing = result.counts.missing
     text = f"{counted(len(result.partitions), 'partition')}: {_statuses_text(totals) or 'no snapshot'}"
-    print_text(f"{text}; {missing} missing, which rebuild writes where they are due" if missing else text)
+    if missing:
+        are = "is" if missing == 1 else "are"
+        text += f"; {counted(missing, 'snapshot')} {are} missing. Run `snaprebuild rebuild`."
+    print_text(text)
     unjudged = sum(any(each.severity > Severity.FINDING for each in verdict.findings) for verdict in result.partitions)
     if unjudged:
         print_text(f"{counted(unjudged, 'partition')} not judged to the end: stderr tells why")

@@ -5,7 +5,8 @@ The high watermark is on no disk, and every replica holds records that are not c
 * A checkpoint that holds it: these are made of committed records alone.
 * A majority of the voters holds it with the same leader epoch. That alone is not enough in Raft: a record of an old epoch may lie on a
   majority and still be lost to a leader of a later one, that was elected before it came there. So either no voter of the majority has
-  heard of an epoch later than that of the last record they share, or the logs of all voters are known and none ends with a later epoch.
+  heard of an epoch later than that of the last record they share, or the logs of all voters are known, and none that lacks that record
+  ends with a later epoch. A voter that has the record and ends with a later epoch keeps it, whatever election it wins.
 
 Two logs that hold the same epoch at the same offset are equal up to there, which is how Raft makes them (KIP-595).
 
@@ -117,10 +118,9 @@ def majority_proof(log: EpochLineage, voters: frozenset[int], logs: Sequence[Vot
         return MajorityProof(end, end, f"{told}, and none of them has heard of a later one", common_ends)
     reason = f"has heard of epoch {max(later)}" if later else "does not tell which epochs it has heard of (quorum-state)"
     if by_id.keys() >= voters:
-        ahead = [each.node_id for each in by_id.values() if each.lineage.last_epoch > epoch]
+        ahead = [each.node_id for each in by_id.values() if each.lineage.last_epoch > epoch and (ends[each.node_id] or 0) < end]
         if not ahead:
-            return MajorityProof(end, end, f"{told}, and no voter ends with a later one", common_ends)
-        return MajorityProof(
-            None, end, f"{told}, but voter {ahead[0]} ends with a later one and might win an election", common_ends
-        )
+            return MajorityProof(end, end, f"{told}, and no voter without it ends with a later one", common_ends)
+        why = f"{told}, but voter {ahead[0]} ends with a later one, lacks that record, and might win an election"
+        return MajorityProof(None, end, why, common_ends)
     return MajorityProof(None, end, f"{told}, but one {reason}, and not all voters' logs are given", common_ends)

@@ -47,7 +47,7 @@ class ImageFold(MetadataState):
     Attributes:
         offset: last one that was seen, -1 for none.
         epoch: leader epoch of its batch.
-        timestamp_ms: of its batch.
+        timestamp_ms: of its batch; ``latest_timestamp_ms``: the greatest of all batches.
         brokers: as they are now, to look at; a transaction that is open is not in them. Likewise ``controllers``, ``topics`` and all that
             ``MetadataImage`` has.
         faults: the first ``FAULTS_MAX`` records that were left out.
@@ -57,7 +57,7 @@ class ImageFold(MetadataState):
     def __init__(self) -> None:
         """Of an empty log."""
         super().__init__()
-        self.offset = self.epoch = self.timestamp_ms = -1
+        self.offset = self.epoch = self.timestamp_ms = self.latest_timestamp_ms = -1
         self.quorum = QuorumView()
         self.faults: list[ImageFault] = []
         self.fault_count = 0
@@ -77,7 +77,7 @@ class ImageFold(MetadataState):
         for batch in batches:
             for record in batch.records:
                 if isinstance(record.content, ControlRecord) and isinstance(record.content.value, SnapshotHeader):
-                    self.timestamp_ms = record.content.value.last_contained_log_timestamp
+                    self.timestamp_ms = self.latest_timestamp_ms = record.content.value.last_contained_log_timestamp
                 self._take(record.content, end_offset - 1, epoch)
         self.offset, self.epoch = end_offset - 1, epoch
 
@@ -98,6 +98,7 @@ class ImageFold(MetadataState):
             changes += self._take(record.content, record.offset, batch.leader_epoch)
         self.offset = batch.last_offset if last_offset is None else min(batch.last_offset, last_offset)
         self.epoch, self.timestamp_ms = batch.leader_epoch, batch.append_timestamp_ms
+        self.latest_timestamp_ms = max(self.latest_timestamp_ms, self.timestamp_ms)
         return changes
 
     def _take(self, content: ClusterMetadataRecord | ControlRecord | UnreadRecord, offset: int, epoch: int) -> list[MetadataChange]:

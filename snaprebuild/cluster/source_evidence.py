@@ -1,6 +1,7 @@
 """What a verdict on a replica is made from: what its files say of it, and what the cluster, other replicas and the operator say.
 
-Everything may be missing. What is missing is None, and the rules that need it say that they do not know.
+Everything may be missing. What is missing is None. A rule that needs it is *not known* where the evidence should be there, and
+*not applicable* where this kind of cluster does not have it.
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ class LogDirEvidence:
         node_id: of it, with ``cluster_id`` and ``directory_id`` (16 bytes); None where it does not say.
         has_marker: ``.kafka_cleanshutdown`` is there.
         marker_epoch: the broker epoch in it, None where it has none (brokers before 3.9, or one that stopped before it had registered).
+        is_marker_unregistered: the broker stopped before it had registered, and wrote epoch -1.
         is_live: a broker holds the directory.
-        live_epoch: its broker epoch, as the operator says; None where nobody does.
+        live_epoch: its broker epoch as the operator gave it; None otherwise.
         siblings: the other log directories of the same broker that were looked at.
+        faults: why small files of it could not be read.
     """
 
     path: str
@@ -52,14 +55,16 @@ class LogDirEvidence:
     directory_id: bytes | None = None
     has_marker: bool = False
     marker_epoch: int | None = None
+    is_marker_unregistered: bool = False
     is_live: bool = False
     live_epoch: int | None = None
     siblings: tuple[LogDirEvidence, ...] = ()
+    faults: tuple[str, ...] = ()
 
     @property
     def stopped_epoch(self) -> int | None:
-        """The broker epoch under which it was last at work, as far as that is known."""
-        return self.live_epoch if self.live_epoch is not None else self.marker_epoch
+        """The broker epoch under which it was last at work, None where it is not known. A marker on disk overrides the operator."""
+        return self.marker_epoch if self.has_marker else self.live_epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +80,14 @@ class LogEvidence:
         topic_id: of ``partition.metadata``, 16 bytes; None where that is absent or cannot be read.
         bases: base offsets of the segments, ascending.
         log_end: end of the last whole batch; None where it cannot be read.
-        high_watermark: of the checkpoint; None where that does not tell. Likewise ``recovery_point``.
+        high_watermark: of the checkpoint, as it is written there; None where there is no line. Likewise ``recovery_point``.
         recovery_point: see there.
-        log_start: likewise, 0 where the checkpoint does not tell.
+        log_start: likewise, 0 where there is no line.
         epochs: of the leader epoch checkpoint, in file order; None where that is absent or cannot be read.
-        last_stable: the last stable offset, None where nobody replayed the log for it.
+        tail_epoch: leader epoch of the last batch; None where no batch was read, -1 for one that has none (message formats 0 and 1).
+        tail_timestamp_ms: when the last batches were appended at the latest, ms since 1970; None where that is not known.
+        last_stable: the last stable offset, None where the log was not replayed for it.
+        is_stable_asked: ``last_stable`` was looked for; None means then that it could not be found.
         is_compacted: the log cleaner works on it.
         faults: why something of it could not be read.
         exists: False for a replica that is yet to be made: only who gets it is judged.
@@ -97,7 +105,10 @@ class LogEvidence:
     recovery_point: int | None = None
     log_start: int = 0
     epochs: tuple[LeaderEpochEntry, ...] | None = None
+    tail_epoch: int | None = None
+    tail_timestamp_ms: int | None = None
     last_stable: int | None = None
+    is_stable_asked: bool = False
     is_compacted: bool = False
     faults: tuple[str, ...] = ()
     exists: bool = True
@@ -117,7 +128,7 @@ class ClusterEvidence:
     """What a metadata log says of a broker and of one partition.
 
     Attributes:
-        origin: where it lies.
+        origin: its path.
         offset: last one that was taken.
         cluster_id: of the directory that it lies in; None where nothing tells.
         is_own: it lies in a log directory of the broker itself.
@@ -136,6 +147,9 @@ class ClusterEvidence:
     partition: PartitionRegistration | None
     replaced_at: int | None = None
     is_own: bool = False
+    own_epoch: int | None = None
+    older: str | None = None
+    unproven: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +180,12 @@ class SourceEvidence:
     Attributes:
         purpose: what it is to be the source of.
         log: the partition.
-        log_dir: what it lies in.
+        log_dir: the directory that it is in.
         cluster: None where no metadata log was asked.
         cluster_missing: why not.
+        is_cluster_unreadable: there is a metadata log, and it could not be asked. Otherwise none is at hand.
         peers: other replicas that were given.
-        is_leader_by_word: the operator says that this replica is the leader.
+        is_leader_by_word: the operator asserts that this replica is the leader.
     """
 
     purpose: Purpose
@@ -178,5 +193,6 @@ class SourceEvidence:
     log_dir: LogDirEvidence
     cluster: ClusterEvidence | None = None
     cluster_missing: str = "no metadata log was given, and none lies beside the partition"
+    is_cluster_unreadable: bool = False
     peers: tuple[PeerEvidence, ...] = ()
     is_leader_by_word: bool = False

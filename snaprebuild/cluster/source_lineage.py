@@ -9,19 +9,28 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from formats.checkpoint_file import LeaderEpochEntry
+from formats.file_names import LEADER_EPOCH_CHECKPOINT
 from snaprebuild.cluster.leader_epochs import end_of_epoch
 from snaprebuild.cluster.source_evidence import PeerEvidence, SourceEvidence
-from snaprebuild.cluster.source_rules import fails_by_log, is_of_another_log, registered_partition
-from snaprebuild.cluster.source_ruling import Ruling, fails, not_known, passes, warns
+from snaprebuild.cluster.source_rules import is_of_another_log, registered_partition
+from snaprebuild.cluster.source_ruling import Ruling, fails, not_applicable, not_known, passes, warns
 
 __all__ = ["diverging_epoch", "leader_epochs", "truncated_at"]
 
 
 def leader_epochs(evidence: SourceEvidence) -> Ruling:
-    """R12: ascending, none above that of the cluster, and none that another replica has elsewhere."""
+    """R12: ascending, none below that of the last batch, and none that begins elsewhere in another replica.
+
+    One above the cluster's shows that the metadata log is older than the replica (``metadata_age``).
+    """
     log, epochs = evidence.log, evidence.log.epochs
+    fault = next((each for each in log.faults if LEADER_EPOCH_CHECKPOINT in each), None)
+    if fault is not None:
+        return not_known(fault)
     if not epochs:
-        return not_known("its leader epochs cannot be read, or it has none")
+        if log.tail_epoch is not None and log.tail_epoch >= 0:
+            return not_known(f"leader-epoch-checkpoint has no line, and the last batch has leader epoch {log.tail_epoch}")
+        return not_applicable("it has no leader epochs: no replica yet, an empty log, or message formats 0 and 1")
     for before, after in pairwise(epochs):
         if after.epoch <= before.epoch or after.start_offset < before.start_offset:
             return fails(
@@ -29,10 +38,6 @@ def leader_epochs(evidence: SourceEvidence) -> Ruling:
             )
     partition = registered_partition(evidence)
     last = epochs[-1].epoch
-    if not isinstance(partition, str) and last > partition.leader_epoch:
-        return fails_by_log(
-            evidence, f"its last leader epoch is {last}, and the cluster never had one above {partition.leader_epoch}"
-        )
     limit, told = None, []
     for peer in evidence.peers:
         if not peer.epochs or is_of_another_log(evidence, peer):
@@ -45,6 +50,8 @@ def leader_epochs(evidence: SourceEvidence) -> Ruling:
         if end is not None and (limit is None or end < limit):
             limit = end
             told.append(f"the log went on without it from {end}, as {peer.path} has it")
+    if limit is None and log.tail_epoch is not None and log.tail_epoch > last and evidence.log_dir.has_marker:
+        return not_known(f"leader-epoch-checkpoint ends with {last}, and the last batch has leader epoch {log.tail_epoch}")
     known = f"up to {last}, ascending" + ("" if isinstance(partition, str) else f"; the cluster's is {partition.leader_epoch}")
     if told:
         return warns("; ".join((known, *told)), limit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Ruling", "State", "fails", "not_known", "passes", "warns"]
+__all__ = ["Ruling", "State", "fails", "not_applicable", "not_known", "passes", "warns"]
 
 
 class State(StrEnum):
@@ -16,7 +16,9 @@ class State(StrEnum):
     """It does not reject, and somebody should look."""
     FAIL = "fail"
     NOT_KNOWN = "not-known"
-    """What it judges is not known; it rejects nothing."""
+    """Evidence that should be there is missing, cannot be read, or contradicts itself."""
+    NOT_APPLICABLE = "not-applicable"
+    """Nothing is missing: this kind of cluster, or this question, has no such evidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,11 @@ def fails(evidence: str) -> Ruling:
     return Ruling(State.FAIL, evidence)
 
 
-def not_known(evidence: str) -> Ruling:
-    """One that has nothing to judge."""
-    return Ruling(State.NOT_KNOWN, evidence)
+def not_known(evidence: str, limit: int | None = None) -> Ruling:
+    """A rule whose evidence should be there, and is missing, cannot be read, or contradicts itself."""
+    return Ruling(State.NOT_KNOWN, evidence, limit)
+
+
+def not_applicable(evidence: str) -> Ruling:
+    """A rule whose evidence this kind of cluster, or this question, does not have."""
+    return Ruling(State.NOT_APPLICABLE, evidence)

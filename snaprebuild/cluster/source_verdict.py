@@ -1,7 +1,8 @@
 """May this replica be a source? Thirteen rules on what its files, the cluster and other replicas say, and the verdict that follows.
 
 A verdict is for a purpose: snapshots beside a replica's own segments describe local bytes, whoever is in the ISR; copies in remote storage,
-and the log of another replica, become the truth for others. A rule without its input does not know, and rejects nothing.
+and the log of another replica, become the truth for others. A rule without its evidence rejects nothing. Where that evidence should be
+there, the verdict is UNKNOWN; where this kind of cluster cannot have it, the rule is not applicable and changes nothing.
 
 Source: KIP-903, KIP-966, KIP-858, KIP-101; ``docs/source-check.md`` has the table.
 """
@@ -28,17 +29,19 @@ from snaprebuild.cluster.source_rules import (
     registration,
     topic_id,
 )
-from snaprebuild.cluster.source_ruling import Ruling, State
+from snaprebuild.cluster.source_ruling import Ruling, State, not_known
 
 __all__ = ["Outcome", "Rule", "RuleResult", "SourceVerdict", "judge"]
 
 
 class Outcome(StrEnum):
-    """What a verdict comes to."""
+    """The result."""
 
     TRUSTED = "TRUSTED"
     TRUSTED_BELOW = "TRUSTED_BELOW"
     """Below an offset."""
+    UNKNOWN = "UNKNOWN"
+    """Nothing rejects it, and evidence that should be there is missing."""
     REJECTED = "REJECTED"
 
 
@@ -77,7 +80,7 @@ _RULES: dict[Rule, Callable[[SourceEvidence], Ruling]] = {
 }
 
 _OF_THE_CLUSTER = (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8, Rule.R10)
-"""Only a metadata log tells what these ask."""
+"""Only a metadata log has the evidence of these."""
 
 _IDENTITY = (Rule.R1, Rule.R2, Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R10)
 """These say whether it is the replica at all that the cluster speaks of; so they are asked first, a stale copy (R10) before its ISR."""
@@ -103,8 +106,8 @@ class SourceVerdict:
     Attributes:
         purpose: that it is for.
         outcome: of it.
-        offset: below which the replica is trusted; None unless the outcome says so.
-        rule: the first one that fails, or that draws the line; None where none does.
+        offset: the lowest line that a rule draws: nothing above it is trusted; None where none draws one, or the outcome is REJECTED.
+        rule: the first one that fails, or that is not known, or that draws the line; None where none does.
         results: of all rules, in their order.
         on_word: what rests on the operator's word, a sentence each.
     """
@@ -132,9 +135,14 @@ class SourceVerdict:
         return next((each.ruling.evidence for each in self.results if each.rule is self.rule), "")
 
     @property
-    def not_known(self) -> tuple[Rule, ...]:
-        """The rules that had nothing to judge."""
+    def unknown(self) -> tuple[Rule, ...]:
+        """The rules whose evidence should be there, and is missing, cannot be read, or contradicts itself."""
         return tuple(each.rule for each in self.results if each.state is State.NOT_KNOWN)
+
+    @property
+    def not_known(self) -> tuple[Rule, ...]:
+        """The rules that had nothing to judge: those that are unknown, and those that are not applicable."""
+        return tuple(each.rule for each in self.results if each.state in (State.NOT_KNOWN, State.NOT_APPLICABLE))
 
     @property
     def needs_word(self) -> tuple[Rule, ...]:
@@ -154,7 +162,7 @@ class SourceVerdict:
     def __str__(self) -> str:
         if self.outcome is Outcome.TRUSTED:
             return self.outcome.value
-        inside = self.offset if self.rule is None or self.outcome is Outcome.TRUSTED_BELOW else self.rule.name
+        inside = self.offset if self.outcome is Outcome.TRUSTED_BELOW or self.rule is None else self.rule.name
         return f"{self.outcome.value}({inside})"
 
 
@@ -165,14 +173,24 @@ def judge(evidence: SourceEvidence) -> SourceVerdict:
         evidence: everything that is known, with the purpose.
     """
     purpose = evidence.purpose
-    results = tuple(RuleResult(rule, ask(evidence)) for rule, ask in _RULES.items())
+    results = tuple(RuleResult(rule, _proven(rule, ask(evidence), evidence)) for rule, ask in _RULES.items())
     on_word = tuple(each.ruling.evidence for each in results if each.ruling.is_word)
     order = [*_IDENTITY, *(rule for rule in Rule if rule not in _IDENTITY)]
     failed = [each.rule for each in results if each.state is State.FAIL]
     if failed:
         return SourceVerdict(purpose, Outcome.REJECTED, None, min(failed, key=order.index), results, on_word)
     limits = [(each.ruling.limit, each.rule) for each in results if each.ruling.limit is not None]
-    if limits:
-        offset, rule = min(limits, key=lambda each: each[0])
-        return SourceVerdict(purpose, Outcome.TRUSTED_BELOW, offset, rule, results, on_word)
-    return SourceVerdict(purpose, Outcome.TRUSTED, None, None, results, on_word)
+    offset, drawn_by = min(limits, key=lambda each: each[0], default=(None, None))
+    unknown = [each.rule for each in results if each.state is State.NOT_KNOWN]
+    if unknown and offset != 0:  # below 0 nothing is trusted, whatever else is not known
+        return SourceVerdict(purpose, Outcome.UNKNOWN, offset, min(unknown, key=order.index), results, on_word)
+    outcome = Outcome.TRUSTED if offset is None else Outcome.TRUSTED_BELOW
+    return SourceVerdict(purpose, outcome, offset, drawn_by, results, on_word)
+
+
+def _proven(rule: Rule, ruling: Ruling, evidence: SourceEvidence) -> Ruling:
+    """A ruling of the cluster that speaks for the replica, and is not proven to be committed, is not known."""
+    why = None if evidence.cluster is None else evidence.cluster.unproven
+    if why is None or rule not in _OF_THE_CLUSTER or ruling.state not in (State.PASS, State.WARN):
+        return ruling
+    return not_known(why)

@@ -148,7 +148,9 @@ class Announcer:
                 self.is_whole = False
                 message = f"offset {offset}: {error}: brokers stop reading the topic there"
                 if len(self.findings) < FINDINGS_MAX:
-                    self.findings.append(Finding("damaged-metadata-topic", Severity.DAMAGED, self.topic.place(number), message))
+                    self.findings.append(
+                        Finding("damaged-metadata-topic", Severity.DAMAGED, self.topic.place(number), message, is_unread=True)
+                    )
 
     def _take(self, value: bytes) -> None:
         record = read_remote_log_record(value)

@@ -105,7 +105,7 @@ def log_dirs_online(properties: Properties, path: str | None) -> tuple[list[str]
 def offline_log_dir(path: str, fault: str) -> Finding:
     """``LogManager.createAndValidateLogDirs`` goes on without a log directory that it can neither read nor create."""
     message = f"{fault}: this log directory is left out, as a broker would take it for offline; the others are not affected"
-    return Finding("offline-log-dir", Severity.STORAGE, path, message)
+    return Finding("offline-log-dir", Severity.STORAGE, path, message, is_unread=True)
 
 
 def expiration_of(properties: Properties) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from formats.errors import FormatError
 from formats.limits import INDEX_BYTES_MAX
 from formats.transaction_index import AbortedTransaction, read_transaction_index
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, read_snapshot_file
 from snaprebuild.operations.source import PartitionSource
@@ -131,7 +131,7 @@ class CrossCheck:
             data = directory.store.read_small(path, INDEX_BYTES_MAX)
             found = [] if data is None else list(read_transaction_index(data, file=path))
         except (FormatError, ReadFailedError) as error:
-            return Finding("unreadable-transaction-index", Severity.FINDING, path, error.message, state.offset)
+            return Finding("unreadable-transaction-index", Severity.FINDING, path, error.message, state.offset, is_unread=True)
         at = _first_difference(found, expected)
         if at is None or self._is_of_another_moment(state, is_prefix=at == min(len(found), len(expected))):
             return None
@@ -154,8 +154,8 @@ class CrossCheck:
         try:
             if segment is not None:
                 self.source.directory.open_segment(segment).close()
-        except ReadFailedError:
-            return True  # gone since it was read
+        except (ReadFailedError, RefusedError):
+            return True  # gone since it was read, or another one
         return False
 
 

@@ -1,53 +1,54 @@
-"""Which snapshots are due in a broker's log directory, and what becomes of a boundary that is left out."""
+"""Which snapshots may be written where, and the findings about boundaries that are skipped.
+
+Reasons about the log are those of ``boundary_needs``. Reasons about the place are here: they matter in a log directory, and not under
+``--out``.
+"""
 
 from __future__ import annotations
 
+from snaprebuild.operations.boundary_needs import END_BELOW_RECOVERY_POINT, why_not_needed
 from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.planned import PartitionPlan, Request
-from snaprebuild.operations.source import PartitionSource, TopicKind
+from snaprebuild.operations.source import PartitionSource
 
 __all__ = ["IRREGULAR_NAME", "is_missed", "left_out_findings", "not_due", "not_due_in_place", "not_trusted"]
 
-NO_BROKER_FILES = "no broker's files lie around it, so that nothing tells what a broker would do here: write with --out"
-CLEANER_UNKNOWN = "the cleaner's checkpoint cannot be read, so that nothing tells whether the topic is compacted: write with --out"
+NO_BROKER_FILES = "this is not a broker's log directory: meta.properties and the checkpoints are missing; use --out DIR"
+CLEANER_UNKNOWN = "the cleaner's checkpoint cannot be read, so the topic may be compacted; use --out DIR"
 IRREGULAR_NAME = "its name belongs to a directory, link or pipe: move that away first"
-END_BELOW_RECOVERY_POINT = "the log ends below its recovery point: its last segment has lost its end"
 NOT_KNOWN_TO_BE_DUE = frozenset((NO_BROKER_FILES, CLEANER_UNKNOWN, END_BELOW_RECOVERY_POINT, IRREGULAR_NAME))
 """Reasons for which something that a broker may need is left out."""
 
 
 def not_due(request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
-    """Why a snapshot at this offset must not be written where the request wants it, which is no ``--out``, or None."""
-    if request.stage:
-        return _not_due_when_stopped(partition, offset)
+    """Why a snapshot at a boundary must not be written where the request wants it, or None."""
+    if request.out is not None:
+        if request.boundaries == "all":
+            return None
+        why_not = why_not_needed(partition, offset, is_log_end=is_log_end)
+        return None if why_not is None else why_not.text
+    if request.stage:  # linked after a clean stop
+        return not_due_in_place(partition, offset, is_log_end=is_log_end, before_stop=True)
     if request.broker_running:
         return _not_due_while_running(partition, offset)
     return not_due_in_place(partition, offset, is_log_end=is_log_end)
 
 
-def not_due_in_place(partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
-    """Why a snapshot at this offset must not be written into the log directory, or None."""
-    reason = _not_due_anyhow(partition, offset, is_log_end=is_log_end)
-    if reason is not None or partition.log_dir.was_shut_down_cleanly:
-        return reason
-    if is_log_end:
-        return "the broker was not shut down cleanly: it writes the one at the log end itself"
-    if offset > partition.recovery_point:
-        return f"the broker was not shut down cleanly: above its recovery point {partition.recovery_point} it regenerates snapshots"
+def not_due_in_place(partition: PartitionSource, offset: int, *, is_log_end: bool, before_stop: bool = False) -> str | None:
+    """Why a snapshot at a boundary must not be written into the log directory, or None. Arguments as of ``why_not_needed``."""
+    why_not = why_not_needed(partition, offset, is_log_end=is_log_end, before_stop=before_stop)
+    if why_not is not None:
+        return why_not.text
+    if not partition.log_dir.is_broker_directory:
+        return NO_BROKER_FILES
+    if not partition.log_dir.is_cleaner_known:
+        return CLEANER_UNKNOWN
     return None
-
-
-def _not_due_when_stopped(partition: PartitionSource, offset: int) -> str | None:
-    """The same before a clean stop that is to come."""
-    reason = _not_due_anyhow(partition, offset, is_log_end=False)
-    if reason is None and offset > partition.directory.segments[-1].base_offset:
-        return "the log end moves while the broker runs, which writes the one there itself when it stops"
-    return reason
 
 
 def _not_due_while_running(partition: PartitionSource, offset: int) -> str | None:
     """Only what no append, no truncation and no recovery comes near: closed, flushed, and committed."""
-    reason = _not_due_anyhow(partition, offset, is_log_end=False)
+    reason = not_due_in_place(partition, offset, is_log_end=False, before_stop=True)
     if reason is not None:
         return reason
     if offset >= partition.directory.segments[-1].base_offset:
@@ -57,25 +58,6 @@ def _not_due_while_running(partition: PartitionSource, offset: int) -> str | Non
     high_watermark = (partition.log_dir.high_watermarks or {}).get(partition.topic_partition, 0)
     if offset > high_watermark:
         return f"it lies above the high watermark {high_watermark} of the checkpoint: the log may still be cut there"
-    return None
-
-
-def _not_due_anyhow(partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
-    kind = partition.topic_kind
-    if kind is TopicKind.CLUSTER_METADATA:
-        return "the cluster metadata log keeps its own snapshots"
-    if kind is not TopicKind.ORDINARY:
-        return "an internal topic is never uploaded to tiered storage"
-    if partition.is_compacted:
-        return "a compacted topic is never uploaded to tiered storage"
-    if is_log_end and offset < partition.recovery_point:
-        return END_BELOW_RECOVERY_POINT
-    if offset <= partition.log_start_offset:
-        return f"a broker deletes snapshots at or below the log start offset {partition.log_start_offset}"
-    if not partition.log_dir.is_broker_directory:
-        return NO_BROKER_FILES
-    if not partition.log_dir.is_cleaner_known:
-        return CLEANER_UNKNOWN
     return None
 
 
@@ -93,10 +75,9 @@ def is_missed(plan: PartitionPlan, offset: int, reason: str) -> bool:
 
 
 def left_out_findings(plan: PartitionPlan) -> list[Finding]:
-    """What is to be told of the boundaries that a plan leaves out."""
+    """A finding for each boundary that a plan leaves out: a note where no broker needs it."""
     found = []
     for offset, reason in plan.left_out:
-        # What a broker does not need, or makes itself, is nobody's business; what it needs and we may not write is.
         is_known = not is_missed(plan, offset, reason)
         code, severity = ("not-due", Severity.NOTE) if is_known else ("not-known-to-be-due", Severity.FINDING)
         found.append(Finding(code, severity, plan.source.directory.path, reason, offset))

@@ -176,7 +176,7 @@ class Dump:
         Raises:
             ReadFailedError: it cannot be opened.
         """
-        return self.store.open_bytes(self.path, self.identity)
+        return self.store.open_bytes(self.path, self.identity, None, True)
 
     def tell(self, code: str, severity: Severity, error: FormatError, offset: int | None = None, *, count: int = 1) -> None:
         """Adds a finding; of a second one with this code only the count is kept."""

@@ -7,22 +7,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from formats.batch_headers import TailKind
+from formats.batch_headers import HeaderReader, TailKind
 from formats.errors import FormatError, LimitExceededError
 from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.producer_snapshot import ENTRY_DTYPE, HEADER_BYTES, read_entries
+from formats.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from snaprebuild.errors import ReadFailedError
+from snaprebuild.operations.each import here_for
 from snaprebuild.replay.classes import ReplayRecord
 from snaprebuild.replay.difference import Knowledge, compare, impossible_entries
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, effect_of_entries, entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.window import same_when_loaded, settle, witness_fault
+from snaprebuild.replay.window import open_below_fault, same_when_loaded, settle, shows_transactions, witness_fault
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 
 __all__ = [
     "Clock",
     "WindowProof",
+    "begins_of_segments_show_transactions",
     "boundary_after",
     "in_order",
     "prefixes_of",
@@ -176,6 +179,19 @@ class WindowProof:
     witness: SegmentEffect
     fault: str | None
 
+    def shows_transactions(self, directory: PartitionDir, start_index: int) -> bool:
+        """Whether batches below segment ``start_index`` may be transactional: the window, its witness or a transaction index says so."""
+        is_indexed = any(segment.transaction_index for segment in directory.segments[:start_index])
+        return is_indexed or shows_transactions(self.total) or shows_transactions(self.witness)
+
+    def open_below(self, directory: PartitionDir, below: Held) -> str | None:
+        """What everything below the window has against the witness, or None (``replay.window.open_below_fault``)."""
+        *_, (last, _, prefix) = prefixes_of(below)
+        bases = [segment.base_offset for segment in directory.segments]
+        effect, window_offset = prefix.total(), bases[last + 1]
+        fault = open_below_fault(effect, self.total, self.witness, window_offset=window_offset, first_offset=bases[0])
+        return _damage_in(directory, below) or fault
+
     def gap(self, directory: PartitionDir, held: Held, first_wanted: int, clock: Clock) -> str | None:
         """The first thing that is not settled at a boundary from ``first_wanted`` on, or None."""
         for index, summary, prefix in prefixes_of(held):
@@ -270,3 +286,26 @@ def _contradiction_inside(directory: PartitionDir, held: Held, clock: Clock) -> 
         if comparison.proven_wrong:
             return f"the snapshot at {offset} is wrong ({comparison.reason}), and the one behind the window may come from it"
     return None
+
+
+SAMPLE_BYTES = 256 << 10
+"""Read at the begin of each segment below a window, where nothing shows that a topic has transactions."""
+
+
+def begins_of_segments_show_transactions(directory: PartitionDir, stop_index: int) -> bool:
+    """Whether a batch at the begin of one of the first segments is transactional, or a marker.
+
+    Raises:
+        ReadFailedError: one cannot be read.
+        RefusedError: one has changed.
+    """
+
+    def shows(segment: SegmentFiles) -> bool:
+        with directory.open_segment(segment) as source:
+            source.will_stop_at(min(SAMPLE_BYTES, source.size_bytes))
+            reader = HeaderReader(source, columns=("attributes",), read_markers=False, block_bytes=SAMPLE_BYTES)
+            block = next(iter(reader), None)
+        kinds = ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL
+        return block is not None and bool((block.column("attributes") & kinds != 0).any())
+
+    return any(here_for([directory.store])(shows, directory.segments[:stop_index]))

@@ -11,7 +11,7 @@ from formats.errors import FormatError
 from formats.producer_snapshot import ProducerEntry
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.evidence import boundary_after
-from snaprebuild.operations.findings import Finding, Severity, counted
+from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.partition_work import PartitionWork, Progress, run_partitions
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom, read_snapshot_file
 from snaprebuild.operations.schedule import ReadTask
@@ -243,7 +243,7 @@ class _ExplainWork(PartitionWork):
         path = explanation.source.directory.path
         if damage is not None:
             message = f"{damage.reason}: nothing above it can be explained"
-            explanation.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset))
+            explanation.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset, is_unread=True))
         self._compare_snapshots()
         explanation.is_known = bool(explanation.snapshot_counts.keys() - {"unreadable"})
         if self._state is not None:
@@ -318,7 +318,10 @@ class _ExplainWork(PartitionWork):
         """What the snapshot says; None where neither it nor the log knows the producer."""
         try:
             entries = read_snapshot_file(self._explanation.source.directory, offset)
-        except (FormatError, ReadFailedError):
+        except (FormatError, ReadFailedError) as error:
+            if isinstance(error, ReadFailedError):
+                path = self._explanation.source.directory.path
+                self._explanation.findings.append(replace(finding_of_error(error, path), offset=offset))
             return SnapshotView(offset, "unreadable")
         if entries is None:
             return None

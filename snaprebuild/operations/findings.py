@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 
 from formats.errors import FormatError
-from snaprebuild.errors import OutOfMemoryError, RefusedError, SnaprebuildError
+from snaprebuild.errors import OutOfMemoryError, ReadFailedError, RefusedError, SnaprebuildError
 
-__all__ = ["Finding", "Severity", "counted", "exit_code_of", "finding_of_error", "first_of"]
+__all__ = ["Finding", "Severity", "counted", "exit_code_of", "finding_of_error", "first_of", "unread_paths"]
 
 
 def counted(count: int, what: str, several: str | None = None) -> str:
@@ -46,6 +46,8 @@ class Finding:
         message: one sentence for a person.
         offset: boundary or batch offset concerned, or None.
         reason: stable name of the kind, where one code has several that differ in their cause and not in what is to be done.
+        is_unread: something in the selection was not read, or not to its end, so that nothing is known about it. Not in the JSON:
+            documents list the paths as ``unread_paths``.
     """
 
     code: str
@@ -54,11 +56,14 @@ class Finding:
     message: str
     offset: int | None = None
     reason: str | None = None
+    is_unread: bool = False
 
     def as_json(self) -> dict[str, object]:
         """Plain values, the severity by name. An offset below 0, which a damaged batch may claim, is none."""
         offset = None if self.offset is not None and self.offset < 0 else self.offset
-        return {**asdict(self), "severity": self.severity.name.lower(), "offset": offset}
+        fields = {**asdict(self), "severity": self.severity.name.lower(), "offset": offset}
+        del fields["is_unread"]
+        return fields
 
 
 def exit_code_of(findings: Iterable[Finding]) -> int:
@@ -70,7 +75,7 @@ def exit_code_of(findings: Iterable[Finding]) -> int:
 def finding_of_error(error: SnaprebuildError | FormatError, path: str) -> Finding:
     """An error that ended the work on one partition or file, as a finding, so that the others go on."""
     if isinstance(error, FormatError):
-        return Finding("damaged-file", Severity.DAMAGED, error.file or path, error.message)
+        return Finding("damaged-file", Severity.DAMAGED, error.file or path, error.message, is_unread=True)
     code, severity = "storage-failed", Severity.STORAGE
     if isinstance(error, RefusedError):
         code, severity = "refused", Severity.REFUSED
@@ -78,4 +83,11 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str) -> Findin
         code = "out-of-memory"
     elif type(error) is SnaprebuildError:
         code = "unforeseen-error"
-    return Finding(code, severity, error.path or path, str(error) if error.path is None else error.message)
+    is_unread = isinstance(error, ReadFailedError | OutOfMemoryError) or type(error) is SnaprebuildError
+    message = str(error) if error.path is None else error.message
+    return Finding(code, severity, error.path or path, message, is_unread=is_unread)
+
+
+def unread_paths(findings: Iterable[Finding]) -> list[str]:
+    """Paths of everything in the selection that was not read, each once, in the order of the findings."""
+    return list(dict.fromkeys(finding.path for finding in findings if finding.is_unread))

@@ -198,8 +198,10 @@ def _check(
         replica.remote = _remote_state(replica.source, remote, look)
     except (SnaprebuildError, FormatError) as error:
         replica.why = str(error)
-        severity = Severity.FINDING if isinstance(error, (UntoldStateError, UsageError)) else finding_of_error(error, path).severity
-        replica.findings.append(Finding("follower-not-checked", severity, path, f"not checked: {error}", first))
+        found = finding_of_error(error, path)
+        severity = Severity.FINDING if isinstance(error, (UntoldStateError, UsageError)) else found.severity
+        message = f"not checked: {error}"
+        replica.findings.append(Finding("follower-not-checked", severity, path, message, first, is_unread=found.is_unread))
         return
     work = SnapshotsWork(replica.source, given_state(replica.remote), clock, may_list)
     run([work], jobs)

@@ -152,7 +152,7 @@ class SnapshotsWork(BoundaryWork):
         if damage is not None:
             message = f"{damage.reason}: nothing above it can be checked"
             path = self.source.directory.path
-            self.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset))
+            self.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset, is_unread=True))
 
 
 def _checked(

@@ -10,6 +10,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from formats.batch_headers import TailKind
+from formats.errors import FormatError
+from snaprebuild.errors import SnaprebuildError
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.partition_view import Known, PartitionView
@@ -17,10 +20,11 @@ from snaprebuild.operations.partition_work import PartitionWork, run_partitions
 from snaprebuild.operations.replay_partition import BoundaryState, PartitionReplay, ReplayFrom
 from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.operations.segment_tasks import read_tasks
+from snaprebuild.operations.source import PartitionSource
 from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
 
-__all__ = ["last_stable_offsets"]
+__all__ = ["last_stable_offsets", "stable_ends"]
 
 
 def last_stable_offsets(
@@ -34,51 +38,109 @@ def last_stable_offsets(
         findings: gets what is damaged; such partitions are left out.
         jobs: worker processes, None for as many as processors.
     """
-    works = [_StateAtMark(view, mark, clock) for view, mark in views]
+    works = [_StateAtMark(view.source, view.log_start.value, mark, clock) for view, mark in views]
     run_partitions(works, jobs)
-    known = {}
+    return {work.source.directory.path: work.last_stable() for work in works if not _take_findings(work, findings)}
+
+
+def stable_ends(
+    marks: Iterable[tuple[PartitionSource, int]], clock: Clock, findings: list[Finding], jobs: int | None
+) -> dict[str, int]:
+    """Below which offset each log is whole and stable, by path: at most its last stable offset, and at most what could be replayed.
+
+    Args:
+        marks: partitions whose segments on disk are replayed, with their high watermarks.
+        clock: for which snapshot at the first offset is trusted.
+        findings: gets what is damaged.
+        jobs: worker processes, None for as many as processors.
+    """
+    works = [_StateAtMark(source, source.log_start_offset, Known(mark, ""), clock) for source, mark in marks]
+    run_partitions(works, jobs)
     for work in works:
-        bad = [finding for finding in work.findings if finding.severity >= Severity.REFUSED]
-        findings += bad
-        if not bad:
-            known[work.view.directory.path] = work.last_stable()
-    return known
+        if not _take_findings(work, findings) and (gap := work.gap) is not None:
+            findings.append(Finding("log-gap", Severity.FINDING, work.source.directory.path, gap, work.stable_end()))
+    return {work.source.directory.path: work.stable_end() for work in works}
+
+
+def _take_findings(work: _StateAtMark, findings: list[Finding]) -> bool:
+    """Takes what is damaged. Returns whether there is any."""
+    bad = [finding for finding in work.findings if finding.severity >= Severity.REFUSED]
+    findings += bad
+    return bool(bad)
 
 
 class _StateAtMark(PartitionWork):
     """One partition, replayed from its first segment, with the state at its high watermark."""
 
-    def __init__(self, view: PartitionView, mark: Known, clock: Clock) -> None:
+    def __init__(self, source: PartitionSource, log_start: int, mark: Known, clock: Clock) -> None:
         self.findings: list[Finding] = []
-        super().__init__(view.source, self.findings, None)
-        self.view = view
+        super().__init__(source, self.findings, None)
+        self.source = source
+        self._log_start = log_start
         self._mark = mark
-        self._replay = PartitionReplay(view.directory, ReplayFrom.AUTO, clock, 0, len(view.directory.segments), 0)
+        self._replay = PartitionReplay(source.directory, ReplayFrom.AUTO, clock, 0, len(source.directory.segments), 0)
         self._state: BoundaryState | None = None
+        self._whole_end: int | None = None
+        self._is_whole = True
+        self._has_failed = False
+        self.gap: str | None = None
 
     def all_tasks(self) -> list[ReadTask]:
-        return read_tasks(self.view.directory, self._replay.begin(), check_crc=True, cuts=(self._mark.value,))
+        return read_tasks(self.source.directory, self._replay.begin(), check_crc=True, cuts=(self._mark.value,))
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         for state in self._replay.take(index, summary):
             self._take_state(state)
+        self._take_whole(summary)
         return self._replay.damage is None
+
+    def _take_whole(self, summary: SegmentSummary) -> None:
+        """Where the batches end that follow one another without a gap or damage. Compaction leaves gaps by design."""
+        begin = summary.base_offset if self._whole_end is None else self._whole_end
+        may_have_gaps = not self.source.can_be_tiered or not self.source.log_dir.is_cleaner_known
+        has_gap = summary.base_offset > begin or bool(summary.missing_offsets)
+        if not self._is_whole:
+            return
+        if (has_gap and not may_have_gaps) or summary.disorder_offset is not None:
+            self._is_whole, self._whole_end = False, begin
+            self.gap = f"batches are missing between offset {begin} and {summary.next_offset}: nothing above {begin} is trusted"
+            return
+        if summary.bad_crc_count:
+            self._is_whole = False
+            self._whole_end = max(begin, summary.bad_crc[0][1])
+            return
+        self._whole_end = max(begin, summary.next_offset)
+        self._is_whole = summary.tail.kind is TailKind.CLEAN
+
+    def fail(self, error: SnaprebuildError | FormatError) -> None:
+        self._has_failed = True
+        super().fail(error)
 
     def finish(self) -> None:
         for state in self._replay.finish():
             self._take_state(state)
         damage = self._replay.damage
         if damage is not None:
-            message = f"{damage.reason}: what lies above it is not told"
-            self.findings.append(Finding("damaged-segment", Severity.DAMAGED, self.view.directory.path, message, damage.offset))
+            message = f"{damage.reason}: what is above it is not known"
+            self.findings.append(
+                Finding("damaged-segment", Severity.DAMAGED, self.source.directory.path, message, damage.offset, is_unread=True)
+            )
 
     def _take_state(self, state: BoundaryState) -> None:
         if state.offset <= self._mark.value:
             self._state = state
 
+    def stable_end(self) -> int:
+        """Below it the log is whole and stable, once everything was taken that can be read."""
+        end = min(self.last_stable().value, self._whole_end or 0)
+        if not self._has_failed and self._replay.damage is None:
+            return end
+        # Transactions that began above the last state are not in it.
+        return 0 if self._state is None else min(end, self._state.offset)
+
     def last_stable(self) -> Known:
         """The offset, once everything was taken."""
-        segments, mark = self.view.directory.segments, self._mark
+        segments, mark = self.source.directory.segments, self._mark
         first, producer = self._first_open()
         # Of transactions that began below the first segment only a snapshot there tells.
         begins_inside = bool(segments) and segments[0].base_offset > 0
@@ -87,7 +149,7 @@ class _StateAtMark(PartitionWork):
             origin = "the high watermark: no open transaction begins below it"
             return Known(mark.value, origin, is_assumed or mark.is_assumed)
         origin = f"the first offset of the transaction of producer {producer}, open at the high watermark"
-        return Known(min(max(first, self.view.log_start.value), mark.value), origin, is_assumed or mark.is_assumed)
+        return Known(min(max(first, self._log_start), mark.value), origin, is_assumed or mark.is_assumed)
 
     def _first_open(self) -> tuple[int | None, int]:
         """Where the oldest transaction begins that is open at the mark, and whose it is."""

@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from functools import partial
 
 from formats.batch_headers import HeaderReader, SegmentBytes, TailKind
 from formats.errors import FormatError
-from snaprebuild.errors import DeadlinePassedError, ReadFailedError
+from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
 from snaprebuild.operations.each import here_for
 from snaprebuild.operations.evidence import Clock
+from snaprebuild.operations.replay_partition import ReplayFrom
 from snaprebuild.operations.source import PartitionSource
 from snaprebuild.replay.window import window_start
 from snaprebuild.storage.index_hints import read_last_timestamp_hint, read_positions_hint
 from snaprebuild.storage.partition_dir import PartitionDir
 
-__all__ = ["check_deadline", "known_log_end", "largest_timestamp_hint", "log_end_offset", "window_index"]
+__all__ = [
+    "LogTail",
+    "check_deadline",
+    "known_log_end",
+    "largest_timestamp_hint",
+    "log_end_offset",
+    "log_tail",
+    "replay_window",
+    "window_index",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class LogTail:
+    """The end of the last segment.
+
+    Attributes:
+        end_offset: end of the last whole batch; base offset of the segment where it has none.
+        leader_epoch: of that batch, -1 for message formats 0 and 1; None where there is no batch.
+        max_timestamp_ms: largest timestamp of the batches that were read for it, ms since 1970; None where there is no batch.
+    """
+
+    end_offset: int
+    leader_epoch: int | None = None
+    max_timestamp_ms: int | None = None
 
 
 def check_deadline(deadline: float | None, path: str) -> None:
@@ -25,7 +51,12 @@ def check_deadline(deadline: float | None, path: str) -> None:
 
 
 def log_end_offset(directory: PartitionDir, deadline: float | None = None) -> int:
-    """End of the last whole batch: the last segment is read from the last position that its index names, if that proves right.
+    """End of the last whole batch (``log_tail``)."""
+    return log_tail(directory, deadline).end_offset
+
+
+def log_tail(directory: PartitionDir, deadline: float | None = None) -> LogTail:
+    """Reads the last segment from the last position that its index names, if that proves right, else all of its headers.
 
     Args:
         directory: the listing.
@@ -42,11 +73,11 @@ def log_end_offset(directory: PartitionDir, deadline: float | None = None) -> in
             index = directory.file_path(segment.offset_index)
             hint = read_positions_hint(index, source.size_bytes, directory.store)
         if hint is not None and len(hint):
-            end = _end_from(source, segment.base_offset, int(hint[-1]), check_crc=True)
-            if end is not None:
-                return end
-        end = _end_from(source, segment.base_offset, 0, check_crc=False)
-        return segment.base_offset if end is None else end
+            tail = _tail_from(source, segment.base_offset, int(hint[-1]), check_crc=True)
+            if tail is not None:
+                return tail
+        tail = _tail_from(source, segment.base_offset, 0, check_crc=False)
+        return LogTail(segment.base_offset) if tail is None else tail
 
 
 def known_log_end(directory: PartitionDir) -> int:
@@ -55,22 +86,26 @@ def known_log_end(directory: PartitionDir) -> int:
         return directory.log_end_offset
     try:
         return log_end_offset(directory) if directory.segments else 0
-    except (ReadFailedError, FormatError):
+    except (ReadFailedError, RefusedError, FormatError):
         return 0
 
 
-def _end_from(source: SegmentBytes, base_offset: int, start_bytes: int, *, check_crc: bool) -> int | None:
-    """Log end from a position on; None where no batch begins there, or where checksums speak against it."""
+def _tail_from(source: SegmentBytes, base_offset: int, start_bytes: int, *, check_crc: bool) -> LogTail | None:
+    """The tail from a position on; None where no batch begins there, or where checksums speak against it."""
     reader = HeaderReader(source, check_crc=check_crc, start_bytes=start_bytes, block_bytes=1 << 20)
-    end: int | None = None
+    found: LogTail | None = None
     damaged = False
     for block in reader:
         damaged |= len(block.bad_crc) > 0
         end = int(block.column("base_offset")[-1]) + int(block.column("last_offset_delta")[-1]) + 1
+        latest = int(block.column("max_timestamp").max())
+        if found is not None and found.max_timestamp_ms is not None:
+            latest = max(latest, found.max_timestamp_ms)
+        found = LogTail(end, int(block.column("partition_leader_epoch")[-1]), latest)
     assert reader.tail is not None
-    if start_bytes and (end is None or end <= base_offset or damaged or reader.tail.kind is TailKind.CORRUPT):
+    if start_bytes and (found is None or found.end_offset <= base_offset or damaged or reader.tail.kind is TailKind.CORRUPT):
         return None
-    return end
+    return found
 
 
 def largest_timestamp_hint(partition: PartitionSource, index: int, deadline: float | None = None) -> int | None:
@@ -113,3 +148,16 @@ def window_index(partition: PartitionSource, clock: Clock, deadline: float | Non
     each = here_for([partition.directory.store])
     hints = each(partial(largest_timestamp_hint, partition, deadline=deadline), range(last))
     return window_start([*hints, None], clock.as_of_ms, clock.expiration_ms)
+
+
+def replay_window(partition: PartitionSource, mode: ReplayFrom, clock: Clock, deadline: float | None = None) -> int:
+    """Index of the segment where a replay may begin at the latest: as ``window_index``, and 0 where the window proves too little.
+
+    Below a log start inside the first segments, clients of 1.0 to 2.4 may have written batches of epoch 0 that they continued with sequence
+    0 later (``replay.window``). While those bytes are on disk, only a replay of them gives what Kafka's own replay gives.
+    """
+    if mode is ReplayFrom.LOG_START:
+        return 0
+    if mode is ReplayFrom.AUTO and partition.log_start_offset > partition.directory.segments[0].base_offset:
+        return 0
+    return window_index(partition, clock, deadline)

@@ -15,13 +15,13 @@ from formats.producer_snapshot import read_entries, write_entries
 from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, SnapshotRefusedError, UsageError
 from snaprebuild.operations.boundary_work import BoundaryWork
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot, Origin
-from snaprebuild.operations.log_facts import log_end_offset, window_index
+from snaprebuild.operations.log_facts import log_end_offset, replay_window
 from snaprebuild.operations.output_place import check_output
 from snaprebuild.operations.plan import stop_index
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom, ReplayPoint
 from snaprebuild.operations.schedule import run
 from snaprebuild.operations.snapshot_validity import ValidatedSnapshot, Validity, judged
-from snaprebuild.operations.source import PartitionSource, check_segments_are_files, open_source
+from snaprebuild.operations.source import PartitionSource, check_segments_are_files, opened_partition
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import SnapshotStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -48,6 +48,7 @@ class BoundaryRequest:
         out: where the snapshot goes, too; None for nowhere.
         after: where an earlier replay stood; None without one.
         s3: how object stores are reached.
+        source: the partition, already listed; None to list it.
     """
 
     directory: str
@@ -60,6 +61,7 @@ class BoundaryRequest:
     out: str | None
     after: ReplayPoint | None
     s3: S3Settings
+    source: PartitionSource | None = None
 
 
 def replay_to_boundary(request: BoundaryRequest, jobs: int, take: Callable[[OneBoundaryWork], Result]) -> Result:
@@ -84,11 +86,7 @@ def replay_to_boundary(request: BoundaryRequest, jobs: int, take: Callable[[OneB
 
 def _opened(request: BoundaryRequest) -> OneBoundaryWork:
     """The partition, and where its replay begins and ends."""
-    source = open_source([request.directory], settings=request.s3)
-    if not source.partitions or source.partitions[0].directory.path != request.directory:
-        why = "; ".join(finding.message for finding in source.findings) or "is no partition directory"
-        raise SnapshotRefusedError(why, path=request.directory)
-    partition = source.partitions[0]
+    partition = opened_partition(request.directory, request.s3) if request.source is None else request.source
     directory = partition.directory
     check_segments_are_files(directory)
     if request.out is not None:
@@ -104,11 +102,13 @@ def _opened(request: BoundaryRequest) -> OneBoundaryWork:
     if is_log_end and request.offset != end:
         message = f"{request.offset} is neither the base offset of a later segment nor the log end, which is {end}"
         raise UsageError(message, path=directory.path)
-    window = 0 if request.mode is ReplayFrom.LOG_START else window_index(partition, request.clock, request.deadline)
     stop = len(bases) if is_log_end else stop_index(directory, request.mode, request.offset)
     resumed = request.after
     if resumed is not None and (resumed.offset >= request.offset or resumed.index_in(directory) is None):
         resumed = None
+    # Going on from a neighbour needs no window. Finding it opens the time index of each segment: for every segment of an upload again.
+    needs_window = resumed is None or is_log_end
+    window = replay_window(partition, request.mode, request.clock, request.deadline) if needs_window else 0
     remote_from = partition.remote_from
     replay = PartitionReplay(directory, request.mode, request.clock, window, stop, request.offset, end, resumed, None, remote_from)
     if not is_log_end and (resumed is not None or (bases[0] == 0 and replay.start()[0] == 0)):

@@ -14,11 +14,12 @@ from formats.batch_headers import HeaderReader
 from formats.errors import FormatError
 from formats.file_names import snapshot_file_name
 from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError, UsageError
+from snaprebuild.operations.boundary_needs import boundary_needs, check_selected_boundaries
 from snaprebuild.operations.broker_properties import read_server_properties
 from snaprebuild.operations.due_in_place import IRREGULAR_NAME, left_out_findings, not_due
 from snaprebuild.operations.each import Each, here_for
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
-from snaprebuild.operations.log_facts import check_deadline, largest_timestamp_hint, log_end_offset, window_index
+from snaprebuild.operations.log_facts import check_deadline, largest_timestamp_hint, log_end_offset, replay_window
 from snaprebuild.operations.output_place import check_output, target_directories, without_output
 from snaprebuild.operations.planned import (
     DEFAULT_RETENTION_MS,
@@ -95,6 +96,10 @@ def make_plan(
         findings += found
     busy = [plan for plan in plans if (plan.boundaries or (judges_all and plan.fault is None)) and is_judged(plan.source.directory)]
     plans = judged_plans(plans, busy, request, source, each, findings, deadline if judged_by is None else judged_by)
+    if all(each.fault is None for each in plans):
+        check_selected_boundaries(request.selection, ((each.source, each.log_end_offset) for each in plans))
+    takes = request.selection.takes_boundary
+    plans = [replace(each, needs=boundary_needs(each.source, each.log_end_offset, takes)) for each in plans]
     rate = _measured_rate(plans, request.check_crc) if measure_rate else None
     return Plan(request, clock, tuple(plans), tuple(findings), rate, retention_ms, retention_source)
 
@@ -158,7 +163,7 @@ def _plan_partition(asked: _Wanted, findings: list[Finding]) -> PartitionPlan:
         return replace(nothing_planned(partition, target, None, log_end), left_out=tuple(left_out))
     bases = [segment.base_offset for segment in directory.segments]
     mode = ReplayFrom(request.replay_from)
-    window = 0 if mode is ReplayFrom.LOG_START else window_index(partition, clock, deadline)
+    window = replay_window(partition, mode, clock, deadline)
     stop = _stop_index(directory, request, boundaries, window)
     replay = PartitionReplay(directory, mode, clock, window, stop, boundaries[0][0], log_end or 0)
     start_index, start_reason = replay.start()
@@ -272,7 +277,7 @@ def _wanted(
             _check_existing(directory, offset, findings)
         if request.boundaries == "missing" and exists and not request.set_aside:
             continue
-        reason = None if request.out is not None or exists else not_due(request, partition, offset, is_log_end=is_end)
+        reason = None if exists else not_due(request, partition, offset, is_log_end=is_end)
         if request.out is None and snapshot_file_name(offset) in directory.unreadable:
             reason = IRREGULAR_NAME
         if reason is None:
@@ -328,6 +333,6 @@ def _measured_rate(plans: list[PartitionPlan], check_crc: bool) -> float | None:
                 read = reader.bytes_read
                 if read >= RATE_SAMPLE_BYTES:
                     break
-    except (ReadFailedError, FormatError):
+    except (ReadFailedError, RefusedError, FormatError):
         return None
     return read / max(time.perf_counter() - started, 1e-6) if read else None

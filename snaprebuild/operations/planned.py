@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 
 from snaprebuild.cluster.source_verdict import SourceVerdict
 from snaprebuild.errors import UsageError
+from snaprebuild.operations.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts
 from snaprebuild.operations.findings import Finding
 from snaprebuild.operations.replay_partition import Clock, GivenState, ReplayFrom, ReplayPoint
 from snaprebuild.operations.source import PartitionSource, Selection
@@ -173,6 +174,7 @@ class PartitionPlan:
         verdict: on the replica as a source of snapshots; None where nothing would be written.
         resumed: where the replay goes on from, with ``given`` for what that state is worth; None to begin as the request says.
         lies_ready: boundaries beside ``boundaries`` that are wanted, and for which an earlier run has staged what still stands.
+        needs: the selected boundaries that have no snapshot in the log directory, by what they need.
     """
 
     source: PartitionSource
@@ -192,6 +194,7 @@ class PartitionPlan:
     verdict: SourceVerdict | None = None
     resumed: ReplayPoint | None = None
     lies_ready: tuple[BoundaryPlan, ...] = ()
+    needs: BoundaryNeeds = NO_NEEDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +217,11 @@ class Plan:
     rate_bytes_per_second: float | None = None
     retention_ms: int = DEFAULT_RETENTION_MS
     retention_source: str = "Kafka's default"
+
+    @property
+    def counts(self) -> NeedCounts:
+        """Selected boundaries without a snapshot in the log directories, by what they need."""
+        return NeedCounts.of(partition.needs for partition in self.partitions)
 
     @property
     def bytes_least(self) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+from bisect import bisect_left
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -23,10 +24,10 @@ from formats.file_names import (
     transaction_index_file_name,
 )
 from formats.partition_metadata import ZERO_UUID, read_partition_metadata, uuid_from_text, uuid_to_text
-from snaprebuild.errors import ReadFailedError, SnapshotRefusedError, UploadRefusedError, UsageError
+from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError, SnapshotRefusedError, UploadRefusedError, UsageError
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.prepared_upload import PreparedUpload
-from snaprebuild.operations.source import PartitionSource, open_source
+from snaprebuild.operations.source import PartitionSource, opened_partition
 from snaprebuild.operations.upload_blockers import Blocker
 from snaprebuild.operations.upload_checks import SegmentIndexes, check_indexes, check_stable
 from snaprebuild.replay.classes import SnapshotClass
@@ -35,8 +36,8 @@ from snaprebuild.storage.store import USUAL_S3, FileIdentity, S3Settings, absolu
 
 __all__ = ["candidates", "prepare_segment", "topic_id_of"]
 
-Ensure = Callable[[str, int], EnsuredSnapshot]
-"""Gives the snapshot at an offset of a partition directory, or refuses (``snaprebuild.ensure_snapshot``)."""
+Ensure = Callable[[PartitionSource, int], EnsuredSnapshot]
+"""Gives the snapshot at an offset of a partition, or refuses (``snaprebuild.ensure_snapshot``)."""
 
 
 def prepare_segment(
@@ -47,6 +48,7 @@ def prepare_segment(
     high_watermark: int | None = None,
     deadline: float | None = None,
     settings: S3Settings = USUAL_S3,
+    source: PartitionSource | None = None,
 ) -> PreparedUpload:
     """Puts together what belongs to a segment.
 
@@ -57,6 +59,7 @@ def prepare_segment(
         high_watermark: everything below it is replicated; None for what the checkpoint of the log directory says.
         deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
         settings: how object stores are reached.
+        source: the segment's directory, already listed; None to list it.
 
     Raises:
         UploadRefusedError: it may not be uploaded, or not yet.
@@ -67,17 +70,20 @@ def prepare_segment(
     location = absolute(log)
     path, name = os.path.split(location)
     parsed = parse_file_name(name)
-    if parsed is None or parsed.kind is not FileKind.LOG:
+    if parsed is None or parsed.kind is not FileKind.LOG or parsed.offset is None:
         raise UsageError("expected the path of a segment, <20 digits>.log", path=log)
-    source = open_source([path], settings=settings)
-    if not source.partitions or source.partitions[0].directory.path != path:
-        why = "; ".join(finding.message for finding in source.findings) or "is no partition directory"
-        raise UploadRefusedError(why, path=path, reason="no-source")
-    partition = source.partitions[0]
-    numbers = {segment.base_offset: number for number, segment in enumerate(partition.directory.segments)}
-    if parsed.offset not in numbers:
+    try:
+        partition = opened_partition(path, settings) if source is None else source
+    except RefusedError as error:
+        raise UploadRefusedError(error.message, path=path, reason="no-source") from error
+    bases = [segment.base_offset for segment in partition.directory.segments]
+    number = bisect_left(bases, parsed.offset)
+    if partition.directory.path != path or parsed.offset not in bases[number : number + 1]:
         raise UsageError("does not exist, or is no regular file", path=log)
-    return _Preparation(partition, numbers[parsed.offset], deadline).prepared(ensure, topic_id, high_watermark)
+    try:
+        return _Preparation(partition, number, deadline).prepared(ensure, topic_id, high_watermark)
+    except ChangedFileError as error:
+        raise UploadRefusedError(error.message, path=error.path, reason="changed") from error
 
 
 def candidates(partition: PartitionSource) -> tuple[SegmentFiles, ...]:
@@ -143,9 +149,11 @@ class _Preparation:
         time_index = self._needed(time_index_file_name(base), self._segment.time_index, Blocker.MISSING_TIME_INDEX)
         transaction_index = self._read(transaction_index_file_name(base), limits.INDEX_BYTES_MAX)
         indexes = SegmentIndexes(base, next_base, offset_index, time_index, transaction_index)
-        with self._directory.open_segment(self._segment, self._deadline) as source:
-            if source.identity != self._segment.log.identity:
-                raise self._refused("changed since it was listed: somebody is at work here", "changed", log_path)
+        try:
+            source = self._directory.open_segment(self._segment, self._deadline)
+        except RefusedError as error:
+            raise self._refused(error.message, "changed", log_path) from error
+        with source:
             self._files.append((log_path, source.identity))
             max_timestamp = check_indexes(source, indexes, self._directory.path)
         snapshot = self._ensured(ensure, next_base)
@@ -204,7 +212,7 @@ class _Preparation:
         """A follower that started from remote storage may have lost the producers of what it does not hold, and writes such snapshots."""
         remote_from, cause = self._partition.remote_from, None
         try:
-            snapshot = ensure(self._directory.path, next_base)
+            snapshot = ensure(self._partition, next_base)
             if remote_from is None or snapshot.snapshot_class is not SnapshotClass.UNPROVEN:
                 return snapshot
         except SnapshotRefusedError as error:

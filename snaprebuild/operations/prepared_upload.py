@@ -6,7 +6,7 @@ import errno
 from dataclasses import dataclass, field
 
 from formats.checkpoint_file import LeaderEpochEntry
-from snaprebuild.errors import ReadFailedError, UploadRefusedError
+from snaprebuild.errors import ReadFailedError, RefusedError, UploadRefusedError
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
@@ -67,11 +67,10 @@ class PreparedUpload:
             UploadRefusedError: it is no longer the one that was looked at.
             ReadFailedError: it cannot be opened.
         """
-        source = self._store.open_bytes(self.log_path, self.log_identity)
-        if source.identity != self.log_identity:
-            source.close()
-            raise UploadRefusedError("changed since it was looked at", path=self.log_path, reason="changed")
-        return source
+        try:
+            return self._store.open_bytes(self.log_path, self.log_identity)
+        except RefusedError as error:
+            raise UploadRefusedError(error.message, path=self.log_path, reason="changed") from error
 
     def check_unchanged(self) -> None:
         """Makes sure that every file is still the one that was read; to be called again just before an upload is called complete.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import time
@@ -30,7 +31,17 @@ from snaprebuild.operations.feed import Arrivals, feed
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.from_effects import FromEffects
 from snaprebuild.operations.planned import BoundaryPlan, PartitionPlan, Plan, Request, remote_below
-from snaprebuild.operations.rebuild_result import EQUAL, LEFT_OUT, WRITTEN, BoundaryResult, PartitionResult, RebuildResult
+from snaprebuild.operations.rebuild_result import (
+    EQUAL,
+    FAILED,
+    LEFT_OUT,
+    REFUSED,
+    SKIPPED,
+    WRITTEN,
+    BoundaryResult,
+    PartitionResult,
+    RebuildResult,
+)
 from snaprebuild.operations.receipt import Receipt, ReceiptSink, RemoteReceipt, Said, take_step
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom
 from snaprebuild.operations.schedule import Engine, ReadTask, Tell, run
@@ -236,10 +247,28 @@ def _second_names(plan: PartitionPlan) -> list[int]:
 
 
 def _refuse(result: PartitionResult, error: SnaprebuildError) -> None:
-    result.findings.append(finding_of_error(error, result.plan.source.directory.path))
+    if _is_denied(error):
+        result.findings.append(_denied_finding(result.plan.source.log_dir.path, len(result.plan.boundaries)))
+    else:
+        result.findings.append(finding_of_error(error, result.plan.source.directory.path))
+    why_not = REFUSED if isinstance(error, RefusedError) else FAILED
     result.boundaries = [
-        BoundaryResult(wanted.offset, wanted.is_log_end, LEFT_OUT, None, (str(error),)) for wanted in result.plan.boundaries
+        BoundaryResult(wanted.offset, wanted.is_log_end, LEFT_OUT, None, (str(error),), left_out_as=why_not)
+        for wanted in result.plan.boundaries
     ]
+
+
+def _is_denied(error: BaseException) -> bool:
+    return isinstance(error, WriteFailedError) and error.errno in (errno.EACCES, errno.EPERM)
+
+
+def _denied_finding(directory: str, count: int) -> Finding:
+    """One for all snapshots of a directory that this user may not write, with the user that may."""
+    owner = "its owner"
+    with contextlib.suppress(OSError):
+        owner = f"its owner (uid {os.stat(directory).st_uid})"
+    message = f"permission denied: {counted(count, 'snapshot')} not written. Run as {owner} or as root"
+    return Finding("storage-failed", Severity.STORAGE, directory, message)
 
 
 def _writer_of(result: PartitionResult, context: _Context, lock: HeldLock | None) -> SnapshotWriter:
@@ -247,7 +276,7 @@ def _writer_of(result: PartitionResult, context: _Context, lock: HeldLock | None
         return StageWriter(result, context.request, context.receipt, dry_run=context.dry_run)
     if context.request.out is None:
         return InPlaceWriter(result, context.request, lock, context.receipt, dry_run=context.dry_run)
-    return OutWriter(result, context.clock, context.receipt, dry_run=context.dry_run)
+    return OutWriter(result, context.request, context.clock, context.receipt, dry_run=context.dry_run)
 
 
 def _replay_of(plan: PartitionPlan, request: Request, clock: Clock) -> PartitionReplay:
@@ -278,6 +307,7 @@ class _RebuildWork(BoundaryWork):
         self._told_corrupt = context.told_corrupt
         self._pending: deque[tuple[Future[BoundaryResult], int]] = deque()
         self._pending_bytes = 0
+        self._denied: list[int] = []
         self._started = time.perf_counter()
 
     # ---------------------------------------------------------------------------------------------------------- Work
@@ -318,7 +348,9 @@ class _RebuildWork(BoundaryWork):
                 "deadline-passed", Severity.NOTE, f"{error.message}: nothing is missing, and not all that was there is compared"
             )
         why = (error.message,)
-        result.boundaries += [BoundaryResult(wanted.offset, wanted.is_log_end, LEFT_OUT, None, why) for wanted in left]
+        result.boundaries += [
+            BoundaryResult(wanted.offset, wanted.is_log_end, LEFT_OUT, None, why, left_out_as=SKIPPED) for wanted in left
+        ]
 
     def finish(self) -> None:
         super().finish()
@@ -326,9 +358,11 @@ class _RebuildWork(BoundaryWork):
             self._collect()
         damage = self.replay.damage
         if damage is not None:
-            self._result.say(
-                "damaged-segment", Severity.DAMAGED, f"{damage.reason}: nothing above it can be rebuilt", damage.offset
+            message = f"{damage.reason}: nothing above it can be rebuilt"
+            finding = Finding(
+                "damaged-segment", Severity.DAMAGED, self.source.directory.path, message, damage.offset, is_unread=True
             )
+            self._result.findings.append(finding)
         self._close(None if damage is None else damage.reason)
 
     def _close(self, reason: str | None) -> None:
@@ -336,6 +370,8 @@ class _RebuildWork(BoundaryWork):
         result.replay_index, result.replay_reason = self.replay.start_index, self.replay.start_reason
         result.bytes_read, result.from_effects = self.bytes_read, self.kept
         result.seconds = time.perf_counter() - self._started
+        if self._denied:
+            result.findings.append(_denied_finding(_existing(result.plan.target), len(self._denied)))
         self._settle(reason)
 
     def _settle(self, reason: str | None) -> None:
@@ -378,7 +414,7 @@ class _RebuildWork(BoundaryWork):
         except ReadFailedError as error:
             self._result.findings.append(replace(finding_of_error(error, str(error.path)), offset=state.offset))
             if wanted is not None:
-                self._result.boundaries.append(self._rebuilt(wanted, state, None).left_out(str(error)))
+                self._result.boundaries.append(self._rebuilt(wanted, state, None).left_out(str(error), FAILED))
             return
         is_corrupt = comparison is not None and comparison.status is SnapshotStatus.CORRUPT
         told = is_corrupt and (self._result.plan.source.directory.path, state.offset) in self._told_corrupt
@@ -410,7 +446,7 @@ class _RebuildWork(BoundaryWork):
             if impossible is not None:
                 message = f"the log leads to a state that no snapshot can hold: {impossible}"
                 self._result.say("impossible-state", Severity.DAMAGED, message, offset)
-                return rebuilt.left_out(message)
+                return rebuilt.left_out(message, FAILED)
             result = self._writer.write(rebuilt)
             return (self._written_earlier(rebuilt) or result) if result.action == EQUAL else result
         except AlreadyExistsError as error:
@@ -420,8 +456,11 @@ class _RebuildWork(BoundaryWork):
             self._result.say("refused", Severity.REFUSED, message, offset)
             return rebuilt.left_out(str(error))
         except (StorageError, FormatError) as error:
-            self._result.findings.append(replace(finding_of_error(error, rebuilt.target), offset=offset))
-            return rebuilt.left_out(str(error))
+            if _is_denied(error):
+                self._denied.append(offset)
+            else:
+                self._result.findings.append(replace(finding_of_error(error, rebuilt.target), offset=offset))
+            return rebuilt.left_out(str(error), FAILED)
 
     def _written_earlier(self, rebuilt: RebuiltSnapshot) -> BoundaryResult | None:
         """Asked of a file that is there: what an earlier attempt at the same partition has written is written; None where it has not."""
@@ -455,13 +494,23 @@ class _RebuildWork(BoundaryWork):
         return RebuiltSnapshot(wanted, self._result.plan.target, self._store, entries, judgement, comparison)
 
 
+def _existing(target: str) -> str:
+    """The directory itself, or where it would be made."""
+    while not os.path.lexists(target) and os.path.dirname(target) != target:
+        target = os.path.dirname(target)
+    return target
+
+
 def _leave_out(result: PartitionResult, reason: str | None) -> None:
     """Tells of the boundaries that the replay did not come to; and everything that was told before in its order."""
     done = {boundary.offset for boundary in result.boundaries}
     for wanted in result.plan.boundaries:
         if wanted.offset not in done:
             why = reason or "the replay did not come to this boundary: the log changed while it was read"
-            result.boundaries.append(BoundaryResult(wanted.offset, wanted.is_log_end, LEFT_OUT, None, (why,)))
+            is_refused = any(each.severity is Severity.REFUSED for each in result.findings)
+            left_out_as = REFUSED if is_refused else FAILED
+            left = BoundaryResult(wanted.offset, wanted.is_log_end, LEFT_OUT, None, (why,), left_out_as=left_out_as)
+            result.boundaries.append(left)
             result.say("boundary-left-out", Severity.FINDING, why, wanted.offset)
     result.boundaries.sort(key=lambda boundary: boundary.offset)
     # Written side by side, told in order.

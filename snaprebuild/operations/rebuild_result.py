@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from snaprebuild.operations.boundary_needs import BoundaryNeeds
 from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.from_effects import NONE_KEPT, FromEffects
 from snaprebuild.operations.planned import PartitionPlan, Plan
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison
 
-__all__ = ["EQUAL", "KEPT", "LEFT_OUT", "WOULD_WRITE", "WRITTEN", "BoundaryResult", "PartitionResult", "RebuildResult"]
+__all__ = [
+    "EQUAL",
+    "FAILED",
+    "KEPT",
+    "LEFT_OUT",
+    "REFUSED",
+    "SKIPPED",
+    "WOULD_WRITE",
+    "WRITTEN",
+    "BoundaryResult",
+    "PartitionResult",
+    "RebuildResult",
+]
 
 WRITTEN, EQUAL, KEPT, LEFT_OUT, WOULD_WRITE = "written", "equal", "kept", "left_out", "would_write"
+
+FAILED, REFUSED, SKIPPED = "failed", "refused", "skipped"
+"""Why a boundary was left out: something went wrong; it could be written and must not be; or the run did not get to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +45,7 @@ class BoundaryResult:
         path: of the snapshot, or None.
         set_aside: name that a wrong snapshot was moved to, or None.
         comparison: with a snapshot that was there, or None.
+        left_out_as: ``failed``, ``refused`` or ``skipped``, where it was left out.
     """
 
     offset: int
@@ -40,6 +57,12 @@ class BoundaryResult:
     path: str | None = None
     set_aside: str | None = None
     comparison: Comparison | None = None
+    left_out_as: str | None = None
+
+    @property
+    def done(self) -> str:
+        """The action for a person: why it was left out, where it was."""
+        return self.action if self.action != LEFT_OUT else self.left_out_as or REFUSED
 
 
 @dataclass(slots=True)
@@ -64,6 +87,15 @@ class PartitionResult:
     replay_index: int = 0
     replay_reason: str = ""
     seconds: float = 0.0
+
+    @property
+    def needs(self) -> BoundaryNeeds:
+        """Boundaries without a snapshot before anything was written, with those whose file vanished after the plan was made."""
+        needs, plan = self.plan.needs, self.plan
+        if plan.target != plan.source.directory.path:
+            return needs
+        vanished = {each.offset for each in self.boundaries if each.action == WRITTEN and each.comparison is None}
+        return replace(needs, missing=tuple(sorted({*needs.missing, *vanished})))
 
     def say(self, code: str, severity: Severity, message: str, offset: int | None = None, reason: str | None = None) -> None:
         """Adds a finding about the partition; several writers may do so at once."""

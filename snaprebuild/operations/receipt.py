@@ -23,6 +23,7 @@ from formats.file_names import snapshot_file_name
 from snaprebuild import __version__
 from snaprebuild.errors import OutcomeUnknownError, SnaprebuildError, UsageError, WriteFailedError
 from snaprebuild.operations.planned import PartitionPlan, Plan
+from snaprebuild.operations.run_facts import run_json
 from snaprebuild.storage.fingerprint import Fingerprint
 from snaprebuild.storage.journal_file import JournalFile, check_journal_place
 from snaprebuild.storage.store import is_object
@@ -285,6 +286,7 @@ def _header(plan: Plan) -> dict[str, Any]:
         "snaprebuild": __version__,
         "began_ms": int(time.time() * 1000),
         "in_place": plan.request.out is None,
+        "run": run_json(partition.source.log_dir for partition in plan.partitions),
         "request": plan.request.as_json(),
         "expiration_ms": plan.clock.expiration_ms,
     }

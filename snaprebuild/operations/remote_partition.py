@@ -233,7 +233,7 @@ def _segments(
         if message is not None:
             code, severity = fault_code(is_unread=is_unread)
             text = f"copy {uuid_to_text(copy.segment_id)}: {message}"
-            findings.append(Finding(code, severity, remote.place, text, copy.base_offset))
+            findings.append(Finding(code, severity, remote.place, text, copy.base_offset, is_unread=is_unread))
 
 
 def _segment(remote: RemotePartition, copy: TierCopy, facts: CopyFacts) -> RemoteSegment:

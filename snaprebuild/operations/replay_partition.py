@@ -21,6 +21,7 @@ import numpy as np
 from snaprebuild.operations.evidence import (
     Clock,
     WindowProof,
+    begins_of_segments_show_transactions,
     boundary_after,
     in_order,
     prefixes_of,
@@ -42,6 +43,22 @@ log = logging.getLogger(__name__)
 
 GAPS_NAMED_MAX = 10
 """Gaps that a judgement names."""
+
+LOOKED_BELOW = "the headers below the window show the same open transactions as that snapshot"
+
+NO_TRANSACTIONS_BELOW = (
+    "assumed: no batch below the window is transactional; none is in the window, in that snapshot, "
+    "or in the first 256 KiB of a segment below"
+)
+
+NO_TRANSACTIONS_IN_WINDOW = (
+    "assumed: no batch below the window is transactional; none is in the window, and that snapshot names no transaction"
+)
+
+NOT_LOOKED_BELOW = (
+    "the topic has transactions, and a broker that once started without its state would have left the same snapshots: "
+    "--replay-from auto looks at the headers below the window"
+)
 
 
 class ReplayFrom(StrEnum):
@@ -215,6 +232,8 @@ class PartitionReplay:
     _prefix: RunningEffect = field(default_factory=RunningEffect)
     _closes: TransactionCloses = NO_CLOSES
     _held: dict[int, list[SegmentSummary]] = field(default_factory=dict)
+    _below: dict[int, list[SegmentSummary]] = field(default_factory=dict)
+    _assumption: str | None = None
     _holds: bool = False
     _base: SegmentEffect | None = None
 
@@ -323,7 +342,8 @@ class PartitionReplay:
     def take(self, index: int, summary: SegmentSummary) -> Iterator[BoundaryState]:
         """Takes the summary of segment ``index``, or its pieces in order; segments of one call of ``begin`` or ``more`` come in order."""
         if self._holds:
-            self._held.setdefault(index, []).append(summary)
+            held = self._held if index >= self.start_index else self._below
+            held.setdefault(index, []).append(summary)
             return
         if self.given is not None and index == 0 and self._record.next_offset is None:
             yield self._given_state(self.given)
@@ -333,8 +353,17 @@ class PartitionReplay:
         """Called when everything asked for was taken: further segments that the evidence asks for, lowest first; empty at the end."""
         if not self._holds or self.mode is not ReplayFrom.AUTO or self.start_index == 0:
             return []
-        fault = self._window_fault()
+        proof = self._proof()
+        fault = proof.fault or proof.gap(self.directory, self._held, self.first_wanted, self.clock)
+        if fault is None and not self._below:
+            return self._below_to_look_at(proof)
         if fault is None:
+            fault = proof.open_below(self.directory, self._below)
+            if fault is not None:
+                self._held |= self._below
+                self.start_index, self.start_reason = 0, f"extended back: {fault}"
+                self._holds = self._has_first_snapshot()
+                log.info("%s: replay extended back to the first segment: %s", self.directory.path, fault)
             return []
         # Half as far again each time: a transaction usually began a segment or two earlier, and a bad case must not read one by one.
         taken = len(self._held)
@@ -346,6 +375,15 @@ class PartitionReplay:
             # What follows can be handed out at once, and what was held back after it.
             self._holds = self._has_first_snapshot()
         return wanted
+
+    def _below_to_look_at(self, proof: WindowProof) -> list[int]:
+        """Segments below a window that is proven but for this: all snapshots of a broker that once lost its state agree."""
+        if proof.shows_transactions(self.directory, self.start_index) or begins_of_segments_show_transactions(
+            self.directory, self.start_index
+        ):
+            return list(range(self.start_index))
+        self._assumption = NO_TRANSACTIONS_BELOW
+        return []
 
     def finish(self) -> Iterator[BoundaryState]:
         """The boundaries that were held back, once no more segments are needed."""
@@ -436,12 +474,10 @@ class PartitionReplay:
     # ---------------------------------------------------------------------------------------------------------- the window
 
     def _proof(self) -> WindowProof:
-        return prove_window(self.directory, self._held, self._witness_offset(self.start_index), self.clock)
-
-    def _window_fault(self) -> str | None:
-        """What keeps the window from being proof, or None."""
-        proof = self._proof()
-        return proof.fault or proof.gap(self.directory, self._held, self.first_wanted, self.clock)
+        proof = prove_window(self.directory, self._held, self._witness_offset(self.start_index), self.clock)
+        if self.mode is ReplayFrom.WINDOW and proof.fault is None and proof.shows_transactions(self.directory, self.start_index):
+            return replace(proof, witness=IDENTITY, fault=NOT_LOOKED_BELOW)
+        return proof
 
     def _window_boundaries(self) -> Iterator[BoundaryState]:
         """Boundaries of a replay that began inside the log, proven or not, and those below it, which are not."""
@@ -490,6 +526,7 @@ class PartitionReplay:
         reasons = [] if fault is None else [f"nothing proves what lies below the window: {fault}"]
         if klass.may_go_in_place:
             reasons.append("the snapshot behind the window confirms the replay, and no gap is left below it")
+            reasons.append(LOOKED_BELOW if self._below else self._assumption or NO_TRANSACTIONS_IN_WINDOW)
         reasons += [f"producer {gap.producer_id}: {gap.reason} ({gap.name})" for gap in settled.gaps[:GAPS_NAMED_MAX]]
         if settled.gap_count > GAPS_NAMED_MAX:
             reasons.append(f"and {settled.gap_count - GAPS_NAMED_MAX} more")

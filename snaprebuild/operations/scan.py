@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from snaprebuild.errors import LockUnknownError, ReadFailedError
 from snaprebuild.operations.each import Each, here_for
-from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error, first_of
+from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error, first_of, unread_paths
 from snaprebuild.operations.scan_partition import scan_partition
 from snaprebuild.operations.scan_result import Counts, LogDirScan, PartitionScan, ScanResult, Shutdown
 from snaprebuild.operations.source import PartitionSource, Source, partition_source
@@ -57,6 +57,8 @@ def scan(source: Source, each: Each | None = None) -> ScanResult:
         findings += scanned.findings
         log_dir.counts.add(scanned.counts)
         topics.setdefault(partition.directory.name.topic, Counts()).add(scanned.counts)
+    for path, log_dir in log_dirs.items():
+        log_dir.counts.unread = sum(each == path or each.startswith(f"{path}/") for each in unread_paths(findings))
     partitions.sort(key=_badness, reverse=True)
     return ScanResult(tuple(log_dirs.values()), topics, tuple(partitions), tuple(findings))
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from formats.errors import FormatError
 from formats.file_names import FileKind, parse_file_name, snapshot_file_name
 from snaprebuild.errors import ReadFailedError
-from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
+from snaprebuild.operations.boundary_needs import Need, boundary_needs, why_not_needed
+from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error, unread_paths
+from snaprebuild.operations.log_facts import log_end_offset
 from snaprebuild.operations.scan_result import AtNextStart, BoundaryScan, BoundaryState, Counts, LogEnd, PartitionScan, Shutdown
 from snaprebuild.operations.snapshot_check import CheckedSnapshot, ReadOutcome, check_snapshots
 from snaprebuild.operations.source import PartitionSource, log_start_above
@@ -37,7 +40,7 @@ class _PartitionScanner:
     """Looks at one partition, step by step."""
 
     def __init__(self, source: PartitionSource, shutdown: Shutdown, expiration_ms: int) -> None:
-        self.source = source
+        self.source = replace(source, is_broker_running=shutdown is Shutdown.RUNNING)
         self.directory = source.directory
         self.shutdown = shutdown
         self.expiration_ms = expiration_ms
@@ -56,6 +59,7 @@ class _PartitionScanner:
         if not self.segments:
             self._say("no-segment", Severity.NOTE, "has no segment: nothing to rebuild")
         due = self._due_offsets()
+        self.needs = boundary_needs(self.source, self.log_end.offset)
         checked = check_snapshots(
             self.directory,
             due,
@@ -89,11 +93,15 @@ class _PartitionScanner:
             leader_epoch=self.leader_epochs[-1][0] if self.leader_epochs else None,
             findings=tuple(self.findings),
             counts=self._counts(boundaries, checked, others, blocked, stuck, stuck_after_rebuild),
+            missing=self.needs.missing,
         )
 
     def _say(self, code: str, severity: Severity, message: str, *, name: str | None = None, offset: int | None = None) -> None:
         path = self.directory.path if name is None else self.directory.file_path(name)
         self.findings.append(Finding(code, severity, path, message, offset))
+
+    def _say_unread(self, code: str, message: str) -> None:
+        self.findings.append(Finding(code, Severity.FINDING, self.directory.path, message, is_unread=True))
 
     @property
     def _severity(self) -> Severity:
@@ -110,12 +118,18 @@ class _PartitionScanner:
         if last.size_bytes == 0:
             return LogEnd(last.base_offset, "the last segment is empty", last.base_offset)
         checkpointed = (self.source.log_dir.recovery_points or {}).get(self.source.topic_partition, 0)
-        if self.shutdown is Shutdown.CLEAN:
-            if checkpointed > last.base_offset:
-                return LogEnd(checkpointed, "the recovery point of a clean stop", checkpointed)
-            if largest > last.base_offset:
-                return LogEnd(largest, "the last snapshot of a clean stop", largest)
-        return LogEnd(None, None, max(last.base_offset, checkpointed, largest))
+        if self.shutdown is Shutdown.CLEAN and checkpointed == largest > last.base_offset:
+            return LogEnd(largest, "the recovery point of a clean stop", largest)
+        at_least = max(last.base_offset, checkpointed, largest)
+        if self.shutdown is Shutdown.CLEAN or not self.source.log_dir.is_broker_directory:
+            # The log end may need a snapshot here, and the small files do not show where it is.
+            try:
+                end = log_end_offset(self.directory)
+                is_snapshot = self.shutdown is Shutdown.CLEAN and end == largest
+                return LogEnd(end, "the last snapshot of a clean stop" if is_snapshot else "the end of the last segment", end)
+            except (FormatError, ReadFailedError) as error:
+                self.findings.append(finding_of_error(error, self.directory.path))
+        return LogEnd(None, None, at_least)
 
     def _due_offsets(self) -> list[int]:
         due = self.bases[1:]
@@ -198,8 +212,11 @@ class _PartitionScanner:
     def _say_unreadable(self, snapshot: CheckedSnapshot) -> None:
         assert isinstance(snapshot.error, ReadFailedError)
         path = self.directory.file_path(snapshot.file.name)
-        if not any(finding.code == "unreadable-by-broker" and finding.path == path for finding in self.findings):
-            self.findings.append(finding_of_error(snapshot.error, path))
+        for index, finding in enumerate(self.findings):
+            if finding.code == "unreadable-by-broker" and finding.path == path:  # one finding for one cause
+                self.findings[index] = replace(finding, is_unread=True)
+                return
+        self.findings.append(finding_of_error(snapshot.error, path))
 
     def _next_start(self, checked: Sequence[CheckedSnapshot]) -> BrokerStart | None:
         if not self.segments or self.shutdown is Shutdown.UNKNOWN:
@@ -251,22 +268,19 @@ class _PartitionScanner:
         return tuple(boundaries)
 
     def _state_without_file(self, offset: int) -> BoundaryState:
-        if offset <= self.log_start:
-            return BoundaryState.NOT_DUE
-        if self.shutdown is Shutdown.UNCLEAN and offset > self.source.recovery_point:
-            return BoundaryState.REGENERATED
-        return BoundaryState.MISSING
+        why_not = why_not_needed(self.source, offset, is_log_end=offset == self.log_end.offset)
+        if why_not is None:
+            return BoundaryState.MISSING
+        return BoundaryState.REGENERATED if why_not.need is Need.MADE_BY_BROKER else BoundaryState.NOT_DUE
 
     def _say_what_is_missing(self, boundaries: Sequence[BoundaryScan]) -> None:
-        missing = [boundary.offset for boundary in boundaries if boundary.state is BoundaryState.MISSING]
+        missing = self.needs.missing
         if missing:
             message = f"{len(missing)} of {len(boundaries)} snapshots are missing: {_some(missing)}"
-            if not self.can_be_tiered:
-                message += "; the topic is never uploaded, so nothing waits for them"
-            self._say("missing-snapshots", self._severity, message)
-        regenerated = [boundary.offset for boundary in boundaries if boundary.state is BoundaryState.REGENERATED]
-        if regenerated:
-            message = f"the broker makes {len(regenerated)} missing snapshots itself at its next start: {_some(regenerated)}"
+            self._say("missing-snapshots", Severity.FINDING, message)
+        made = [boundary.offset for boundary in boundaries if boundary.state is BoundaryState.REGENERATED]
+        if made:
+            message = f"the broker makes {counted(len(made), 'snapshot')} itself at its next start: {_some(made)}"
             self._say("regenerated-at-next-start", Severity.NOTE, message)
 
     def _other_snapshots(
@@ -335,14 +349,14 @@ class _PartitionScanner:
         try:
             return read_leader_epochs(self.directory) or ()
         except (FormatError, ReadFailedError) as error:
-            self._say("unreadable-leader-epochs", Severity.FINDING, f"{error}; a broker cannot load the log with it")
+            self._say_unread("unreadable-leader-epochs", f"{error}; a broker cannot load the log with it")
             return None
 
     def _topic_id(self) -> bytes | None:
         try:
             return read_topic_id(self.directory)
         except (FormatError, ReadFailedError) as error:
-            self._say("unreadable-topic-id", Severity.FINDING, f"{error}; a broker cannot load the log with it")
+            self._say_unread("unreadable-topic-id", f"{error}; a broker cannot load the log with it")
             return None
 
     def _first_epoch_offset(self) -> int | None:
@@ -402,11 +416,14 @@ class _PartitionScanner:
             segments=len(self.segments),
             size_bytes=sum(self.sizes),
             boundaries=len(boundaries),
-            missing=sum(1 for boundary in boundaries if boundary.state is BoundaryState.MISSING),
+            missing=len(self.needs.missing),
+            not_needed=self.needs.not_needed,
+            made_by_broker=self.needs.made_by_broker,
             corrupt=sum(1 for snapshot in checked if snapshot.outcome is ReadOutcome.CORRUPT),
             suspect=sum(1 for snapshot in checked if snapshot.is_suspect),
             misnamed=len(self.directory.misnamed),
             stray=sum(1 for offset, _ in others if offset not in self.known_bases),
+            unread=len(unread_paths(self.findings)),
             blocked_segments=len(blocked),
             stuck_bytes=stuck,
             stuck_bytes_after_rebuild=stuck_after_rebuild,

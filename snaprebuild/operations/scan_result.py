@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 
-from snaprebuild.operations.findings import Finding, exit_code_of
+from snaprebuild.operations.findings import Finding, exit_code_of, unread_paths
 from snaprebuild.operations.source import PartitionSource
 from snaprebuild.operations.upload_blockers import BlockedSegment, Blocker
 from snaprebuild.operations.upload_preflight import Preflight, UploadState
@@ -42,6 +42,7 @@ class BoundaryState(Enum):
 
     PRESENT = "present"
     MISSING = "missing"
+    """Absent, and one is needed (``boundary_needs``)."""
     CORRUPT = "corrupt"
     """Does not parse."""
     SUSPECT = "suspect"
@@ -51,9 +52,9 @@ class BoundaryState(Enum):
     IRREGULAR = "irregular"
     """The name belongs to a link, a directory or another thing that is no regular file."""
     REGENERATED = "regenerated"
-    """Missing, above the recovery point of a broker that did not stop cleanly: it makes the snapshot at its next start."""
+    """Absent, and the broker writes it itself at its next start (``boundary_needs``)."""
     NOT_DUE = "not due"
-    """At or below the log start offset, where a broker removes snapshots."""
+    """Absent, and no broker uses one there (``boundary_needs``)."""
 
 
 class AtNextStart(Enum):
@@ -107,13 +108,19 @@ class LogEnd:
 
 @dataclass(slots=True)
 class Counts:
-    """Sums over partitions. ``stuck_bytes`` and the following are about closed segments only."""
+    """Sums over partitions. ``stuck_bytes`` and the following are about closed segments only.
+
+    ``unread`` counts paths that were not read, each once.
+    """
 
     partitions: int = 0
     segments: int = 0
     size_bytes: int = 0
     boundaries: int = 0
     missing: int = 0
+    not_needed: int = 0
+    made_by_broker: int = 0
+    unread: int = 0
     corrupt: int = 0
     suspect: int = 0
     misnamed: int = 0
@@ -151,6 +158,7 @@ class PartitionScan:
         leader_epoch: the last one of the checkpoint; None without any.
         findings: everything to say about it.
         counts: its share of the sums.
+        missing: offsets of the boundaries that need a snapshot and have none.
     """
 
     source: PartitionSource
@@ -167,6 +175,7 @@ class PartitionScan:
     leader_epoch: int | None
     findings: tuple[Finding, ...]
     counts: Counts
+    missing: tuple[int, ...]
 
     @property
     def last_stable_offset(self) -> int | None:
@@ -217,6 +226,7 @@ class ScanResult:
         total = Counts()
         for log_dir in self.log_dirs:
             total.add(log_dir.counts)
+        total.unread = len(unread_paths(self.findings))
         return total
 
     @property

@@ -30,7 +30,7 @@ import numpy as np
 
 from formats.errors import FormatError
 from formats.offset_index import split_positions
-from snaprebuild.errors import OutOfMemoryError, RefusedError, SnaprebuildError, StorageError
+from snaprebuild.errors import ChangedFileError, OutOfMemoryError, SnaprebuildError, StorageError
 from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.storage.block_device import readers_at_once
@@ -38,6 +38,7 @@ from snaprebuild.storage.index_hints import read_positions_hint
 from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.manners import SharedManners, adopt_manners, manners, share_manners
 from snaprebuild.storage.meter import SharedCounts, adopt_meters, share_meters
+from snaprebuild.storage.segment_file import check_parts
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
 if TYPE_CHECKING:
@@ -176,16 +177,10 @@ def _opened(task: ReadTask, *, splits: bool = False) -> Iterator[tuple[OpenBytes
     """The segment of a task and the hint of its index: of an object only to split it, for else it saves less than its request costs.
 
     Raises:
-        RefusedError: it is not the file that was listed, or the deadline has passed.
+        RefusedError: it is not the file that was listed or changed while it was read (``ChangedFileError``), or the deadline has passed.
         ReadFailedError: it cannot be opened.
     """
-    with task.store.open_bytes(task.path, task.identity, task.deadline) as source:
-        found = source.identity
-        unchanged = (found.inode, found.etag) == (task.identity.inode, task.identity.etag) and (
-            found.size_bytes >= task.identity.size_bytes if task.is_last else found.size_bytes == task.identity.size_bytes
-        )
-        if not unchanged:
-            raise RefusedError("changed since it was listed (a broker is at work here): run again", path=task.path)
+    with task.store.open_bytes(task.path, task.identity, task.deadline, task.is_last) as source:
         hint = None
         if task.index_path is not None and (splits or task.store.is_local):
             hint = read_positions_hint(task.index_path, source.size_bytes, task.store)
@@ -193,15 +188,22 @@ def _opened(task: ReadTask, *, splits: bool = False) -> Iterator[tuple[OpenBytes
 
 
 def read_segment(task: ReadTask) -> Pieces:
-    """Reads one segment; runs in a worker.
+    """Reads one segment; runs in a worker. One that changes while it is read is read once more.
 
     Returns:
         Its summary, or those of its pieces.
 
     Raises:
-        RefusedError: it is not the file that was listed, or the deadline has passed.
+        RefusedError: it is not the file that was listed or changed both times (``ChangedFileError``), or the deadline has passed.
         SnaprebuildError: it cannot be read.
     """
+    try:
+        return _read_once(task)
+    except ChangedFileError:
+        return _read_once(task)
+
+
+def _read_once(task: ReadTask) -> Pieces:
     cuts = task.cuts if task.until is None else (*(cut for cut in task.cuts if cut < task.until), task.until)
     with _opened(task) as (source, hint):
         pieces = summarise_pieces(
@@ -236,6 +238,7 @@ def read_range(task: ReadTask, number: int, ranges: int) -> tuple[RangeSummary, 
         As ``read_segment``.
     """
     with _opened(task, splits=True) as (source, hint):
+        check_parts(task.path, task.identity, source.identity)
         starts = (0, *split_positions(hint, task.identity.size_bytes, -(-task.identity.size_bytes // ranges)))
         if number >= len(starts):
             return ()

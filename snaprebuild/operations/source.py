@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import fnmatch
 import os
-from collections.abc import Iterable
+import shlex
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -20,7 +22,7 @@ from snaprebuild.operations.broker_properties import (
     offline_log_dir,
     read_server_properties,
 )
-from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error, first_of
 from snaprebuild.replay.broker_start import loaded_log_start
 from snaprebuild.storage.broker_lock import lock_holder
 from snaprebuild.storage.directory_kind import BROKER_FILES
@@ -43,6 +45,7 @@ __all__ = [
     "live_broker_notes",
     "log_start_above",
     "open_source",
+    "opened_partition",
     "partition_source",
     "topic_kind_of",
     "why_skipped",
@@ -96,6 +99,37 @@ class Selection:
         topic_taken = not self.topics or any(fnmatch.fnmatchcase(topic, pattern) for pattern in self.topics)
         return topic_taken and (not self.partitions or partition in self.partitions)
 
+    def why_nothing(self, found: Collection[PartitionDir]) -> str:
+        """Why none of the partitions that were found is selected, and what was probably meant.
+
+        Args:
+            found: all of them, selected or not.
+        """
+        count = f"{counted(len(found), 'partition')} found"
+        names = {directory.name.topic for directory in found}
+        matching = {name for name in names if not self.topics or any(fnmatch.fnmatchcase(name, each) for each in self.topics)}
+        if not names:
+            return "no partition was found here"
+        if matching:
+            numbers = sorted({directory.name.partition for directory in found if directory.name.topic in matching})
+            asked = ", ".join(map(str, sorted(self.partitions)))
+            there = first_of([str(number) for number in numbers], 10)
+            return f"no partition {asked} of the selected topics ({count}; partitions of these topics: {there})"
+        text = f"no topic matches {' or '.join(repr(each) for each in self.topics)} ({count})"
+        meant = self._meant(names)
+        return f"{text}; did you mean `{meant}`?" if meant else f"{text}; topics: {first_of(sorted(names), 5)}"
+
+    def _meant(self, names: Collection[str]) -> str | None:
+        """Options that select something, where a topic looks like one of ``names``."""
+        for asked in self.topics:
+            topic, dash, number = asked.rpartition("-")
+            if dash and number.isdecimal() and topic in names:
+                return f"--topic {shlex.quote(topic)} --partition {int(number)}"
+            close = difflib.get_close_matches(asked, sorted(names), 1) or [name for name in sorted(names) if name.startswith(asked)]
+            if close:
+                return f"--topic {shlex.quote(close[0])}"
+        return None
+
     def takes_boundary(self, offset: int) -> bool:
         """Whether a boundary is selected."""
         return (self.offset_from is None or offset >= self.offset_from) and (self.offset_to is None or offset <= self.offset_to)
@@ -110,12 +144,14 @@ class PartitionSource:
         log_dir: the small files of its log directory.
         relative: its path below the lowest directory that all paths of the request lie in.
         is_tiered: remote storage is on, as far as the checkpoints tell.
+        is_broker_running: a broker holds the log directory, as far as its lock shows.
     """
 
     directory: PartitionDir
     log_dir: LogDirState
     relative: str
     is_tiered: bool = False
+    is_broker_running: bool = False
 
     @property
     def topic_partition(self) -> str:
@@ -227,7 +263,8 @@ def open_source(
     findings += [Finding("odd-keys", Severity.FINDING, path, message) for path, message in discovery.left_out]
     for log_dir in discovery.log_dirs:
         findings += [
-            Finding("unreadable-broker-file", Severity.FINDING, log_dir.state.path, fault) for fault in log_dir.state.faults
+            Finding("unreadable-broker-file", Severity.FINDING, log_dir.state.path, fault, is_unread=True)
+            for fault in log_dir.state.faults
         ]
         for directory in log_dir.partitions:
             if not selection.takes(directory):
@@ -239,15 +276,35 @@ def open_source(
                 findings.append(skipped)
     findings += _in_two_log_dirs(partitions, log_dirs)
     narrowed = bool(selection.topics or selection.partitions)
-    is_silent = not partitions and not any(finding.severity for finding in findings)
-    if is_silent and (narrowed or not any(store_of(root, settings).present(absolute(root), BROKER_FILES) for root in roots)):
-        # A mistyped path or topic must not look like health.
-        message = "no partition was found here that the selection takes"
-        findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), message))
+    found = [directory for log_dir in discovery.log_dirs for directory in log_dir.partitions]
+    if narrowed and not any(map(selection.takes, found)):
+        findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), selection.why_nothing(found)))
+    elif not partitions and not any(finding.severity for finding in findings):
+        # A mistyped path must not look like health; the directory of a new broker has no partition yet.
+        is_new = any(store_of(root, settings).present(absolute(root), BROKER_FILES) for root in roots)
+        if not is_new:
+            findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), "no partition was found here"))
     source = Source(tuple(partitions), tuple(findings), None if properties is None else expiration_of(properties), properties)
-    if manners().minds_brokers and _live_log_dirs(source):
+    live = _live_log_dirs(source)
+    if not live:
+        return source
+    if manners().minds_brokers:
         beside_live_broker(len({partition.directory.device for partition in partitions}))
-    return source
+    marked = (replace(each, is_broker_running=each.log_dir.path in live) for each in partitions)
+    return replace(source, partitions=tuple(marked))
+
+
+def opened_partition(path: str, settings: S3Settings = USUAL_S3) -> PartitionSource:
+    """The one partition whose directory is at ``path``.
+
+    Raises:
+        UsageError: there is no such directory.
+        RefusedError: it is no partition directory, or none that may be a source.
+    """
+    source = open_source([path], settings=settings)
+    if not source.partitions or source.partitions[0].directory.path != path:
+        raise RefusedError("; ".join(finding.message for finding in source.findings) or "is no partition directory", path=path)
+    return source.partitions[0]
 
 
 def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[str]) -> list[Finding]:
@@ -274,7 +331,7 @@ def live_broker_notes(source: Source) -> list[Finding]:
 
 
 def _live_log_dirs(source: Source) -> list[str]:
-    """Those that a live broker holds, as far as it can be told."""
+    """Paths of the log directories that a live broker holds, as far as the lock shows."""
     live = []
     for path in sorted(state.path for state in source.log_dirs if state.is_broker_directory and state.store.is_local):
         with contextlib.suppress(RefusedError):
@@ -308,7 +365,7 @@ def why_skipped(directory: PartitionDir, is_named: bool) -> Finding | None:
         return Finding(code, severity, directory.path, f"{reasons[directory.name.form]}: skipped")
     if directory.swapped:
         message = f"a compaction was interrupted ({directory.swapped[0]}): start and stop a broker first; skipped"
-        return Finding("interrupted-compaction", severity, directory.path, message)
+        return Finding("interrupted-compaction", severity, directory.path, message, is_unread=True)
     return None
 
 

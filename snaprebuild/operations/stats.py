@@ -366,7 +366,7 @@ class _StatsWork(PartitionWork):
         record.take(summary, is_last=index == len(directory.segments) - 1, path=path, known_end=self._known_end)
         if record.damage is not None:
             message = f"{record.damage.reason}: what lies behind it in this segment is not counted"
-            findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, record.damage.offset))
+            findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, record.damage.offset, is_unread=True))
         findings += [Finding("torn-tail", Severity.NOTE, path, note, summary.next_offset) for note in record.notes]
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:

@@ -20,7 +20,7 @@ from formats.partition_metadata import uuid_to_text
 from formats.remote_log_metadata import METADATA_TOPIC, RemoteSegment, SegmentState, TopicIdPartition, read_remote_log_record
 from snaprebuild.cluster.remote_log import RemoteLog, RemoteLogs
 from snaprebuild.errors import UsageError
-from snaprebuild.operations.findings import Finding, Severity, counted
+from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.log_records import log_records
 from snaprebuild.operations.tier_copies import copy_facts, fault_code, manifest_bytes, missing_objects, torn_index
 from snaprebuild.storage.at_once import at_once
@@ -208,7 +208,9 @@ def read_remote_logs(paths: Sequence[str], settings: S3Settings, findings: list[
     if not paths:
         return logs
     by_number: dict[int, PartitionDir] = {}
-    for log_dir in find_partitions(paths, settings).log_dirs:
+    found = find_partitions(paths, settings)
+    findings += [finding_of_error(error, error.path or "") for error in found.faults]
+    for log_dir in found.log_dirs:
         for directory in log_dir.partitions:
             other = by_number.get(directory.name.partition)
             if directory.name.topic == METADATA_TOPIC and (other is None or other.size_bytes < directory.size_bytes):
@@ -222,7 +224,9 @@ def read_remote_logs(paths: Sequence[str], settings: S3Settings, findings: list[
                     logs.take(read_remote_log_record(record.value, file=f"{directory.path}, offset {record.offset}"))
         except FormatError as error:
             findings.append(
-                Finding("damaged-metadata-log", Severity.DAMAGED, directory.path, f"{error}: what follows is not known")
+                Finding(
+                    "damaged-metadata-log", Severity.DAMAGED, directory.path, f"{error}: what follows is not known", is_unread=True
+                )
             )
     return logs
 
@@ -342,7 +346,8 @@ def _tell(inventory: TierInventory) -> None:
         for copy in partition.copies:
             if copy.fault is not None:
                 code, severity = fault_code(is_unread=copy.is_unread)
-                say(Finding(code, severity, place, f"{uuid_to_text(copy.segment_id)}: {copy.fault}", copy.start_offset))
+                text = f"{uuid_to_text(copy.segment_id)}: {copy.fault}"
+                say(Finding(code, severity, place, text, copy.start_offset, is_unread=copy.is_unread))
         for first_offset, last_offset in partition.gaps:
             say(
                 Finding(

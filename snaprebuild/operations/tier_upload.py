@@ -18,7 +18,7 @@ from formats.errors import FormatError
 from formats.partition_metadata import uuid_to_text
 from formats.remote_log_metadata import RemoteSegment, TopicIdPartition, metadata_partition
 from formats.upload_claim import UploadClaim
-from snaprebuild.errors import SnaprebuildError, UploadRefusedError
+from snaprebuild.errors import ChangedFileError, SnaprebuildError, UploadRefusedError
 from snaprebuild.operations.announce_copies import Announced
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
@@ -31,7 +31,7 @@ from snaprebuild.operations.upload_records import WrittenCopy
 from snaprebuild.operations.upload_request import Prepare, UploadRequest
 from snaprebuild.operations.upload_target import CompleteCopy, UploadTarget
 from snaprebuild.operations.uploaded import DONE, Action, TierUpload, UploadedPartition, UploadedSegment
-from snaprebuild.operations.verdict.judges import rejection, word_needed
+from snaprebuild.operations.verdict.judges import rejection, unknown_finding, word_needed
 from snaprebuild.operations.verdict.upload_source import trusted_end
 
 __all__ = ["tier_upload"]
@@ -126,6 +126,8 @@ class _Partition:
             return True
         self._trusted_end = trusted_end(verdict)
         refusal = rejection(verdict, path) if verdict.is_rejected else word_needed(verdict, path, Severity.REFUSED)
+        if refusal is None and not verdict.on_word:
+            refusal = unknown_finding(verdict, path, Severity.REFUSED)
         if refusal is None:
             return False
         why = f"the replica is {verdict}: {verdict.why}" if verdict.is_rejected else refusal.message
@@ -147,13 +149,14 @@ class _Partition:
     def _try(self, segment: UploadedSegment) -> None:
         try:
             self._segment(segment)
-        except UploadRefusedError as error:
-            waits = error.reason in WAITING
+        except (UploadRefusedError, ChangedFileError) as error:
+            reason = error.reason if isinstance(error, UploadRefusedError) else "changed"
+            waits = reason in WAITING
             segment.action, segment.why = Action.WAITS if waits else Action.REFUSED, str(error)
             code, severity = ("tier-upload-waits", Severity.NOTE) if waits else ("tier-upload-refused", Severity.REFUSED)
-            code = "tier-upload-stale" if error.reason in (STALE, CLAIM_LOST) else code
+            code = "tier-upload-stale" if reason in (STALE, CLAIM_LOST) else code
             path = error.path or self._source.directory.path
-            self._result.findings.append(Finding(code, severity, path, f"{error.message} ({error.reason})", segment.start_offset))
+            self._result.findings.append(Finding(code, severity, path, f"{error.message} ({reason})", segment.start_offset))
         except (SnaprebuildError, FormatError) as error:
             finding = finding_of_error(error, self._source.directory.path)
             segment.action = Action.REFUSED if finding.severity in (Severity.REFUSED, Severity.DAMAGED) else Action.FAILED
@@ -185,7 +188,7 @@ class _Partition:
             self._finished_before(segment, claim, target, path, is_older=is_older)
             return
         self._check_trusted(segment, path)
-        upload = self._prepare(path, self._after, self._topic_id)
+        upload = self._prepare(path, self._after, self._topic_id, self._source)
         segment.upload, self._after = upload, upload.snapshot
         if self._request.is_dry_run:
             segment.action = Action.WOULD_UPLOAD

@@ -9,7 +9,8 @@ Source: ``LogSegment.findOffsetByTimestamp``, ``UnifiedLog.searchOffsetInLocalLo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
 
@@ -127,9 +128,10 @@ class LogSearch:
         segment = directory.segments[index]
         self.found_in = segment.log.name
         for position in (_position_of_greatest(directory, segment), 0):
-            for batch in _batches(directory, segment, position):
-                if batch.header.max_timestamp == largest[index]:
-                    return batch.record(largest[index], -1, exactly=True)
+            with contextlib.closing(_batches(directory, segment, position)) as batches:
+                for batch in batches:
+                    if batch.header.max_timestamp == largest[index]:
+                        return batch.record(largest[index], -1, exactly=True)
         return None
 
     def _on_disk(self, timestamp: int, start_offset: int) -> tuple[str | None, TimestampAndOffset | None]:
@@ -197,15 +199,16 @@ def _first_at(directory: PartitionDir, segment: SegmentFiles, timestamp: int, st
 def _first_from(
     directory: PartitionDir, segment: SegmentFiles, position: int, timestamp: int, start_offset: int
 ) -> TimestampAndOffset | None:
-    for batch in _batches(directory, segment, position, timestamp):
-        if batch.header.last_offset >= start_offset:
-            found = batch.record(timestamp, start_offset)
-            if found is not None:
-                return found
+    with contextlib.closing(_batches(directory, segment, position, timestamp)) as batches:
+        for batch in batches:
+            if batch.header.last_offset >= start_offset:
+                found = batch.record(timestamp, start_offset)
+                if found is not None:
+                    return found
     return None
 
 
-def _batches(directory: PartitionDir, segment: SegmentFiles, position: int, timestamp: int = NO_TIMESTAMP) -> Iterator[_Found]:
+def _batches(directory: PartitionDir, segment: SegmentFiles, position: int, timestamp: int = NO_TIMESTAMP) -> Generator[_Found]:
     """The batches of a segment from a position on that hold a record of such a timestamp or a later one."""
     with directory.open_segment(segment) as source:
         reader = HeaderReader(source, start_bytes=position, read_markers=False, block_bytes=BLOCK_BYTES)

@@ -215,7 +215,9 @@ class _TransactionsWork(PartitionWork):
         if damage is not None:
             message = f"{damage.reason}: what lies above it is not told"
             path = self._partition.source.directory.path
-            self._partition.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset))
+            self._partition.findings.append(
+                Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset, is_unread=True)
+            )
         if self._state is not None:
             self._open(self._state)
 

@@ -25,7 +25,7 @@ from snaprebuild.errors import (
 )
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.written_receipt import WrittenFile, WrittenReceipt
-from snaprebuild.storage.broker_lock import HeldLock, hold, lock_holder
+from snaprebuild.storage.broker_lock import LOCK_FILE_NAME, HeldLock, hold, lock_holder
 from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_at, fingerprint_of
 from snaprebuild.storage.log_dir import read_log_dir
 from snaprebuild.storage.whole_file import remove_file, set_aside, sync_directory
@@ -66,12 +66,14 @@ class UndoResult:
         is_dry_run: nothing was changed.
         files: one value for each file of the receipt, in its order.
         findings: what was left alone, refused, or failed.
+        lock_files: ``.lock`` in the log directories of brokers. They stay, as the broker's own do: a run that found none made them.
     """
 
     receipt: WrittenReceipt
     is_dry_run: bool
     files: list[UndoneFile] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    lock_files: list[str] = field(default_factory=list)
 
 
 def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
@@ -95,6 +97,9 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
             result.findings.append(finding_of_error(error, log_dir))
             for file in files[len(result.files) - before :]:
                 result.files.append(_all_left(file, str(error)))
+        lock_file = os.path.join(log_dir, LOCK_FILE_NAME)
+        if receipt.in_place and os.path.lexists(lock_file):
+            result.lock_files.append(lock_file)
     return result
 
 

@@ -23,7 +23,7 @@ __all__ = ["Prepare", "UploadRequest"]
 class Prepare(Protocol):
     """Puts together what belongs to a segment (``snaprebuild.prepare_upload``)."""
 
-    def __call__(self, log: str, after: EnsuredSnapshot | None, topic_id: str | None) -> PreparedUpload:
+    def __call__(self, log: str, after: EnsuredSnapshot | None, topic_id: str | None, source: PartitionSource) -> PreparedUpload:
         """Raises what that raises."""
         ...
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
+from snaprebuild.operations.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts, boundary_needs, check_selected_boundaries
 from snaprebuild.operations.chunks import Chunk, DivisibleJob, Failure, Unreached, failure_of
 from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences
 from snaprebuild.operations.feed import Arrivals, feed
@@ -75,7 +76,7 @@ class PartitionVerdict:
     Attributes:
         source: the partition.
         snapshots: one verdict for each snapshot on disk, ascending.
-        missing: boundaries without a snapshot.
+        needs: the selected boundaries that have no snapshot, by what they need.
         findings: about this partition.
         bytes_read: of its segments.
         from_effects: what was not read, because an earlier run has kept what it gave.
@@ -83,10 +84,15 @@ class PartitionVerdict:
 
     source: PartitionSource
     snapshots: list[SnapshotVerdict] = field(default_factory=list)
-    missing: list[int] = field(default_factory=list)
+    needs: BoundaryNeeds = NO_NEEDS
     findings: list[Finding] = field(default_factory=list)
     bytes_read: int = 0
     from_effects: FromEffects = NONE_KEPT
+
+    @property
+    def missing(self) -> list[int]:
+        """Offsets of the selected boundaries that need a snapshot and have none."""
+        return list(self.needs.missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,11 @@ class VerifyResult:
     def findings(self) -> tuple[Finding, ...]:
         """Those of the source and of every partition."""
         return (*self.source_findings, *(finding for partition in self.partitions for finding in partition.findings))
+
+    @property
+    def counts(self) -> NeedCounts:
+        """Selected boundaries without a snapshot, by what they need."""
+        return NeedCounts.of(partition.needs for partition in self.partitions)
 
     @property
     def differences_not_listed(self) -> int:
@@ -131,8 +142,13 @@ def verify(
         engine: reads and replays in place of worker processes of this machine.
         progress: told of every segment: partition and bytes.
         tell: told of every boundary; not with an engine that judges partitions elsewhere.
+
+    Raises:
+        UsageError: the selection names offsets, and no partition has a boundary or a snapshot there.
     """
     assert tell is None or engine is None, "states stay where they are made"
+    if selection is not None:
+        check_selected_boundaries(selection, ((each, known_log_end(each.directory)) for each in source.partitions))
     verdicts = [PartitionVerdict(partition) for partition in source.partitions]
     listed = ListedDifferences()
     works = (
@@ -143,10 +159,10 @@ def verify(
     return VerifyResult(clock, tuple(verdicts), (*source.findings, *live_broker_notes(source)))
 
 
-def _replay_of(source: PartitionSource, clock: Clock) -> PartitionReplay:
+def _replay_of(source: PartitionSource, clock: Clock, log_end: int) -> PartitionReplay:
     """Empty at the first segment: what a snapshot at the first offset claims is judged by the later ones, it is no truth."""
     directory = source.directory
-    return PartitionReplay(directory, ReplayFrom.LOG_START, clock, 0, len(directory.segments), 0, known_log_end(directory))
+    return PartitionReplay(directory, ReplayFrom.LOG_START, clock, 0, len(directory.segments), 0, log_end)
 
 
 def _read_tasks(source: PartitionSource, indices: Sequence[int], selection: Selection, *, check_crc: bool) -> list[ReadTask]:
@@ -181,7 +197,11 @@ class _VerifyWork(PartitionWork):
         self._selection = selection
         self._check_crc = check_crc
         self._cross = CrossCheck(verdict.source, clock)
-        self._replay = replay or _replay_of(verdict.source, clock)
+        if replay is None:
+            log_end = known_log_end(verdict.source.directory)
+            replay = _replay_of(verdict.source, clock, log_end)
+            verdict.needs = boundary_needs(verdict.source, log_end, selection.takes_boundary)
+        self._replay = replay
         # Compaction leaves gaps by design, and such topics are never uploaded.
         ordinary = verdict.source.topic_kind is TopicKind.ORDINARY and not verdict.source.is_compacted
         self._unsound_severity = Severity.FINDING if ordinary else Severity.NOTE
@@ -211,7 +231,9 @@ class _VerifyWork(PartitionWork):
         if damage is not None:
             path = self._verdict.source.directory.path
             message = f"{damage.reason}: nothing above it can be judged"
-            self._verdict.findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset))
+            self._verdict.findings.append(
+                Finding("damaged-segment", Severity.DAMAGED, path, message, damage.offset, is_unread=True)
+            )
         self._settle(None if damage is None else damage.reason)
 
     def _settle(self, reason: str | None) -> None:
@@ -226,7 +248,7 @@ class _VerifyWork(PartitionWork):
 
     def adopt(self, done: RemoteVerdict) -> None:
         verdict = self._verdict
-        verdict.snapshots, verdict.missing = done.snapshots, done.missing
+        verdict.snapshots = done.snapshots
         verdict.bytes_read, verdict.from_effects = done.bytes_read, done.from_effects
         verdict.findings += done.findings
         for snapshot in verdict.snapshots:
@@ -247,10 +269,8 @@ class _VerifyWork(PartitionWork):
         found = False
         for listed in self._verdict.source.directory.snapshots_at(state.offset):
             found |= self._compared(state, listed)
-        if not found and not state.is_cut:
-            if self._tell is not None:
-                self._tell(self._verdict.source, state, None, None)
-            self._verdict.missing.append(state.offset)
+        if not found and not state.is_cut and self._tell is not None:
+            self._tell(self._verdict.source, state, None, None)
 
     def _compared(self, state: BoundaryState, listed: ListedFile) -> bool:
         """Judges a snapshot; False where it is gone by now."""
@@ -333,7 +353,6 @@ class RemoteVerdict:
     """What a partition that was judged in another process came to: as ``PartitionVerdict``, without its source."""
 
     snapshots: list[SnapshotVerdict]
-    missing: list[int]
     findings: list[Finding]
     bytes_read: int
     from_effects: FromEffects
@@ -359,7 +378,6 @@ class _MergedChunks(_VerifyWork):
         """Adds the next one."""
         verdict, done = self._verdict, chunk.done
         verdict.snapshots += done.snapshots
-        verdict.missing += done.missing
         verdict.bytes_read += done.bytes_read
         verdict.from_effects += done.from_effects
         for finding in done.findings:  # each chunk tells by itself from where on the log proves nothing
@@ -408,7 +426,7 @@ class VerifyJob(DivisibleJob):
 
     def replay(self) -> PartitionReplay:
         """As ``DivisibleJob``."""
-        return _replay_of(self.source, self.clock)
+        return _replay_of(self.source, self.clock, known_log_end(self.source.directory))
 
     def read_tasks(self, indices: Sequence[int]) -> list[ReadTask]:
         """As ``DivisibleJob``."""
@@ -466,4 +484,4 @@ def snapshot_needs(directory: PartitionDir) -> tuple[int, int] | None:
 
 
 def _remote(verdict: PartitionVerdict) -> RemoteVerdict:
-    return RemoteVerdict(verdict.snapshots, verdict.missing, verdict.findings, verdict.bytes_read, verdict.from_effects)
+    return RemoteVerdict(verdict.snapshots, verdict.findings, verdict.bytes_read, verdict.from_effects)

@@ -106,7 +106,7 @@ def _has_another_size(file: WrittenFile) -> bool:
 def _finding(verdict: FileVerdict) -> Finding:
     path, offset, message = verdict.written.path, verdict.written.offset, f"{verdict.status}: {verdict.reason}"
     if verdict.status == UNREADABLE:
-        return Finding("storage-failed", Severity.STORAGE, path, message, offset)
+        return Finding("storage-failed", Severity.STORAGE, path, message, offset, is_unread=True)
     if verdict.is_explained:
         return Finding("taken-by-broker", Severity.NOTE, path, message, offset)
     return Finding("lost-snapshot", Severity.FINDING, path, message, offset)

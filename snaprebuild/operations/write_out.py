@@ -11,10 +11,12 @@ from formats.errors import FormatError
 from formats.producer_snapshot import read_entries, snapshot_size
 from snaprebuild.errors import AlreadyExistsError, BusyError, WriteFailedError
 from snaprebuild.operations.findings import Severity
+from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.operations.receipt import ReceiptSink
 from snaprebuild.operations.replay_partition import Clock
 from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, create_snapshot, remove_other_name, tell_class
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import same_when_loaded
 
 __all__ = ["OutWriter", "create_in_turn"]
@@ -28,16 +30,20 @@ BUSY_STEP_SECONDS = 0.05
 class OutWriter(SnapshotWriter):
     """Writes the snapshots of one partition to its directory below ``--out``, which is made when the first one is there."""
 
-    def __init__(self, result: PartitionResult, clock: Clock, receipt: ReceiptSink | None, *, dry_run: bool) -> None:
+    def __init__(
+        self, result: PartitionResult, request: Request, clock: Clock, receipt: ReceiptSink | None, *, dry_run: bool
+    ) -> None:
         """Takes what decides.
 
         Args:
             result: of the partition; findings go there.
+            request: what was asked for.
             clock: expiry, for comparing with what is there.
             receipt: gets what is written; None leaves none.
             dry_run: write nothing.
         """
         self._result = result
+        self._takes_unsound = request.boundaries == "all"
         self._clock = clock
         self._receipt = receipt
         self._dry_run = dry_run
@@ -47,6 +53,8 @@ class OutWriter(SnapshotWriter):
     def write(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
         """As ``SnapshotWriter.write``."""
         tell_class(self._result, rebuilt)
+        if rebuilt.judgement.snapshot_class is SnapshotClass.UNSOUND and not self._takes_unsound:
+            return rebuilt.left_out("an UNSOUND snapshot is written with --boundaries all only")
         is_equal = self._is_equal_there(rebuilt) if self._may_be_there(rebuilt) else None
         if is_equal is None:
             if self._dry_run:

@@ -17,6 +17,7 @@ from formats.text_lines import shown
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.json_values import is_nameable, whole
 from snaprebuild.operations.receipt import SCHEMA
+from snaprebuild.operations.run_facts import run_facts
 from snaprebuild.replay.broker_start import LoadedLog
 from snaprebuild.storage.fingerprint import Fingerprint
 from snaprebuild.storage.log_dir import read_log_dir
@@ -95,6 +96,7 @@ class WrittenReceipt:
         path: of it.
         began_ms: when the run began to write, ms since 1970.
         in_place: it wrote beside the segments.
+        host: of the run; empty in receipts of older versions, likewise ``command`` and ``cluster_ids``.
         ended: the run came to its end; else it was killed.
         partitions: by number.
         files: in the order of partitions and offsets.
@@ -103,6 +105,9 @@ class WrittenReceipt:
     path: str
     began_ms: int
     in_place: bool
+    host: str = ""
+    command: str = ""
+    cluster_ids: tuple[str, ...] = ()
     ended: bool = False
     partitions: dict[int, PartitionReceipt] = field(default_factory=dict)
     files: list[WrittenFile] = field(default_factory=list)
@@ -193,6 +198,9 @@ class _Reading:
         if found["schema"] != SCHEMA:
             raise ValueError(f"schema {found['schema']}")
         self._receipt = WrittenReceipt(self._path, whole(found["began_ms"]), _is(bool, found["in_place"]))
+        if "run" in found:
+            _, self._receipt.host, self._receipt.command, clusters = run_facts(found["run"])
+            self._receipt.cluster_ids = tuple(clusters)
 
     def _step(self, receipt: WrittenReceipt, found: dict[str, Any]) -> None:
         step = found["step"]

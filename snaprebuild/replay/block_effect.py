@@ -42,6 +42,9 @@ EFFECT_COLUMNS = (
 )
 """Fields of a header on which an effect depends."""
 
+SEQUENCES = 1 << 31
+"""Numbers that a record may have; behind the last one they begin again at 0."""
+
 
 def effect_of_block(block: HeaderBlock) -> SegmentEffect:
     """The effect of the batches of one block, vectorised.
@@ -102,7 +105,7 @@ def _plain_effect(
     columns["last_offset"][plain] = block.column("base_offset")[last] + delta
     columns["offset_delta"][plain] = delta
     columns["fail_open"][plain] = first_offset
-    columns["starts_fresh"][plain] = (base_sequence[first] == 0) & (columns["first_epoch"][plain] == 0)
+    columns["starts_fresh"][plain] = are_first_ever(columns["first_epoch"][plain], base_sequence[first], first_offset)
     columns["end"][plain] = ENDS_WITH_DATA
     return SegmentEffect(**columns, closes=NO_CLOSES)
 
@@ -232,8 +235,8 @@ class _Acting:
 
     def _ends(self, columns: dict[str, np.ndarray]) -> None:
         first = self.starts
-        new = self.is_data[first] & (self.epoch[first] == 0)
-        columns["starts_fresh"] = new & (self.block.column("base_sequence")[self.rows[first]] == 0)
+        sequence = self.block.column("base_sequence")[self.rows[first]]
+        columns["starts_fresh"] = self.is_data[first] & are_first_ever(self.epoch[first], sequence, self.base_offset[first])
         stretch = self.stretch[self.ends]
         closed_own = self.stretch_first_txn[stretch] < len(self.rows)
         in_first = self.stretch_starts[stretch] == self.starts
@@ -255,8 +258,18 @@ class _Acting:
         return closes.chosen(in_log_order[(is_incoming | opened)[in_log_order]])
 
 
+def are_first_ever(epoch: np.ndarray, base_sequence: np.ndarray, base_offset: np.ndarray) -> np.ndarray:
+    """Which data batches have no batch of their producer before them: epoch 0, sequence 0, and no wrap of sequence numbers.
+
+    0 follows 2147483647 in the same epoch (``DefaultRecordBatch.incrementSequence``). The 2^31 records before it have an offset each, so
+    that no batch below offset 2147483648 follows a wrap.
+    """
+    first: np.ndarray = (epoch == 0) & (base_sequence == 0) & (base_offset < SEQUENCES)
+    return first
+
+
 def last_sequences(base_sequence: np.ndarray, last_offset_delta: np.ndarray) -> np.ndarray:
     """``producer_state.last_sequence_of`` for columns: int32 in, int32 out."""
     last = base_sequence.astype(np.int64) + last_offset_delta
-    last = np.where(last > 2**31 - 1, last - 2**31, last)
+    last = np.where(last >= SEQUENCES, last - SEQUENCES, last)
     return np.where(base_sequence == NONE, NONE, last).astype(np.int32)

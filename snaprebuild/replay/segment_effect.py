@@ -116,7 +116,7 @@ class SegmentEffect:
         fail_open: int64, the same if a transaction comes in open.
         first_epoch: int16, of the first batch or marker. Evidence only, no part of the function.
         epoch_decreased: bool, an epoch went down, which no legal log shows. Evidence too.
-        starts_fresh: bool, begins with a data batch of epoch 0 and sequence 0: no batch of this producer can lie before it. Evidence too.
+        starts_fresh: bool, begins with the first data batch that the producer ever wrote (``block_effect.are_first_ever``). Evidence too.
         end: uint8, how it ends: with data (``ENDS_WITH_DATA``), or with a marker that closed a transaction, closed none, or closed what
             came in open if anything did. Evidence too.
         closes: transactions closed by the markers.

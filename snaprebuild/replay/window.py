@@ -6,7 +6,10 @@ opened there, a batch that a marker keeps, a coordinator epoch. A snapshot that 
 settles most of that; what it leaves open is settled by going back, segment by segment.
 
 Two facts about legal logs are used beside it: a producer id is transactional or not for its whole life (``InitProducerId`` decides it), so
-one that writes outside of transactions never met a marker; and a data batch of epoch 0 and sequence 0 is the first one of its producer.
+one that writes outside of transactions never met a marker; and a data batch of epoch 0 and sequence 0 below offset 2147483648 is the first
+one of its producer, or the first since the leader forgot it. The second happens with clients of 1.0 to 2.4 alone: they begin again at
+sequence 0 after UNKNOWN_PRODUCER_ID where their last batch lies below the log start (``TransactionManager.canRetry``).
+A broker that then loads the log from its log start finds no batch before it either. Above that offset the sequence may have wrapped.
 
 What no look at the window can tell, because no batch in it contradicts the witness:
 
@@ -15,8 +18,9 @@ What no look at the window can tell, because no batch in it contradicts the witn
   false empty snapshot at or below the window does this), or too early, anywhere below the window;
 * a coordinator epoch, where no marker of the producer lies between the window and the witness, unless the witness has none at all.
 
-So a witness that agrees with every batch of the window, but was written by a broker that had lost its state below it, is believed. A
-surviving empty snapshot below it is the trace that such a loss usually leaves, and keeps the witness from being believed.
+A broker that once started without its state writes such a witness, and every later snapshot of it agrees. The first two need a look at the
+headers below the window (``open_below_fault``). The third needs none: such a broker has no coordinator epoch until the next marker. A
+surviving empty snapshot below the witness is the trace that such a start usually leaves, and keeps the witness from being believed.
 
 Source: KIP-854 for the expiration; the proof is this project's own (docs/evidence.md) and is tested against full replays.
 """
@@ -32,7 +36,17 @@ from formats.producer_snapshot import ENTRY_DTYPE
 from snaprebuild.replay.producer_ids import lookup
 from snaprebuild.replay.segment_effect import CLEAR, IF, NONE, SET, SegmentEffect, entries_of
 
-__all__ = ["Gap", "WindowState", "expired_mask", "same_when_loaded", "settle", "window_start", "witness_fault"]
+__all__ = [
+    "Gap",
+    "WindowState",
+    "expired_mask",
+    "open_below_fault",
+    "same_when_loaded",
+    "settle",
+    "shows_transactions",
+    "window_start",
+    "witness_fault",
+]
 
 GAPS_LISTED_MAX = 100
 """Gaps of one kind that a state lists; all are counted."""
@@ -173,6 +187,43 @@ def witness_fault(
     young &= (silent.last_offset >= first_offset) | (first_offset == 0)
     if young.any():
         return f"producer {int(silent.producer_id[young][0])} of the snapshot behind the window is young and has no batch in it"
+    return None
+
+
+def shows_transactions(effect: SegmentEffect) -> bool:
+    """Whether any producer of a window or a snapshot ever was in a transaction."""
+    return bool((effect.txn_first_offset != NONE).any() or (effect.coordinator_epoch != NONE).any())
+
+
+def open_below_fault(
+    below: SegmentEffect, total: SegmentEffect, witness: SegmentEffect, *, window_offset: int, first_offset: int
+) -> str | None:
+    """Whether the witness agrees with the headers below the window on the transactions that were open there and are open still.
+
+    Of the others a marker in the window tells (``settle``).
+
+    Args:
+        below: effect of everything from the first segment on disk to the window.
+        total: effect of everything from the window to the witness.
+        witness: the snapshot.
+        window_offset: base offset of the first segment of the window.
+        first_offset: base offset of the first segment on disk; what a transaction did below it only the witness knows.
+
+    Returns:
+        None when it does; else what it lacks or invents.
+    """
+    for effect, other, text in (
+        (below, witness, "lacks the transaction that producer {} opened at {}: its broker once started without its state"),
+        (witness, below, "names a transaction of producer {} from {} on, which the headers below the window do not show"),
+    ):
+        first = effect.txn_first_offset
+        claimed = _column(other, "txn_first_offset", effect.producer_id)
+        wrong = (first != NONE) & (first < window_offset) & (claimed != first) & ~_column(total, "txn_is_set", effect.producer_id)
+        # Begun in what was deleted: the headers on disk show its later batches at most.
+        earlier = np.where(effect is below, claimed, first)
+        wrong &= ~((earlier != NONE) & (earlier < first_offset) & ~_column(below, "txn_is_set", effect.producer_id))
+        if wrong.any():
+            return "the snapshot behind the window " + text.format(int(effect.producer_id[wrong][0]), int(first[wrong][0]))
     return None
 
 

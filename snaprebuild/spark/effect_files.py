@@ -89,7 +89,7 @@ SCHEMA = pa.schema([("key", pa.binary()), *_SEGMENT, *_FACTS, ("checksum", pa.bi
 """Of the files: ``key`` is a digest of path and identity, ``checksum`` one of the whole row."""
 
 _FORM = hashlib.blake2b(ddl(SCHEMA).encode(), digest_size=8).hexdigest()
-VERSION = f"snaprebuild.effects/1 of {__version__}, columns {_FORM}".encode()
+VERSION = f"snaprebuild.effects/2 of {__version__}, columns {_FORM}".encode()
 """Another release may read a segment otherwise, so that its files count for nothing."""
 
 _VERSION_KEY = b"snaprebuild"

@@ -20,11 +20,12 @@ from formats.record_batch import (
     ATTRIBUTE_TRANSACTIONAL,
     LOG_OVERHEAD_BYTES,
 )
-from snaprebuild.errors import RefusedError, SnaprebuildError
+from snaprebuild.errors import SnaprebuildError
 from snaprebuild.spark.read_options import ReadOptions
 from snaprebuild.spark.segment_parts import bounds_of_part, check_end_of_part
 from snaprebuild.spark.selected_files import Fault, FileToRead, text_of
 from snaprebuild.storage.index_hints import read_positions_hint
+from snaprebuild.storage.segment_file import check_parts
 from snaprebuild.storage.store import OpenBytes
 
 __all__ = ["ROWS_MIN", "SCHEMA", "known", "ranges", "rows_of_fault", "rows_of_segment"]
@@ -191,7 +192,7 @@ def _row(schema: pa.Schema, values: dict[str, object]) -> pa.RecordBatch:
 
 
 def _opened(file: FileToRead) -> OpenBytes:
-    return file.store.open_bytes(file.path, file.identity)
+    return file.store.open_bytes(file.path, file.identity, None, file.next_offset is None)
 
 
 def _hint(file: FileToRead, source: OpenBytes) -> np.ndarray | None:
@@ -199,16 +200,6 @@ def _hint(file: FileToRead, source: OpenBytes) -> np.ndarray | None:
     if file.index_path is None or not file.store.is_local:
         return None
     return read_positions_hint(file.index_path, source.size_bytes, file.store)
-
-
-def _check_unchanged(file: FileToRead, source: OpenBytes) -> None:
-    """The parts of a segment are read at several times, and have to be those of one file."""
-    listed, found = file.identity, source.identity
-    assert listed is not None
-    may_grow = file.next_offset is None
-    is_long = found.size_bytes >= listed.size_bytes if may_grow else found.size_bytes == listed.size_bytes
-    if not is_long or (found.inode, found.etag) != (listed.inode, listed.etag):
-        raise RefusedError("changed since it was listed (a broker is at work here): run again", path=file.path)
 
 
 def _batches(file: FileToRead, options: ReadOptions) -> Generator[pa.RecordBatch, None, Tail]:
@@ -220,7 +211,8 @@ def _batches(file: FileToRead, options: ReadOptions) -> Generator[pa.RecordBatch
     with _opened(file) as source:
         start, end = 0, None
         if file.joints:
-            _check_unchanged(file, source)
+            assert file.identity is not None
+            check_parts(file.path, file.identity, source.identity)
             bounds = bounds_of_part(source, file.joints, file.part)
             if bounds is None:
                 return _READ_BY_NEIGHBOUR

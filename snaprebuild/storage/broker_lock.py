@@ -16,6 +16,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from formats.file_names import META_PROPERTIES, FileKind, parse_file_name, parse_partition_dir_name
 from snaprebuild.errors import AlreadyExistsError, LockUnknownError, RefusedError, WriteFailedError
 from snaprebuild.storage import record_lock
 from snaprebuild.storage.atomic_file import Ownership, create_file
@@ -96,8 +97,10 @@ def lock_holder(log_dir: str | os.PathLike[str]) -> int | None:
 def hold(log_dir: str | os.PathLike[str]) -> Iterator[HeldLock]:
     """Holds a log directory as a broker does, so that none starts on it meanwhile.
 
-    An absent lock file is created with owner and group of the directory and mode 0644, since a broker that may not open it for
-    writing would not start. It stays behind, as the broker's own does: to remove it would race with a broker that starts.
+    An absent lock file is created with mode 0644 and the owner and group of the segments, else of ``meta.properties``: a broker that may
+    not open it for writing takes the log directory offline. The directory itself may belong to somebody else, as the root of a volume
+    with an fsGroup does in Kubernetes. The file stays afterwards, as the broker's own does: to remove it would race with a broker that
+    starts.
 
     Args:
         log_dir: the log directory, the parent of the partitions' directories.
@@ -106,7 +109,7 @@ def hold(log_dir: str | os.PathLike[str]) -> Iterator[HeldLock]:
         The lock, to be verified before each write.
 
     Raises:
-        RefusedError: somebody else holds it, or it cannot be created with the directory's owner.
+        RefusedError: somebody else holds it, or it cannot be created with the owner of the segments.
         LockUnknownError: it cannot be taken, so nobody can tell.
         WriteFailedError: the lock file cannot be created, or its disk fails or was mounted read-only: no broker can write there either.
     """
@@ -158,7 +161,7 @@ def _open(log_dir: str | os.PathLike[str], path: str) -> int | None:
 def _create(log_dir: str | os.PathLike[str], path: str) -> None:
     # As any other file: it has its owner before it has its name, so that a killed run cannot leave one that keeps brokers out.
     try:
-        status = os.stat(log_dir)
+        status = _made_by_broker(log_dir)
     except OSError as error:
         raise WriteFailedError(f"cannot look at it: {error.strerror}", path=os.fspath(log_dir), errno=error.errno) from error
     owner = Ownership(status.st_uid, status.st_gid, 0o644)
@@ -166,9 +169,35 @@ def _create(log_dir: str | os.PathLike[str], path: str) -> None:
         create_file(log_dir, LOCK_FILE_NAME, b"", owner=owner, temporary_name=_TEMPORARY_NAME)
     except AlreadyExistsError:
         pass  # somebody was faster
+    except RefusedError as error:
+        message = f"cannot be created so that the broker's user can open it: run as uid {owner.uid} or as root"
+        raise RefusedError(message, path=path) from error
     except WriteFailedError:
         if not os.path.lexists(path):  # another run may be creating it at this moment; then it is there now
             raise
+
+
+def _made_by_broker(log_dir: str | os.PathLike[str]) -> os.stat_result:
+    """The status of a file whose owner is the broker's user: a segment, else ``meta.properties``, else the directory itself.
+
+    Raises:
+        OSError: they cannot be looked at.
+    """
+    with os.scandir(log_dir) as entries:
+        partitions = sorted(
+            entry.path
+            for entry in entries
+            if parse_partition_dir_name(entry.name) is not None and entry.is_dir(follow_symlinks=False)
+        )
+    for partition in partitions:
+        with os.scandir(partition) as files:
+            for file in sorted(files, key=lambda each: each.name):
+                known = parse_file_name(file.name)
+                if known is not None and known.kind is FileKind.LOG and file.is_file(follow_symlinks=False):
+                    return file.stat(follow_symlinks=False)
+    with contextlib.suppress(FileNotFoundError):
+        return os.lstat(os.path.join(log_dir, META_PROPERTIES))
+    return os.stat(log_dir)
 
 
 def _take(path: str, fd: int) -> None:

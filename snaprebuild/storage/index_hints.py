@@ -7,7 +7,7 @@ import numpy as np
 from formats import limits
 from formats.offset_index import positions_hint
 from formats.time_index import TIME_INDEX_ENTRY_BYTES, last_timestamp_hint
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.store import ReadStore
 
@@ -21,7 +21,7 @@ def read_positions_hint(index: str, segment_bytes: int, store: ReadStore = LOCAL
     """Positions of batches from an offset index, as a hint; None when it is absent or cannot be read."""
     try:
         data = store.read_small(index, limits.INDEX_BYTES_MAX)
-    except ReadFailedError:
+    except (ReadFailedError, ChangedFileError):
         return None  # a hint only: without it the segment is walked from its start
     return None if data is None else positions_hint(data, segment_bytes)
 
@@ -34,7 +34,7 @@ def read_last_timestamp_hint(time_index: str, store: ReadStore = LOCAL) -> int |
     try:
         # One entry more, because the file may end with a part of one.
         found = store.read_end(time_index, (TIME_INDEX_TAIL_ENTRIES + 1) * TIME_INDEX_ENTRY_BYTES)
-    except ReadFailedError:
+    except (ReadFailedError, ChangedFileError):
         return None  # a hint only: the segment counts as young
     if found is None:
         return None

@@ -68,7 +68,7 @@ def parts_of(source: OpenBytes, part_bytes: int) -> Iterator[memoryview]:
     """All bytes of an open file, in pieces; each is gone when the next is asked for.
 
     Raises:
-        RefusedError: it became shorter.
+        RefusedError: it became shorter, or changed; this is known before the last piece is followed by the end.
         ReadFailedError: it cannot be read.
     """
     buffer = bytearray(min(part_bytes, source.size_bytes))
@@ -77,6 +77,7 @@ def parts_of(source: OpenBytes, part_bytes: int) -> Iterator[memoryview]:
         if source.read_into(start, part) != len(part):
             raise RefusedError("became shorter while it was read", path=source.name)
         yield part
+    source.check_unchanged()
 
 
 def holds_bytes(store: ReadStore, location: str, source: OpenBytes) -> bool | None:

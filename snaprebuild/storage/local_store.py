@@ -80,9 +80,15 @@ class LocalStore:
                 return None
             raise
 
-    def open_bytes(self, location: str, identity: FileIdentity | None = None, deadline: float | None = None) -> SegmentFile:
-        """See ``Store.open_bytes``. An open file stays the one that it is, so that whoever opens it compares identities."""
-        return SegmentFile(location, deadline)
+    def open_bytes(
+        self,
+        location: str,
+        identity: FileIdentity | None = None,
+        deadline: float | None = None,
+        may_grow: bool | None = None,
+    ) -> SegmentFile:
+        """See ``Store.open_bytes``."""
+        return SegmentFile(location, deadline, identity, may_grow)
 
     def prepare_writes(self, directory: str) -> None:
         """See ``Store.prepare_writes``: a link is never made over a name that is taken."""

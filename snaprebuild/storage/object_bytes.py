@@ -214,6 +214,9 @@ class ObjectBytes:
                 _keep(each.buffer)
         self._ranges.clear()
 
+    def check_unchanged(self) -> None:
+        """See ``OpenBytes``: each range was asked for under the condition that the ETag is the same."""
+
     def close(self) -> None:
         """Gives up what is on its way."""
         self._closed.set()

@@ -138,7 +138,8 @@ class PartitionDir:
 
     def open_segment(self, segment: SegmentFiles, deadline: float | None = None) -> OpenBytes:
         """Opens the bytes of one of its segments (``Store.open_bytes``)."""
-        return self.store.open_bytes(self.file_path(segment.log.name), segment.log.identity, deadline)
+        is_active = segment.base_offset == self.segments[-1].base_offset
+        return self.store.open_bytes(self.file_path(segment.log.name), segment.log.identity, deadline, is_active)
 
     def snapshot_at(self, offset: int) -> ListedFile | None:
         """The snapshot file of this offset, if there is one."""

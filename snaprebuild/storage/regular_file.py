@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO
 
 from formats import limits
-from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.errors import ChangedFileError, ReadFailedError, UsageError
+from snaprebuild.storage.file_changes import changed_error, has_changed
 from snaprebuild.storage.manners import cautious_reader, wait_to_read
 
 if TYPE_CHECKING:
@@ -40,11 +41,19 @@ def open_regular_file(path: str) -> tuple[int, os.stat_result]:
 
 
 def read_small_file(path: str, bytes_max: int = limits.TEXT_FILE_BYTES_MAX) -> bytes | None:
-    """The bytes of a small regular file, or None when it is absent.
+    """The bytes of a small regular file, or None when it is absent. One that changes while it is read is read once more.
 
     Raises:
         ReadFailedError: it cannot be read, is no regular file, or is larger than ``bytes_max``.
+        ChangedFileError: it changed both times.
     """
+    try:
+        return _read_once(path, bytes_max)
+    except ChangedFileError:
+        return _read_once(path, bytes_max)
+
+
+def _read_once(path: str, bytes_max: int) -> bytes | None:
     try:
         fd, status = open_regular_file(path)
     except ReadFailedError as error:
@@ -58,16 +67,21 @@ def read_small_file(path: str, bytes_max: int = limits.TEXT_FILE_BYTES_MAX) -> b
         wait_to_read(size)
         cautious = cautious_reader(fd, size)
         if cautious is None:
-            return _all_bytes(lambda _: os.read(fd, max(size, 4096)), bytes_max, path)
-        try:
-            buffer = memoryview(bytearray(max(size, 4096)))
-            return _all_bytes(lambda position: bytes(buffer[: cautious.read(buffer, position)]), bytes_max, path)
-        finally:
-            cautious.close()
+            data = _all_bytes(lambda _: os.read(fd, max(size, 4096)), bytes_max, path)
+        else:
+            try:
+                buffer = memoryview(bytearray(max(size, 4096)))
+                data = _all_bytes(lambda position: bytes(buffer[: cautious.read(buffer, position)]), bytes_max, path)
+            finally:
+                cautious.close()
+        now = os.fstat(fd)
     except OSError as error:
         raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
     finally:
         os.close(fd)
+    if has_changed(status, now):
+        raise changed_error(path)
+    return data
 
 
 def _all_bytes(read: Callable[[int], bytes], bytes_max: int, path: str) -> bytes:

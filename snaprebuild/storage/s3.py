@@ -284,7 +284,13 @@ class S3Store:
 
         return attempted(get, location, "cannot be read")
 
-    def open_bytes(self, location: str, identity: FileIdentity | None = None, deadline: float | None = None) -> ObjectBytes:
+    def open_bytes(
+        self,
+        location: str,
+        identity: FileIdentity | None = None,
+        deadline: float | None = None,
+        may_grow: bool | None = None,
+    ) -> ObjectBytes:
         """See ``Store.open_bytes``. With an identity nothing is asked before the first byte is wanted."""
         if identity is None:
             identity = self.identity(location)

@@ -6,34 +6,52 @@ import os
 import time
 from typing import Self
 
-from snaprebuild.errors import DeadlinePassedError, ReadFailedError
+from formats.errors import FormatError
+from formats.file_names import LEADER_EPOCH_CHECKPOINT, FileKind
+from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
+from snaprebuild.storage.file_changes import changed_error, has_changed
 from snaprebuild.storage.manners import cautious_reader, piece_bytes, wait_to_read
 from snaprebuild.storage.regular_file import open_regular_file
 from snaprebuild.storage.store import FileIdentity
 
-__all__ = ["SegmentFile"]
+__all__ = ["SegmentFile", "check_parts"]
 
 
 class SegmentFile:
     """A segment file; follows ``store.OpenBytes``. A context manager.
 
+    Leaving it after its bytes were read costs one ``fstat``: see ``check_unchanged``.
+
     Raises:
         ReadFailedError: the file cannot be opened or is no regular file.
+        RefusedError: it is not the file of the listing.
     """
 
-    def __init__(self, path: str, deadline: float | None = None) -> None:
+    def __init__(
+        self, path: str, deadline: float | None = None, listed: FileIdentity | None = None, may_grow: bool | None = None
+    ) -> None:
         """Opens it.
 
         Args:
             path: of the file.
             deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
+            listed: what it was in a listing; None for what is there now.
+            may_grow: a broker may append to it meanwhile; None where that is unknown, because nothing was listed.
         """
         self._path = path
         self._deadline = deadline
+        self._may_grow = listed is None if may_grow is None else may_grow
+        self._leader_epochs = _leader_epochs(path) if self._may_grow else None
         self._fd, status = open_regular_file(path)
-        self._cautious = cautious_reader(self._fd, status.st_size)
         self.identity = FileIdentity.of(status)
         """Size, modification time and inode when it was opened."""
+        if listed is not None and not listed.is_still(self.identity, may_grow=self._may_grow):
+            os.close(self._fd)
+            raise RefusedError("changed since it was listed (a broker is at work here): run again", path=path)
+        self._status = status
+        self._has_read = False
+        self._batches: list[tuple[int, bytes]] = []
+        self._cautious = cautious_reader(self._fd, status.st_size)
 
     @property
     def name(self) -> str:
@@ -54,6 +72,7 @@ class SegmentFile:
         """
         if self._deadline is not None and time.monotonic() > self._deadline:
             raise DeadlinePassedError("the deadline has passed", path=self._path)
+        self._has_read = True
         done = 0
         try:
             while done < len(buffer):
@@ -72,6 +91,37 @@ class SegmentFile:
     def will_stop_at(self, position_bytes: int) -> None:
         """See ``OpenBytes``: the operating system reads ahead as it sees fit."""
 
+    def note_batch(self, position_bytes: int, header: bytes) -> None:
+        """Takes a batch that was found at a position: its header must still be there at the end, where the file may grow."""
+        if self._may_grow:
+            self._batches.append((position_bytes, header))
+
+    def check_unchanged(self) -> None:
+        """See ``OpenBytes``.
+
+        A file that may grow is longer than before, its noted batches are where they were, and so are the leader epochs: a broker changes
+        these before it appends to a log that it has truncated.
+        """
+        if not self._has_read:
+            return
+        try:
+            now = os.fstat(self._fd)
+            is_same = not has_changed(self._status, now) or (self._may_grow and self._has_only_grown(now))
+        except OSError as error:
+            raise ReadFailedError(f"cannot be read: {error.strerror}", path=self._path, errno=error.errno) from error
+        if not is_same:
+            raise changed_error(self._path)
+
+    def _has_only_grown(self, now: os.stat_result) -> bool:
+        was = self._status
+        is_preallocated = was.st_blocks * 512 < was.st_size  # ``log.preallocate``: it has its size from the first byte on
+        if now.st_size < was.st_size or (now.st_size == was.st_size and not is_preallocated):
+            return False
+        if not self._batches and was.st_size:
+            return False
+        are_there = all(os.pread(self._fd, len(header), position) == header for position, header in self._batches)
+        return are_there and _leader_epochs(self._path) == self._leader_epochs
+
     def close(self) -> None:
         """Closes the file."""
         if self._cautious is not None:
@@ -82,4 +132,36 @@ class SegmentFile:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        try:
+            # A reader that stops early is a generator that is closed; and bytes that follow no format may be those of two logs.
+            if error[1] is None or isinstance(error[1], GeneratorExit | FormatError):
+                self.check_unchanged()
+        finally:
+            self.close()
+
+
+def _leader_epochs(path: str) -> FileIdentity | None:
+    """What the leader epoch checkpoint of a segment is now; None for any other file, and where there is none."""
+    directory, name = os.path.split(path)
+    if not name.endswith(FileKind.LOG.value):
+        return None
+    try:
+        return FileIdentity.of(os.stat(os.path.join(directory, LEADER_EPOCH_CHECKPOINT)))
+    except OSError:
+        return None
+
+
+def check_parts(path: str, listed: FileIdentity, found: FileIdentity) -> None:
+    """Makes sure that a part of an active segment is of the same log as its other parts, which are opened at other moments.
+
+    Args:
+        path: of the segment.
+        listed: what it was in the listing, which all parts have in common.
+        found: what it was when this part was opened.
+
+    Raises:
+        RefusedError: it grew, and its leader epoch checkpoint is younger than the last append of the listing.
+    """
+    epochs = None if found == listed else _leader_epochs(path)
+    if epochs is not None and epochs.mtime_ns > listed.mtime_ns:
+        raise RefusedError("changed since it was listed (a broker is at work here): run again", path=path)

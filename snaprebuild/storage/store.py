@@ -87,6 +87,17 @@ class FileIdentity:
         """From a ``stat`` result, or its likeness for an object."""
         return cls(status.st_size, status.st_mtime_ns, status.st_ino, getattr(status, "st_etag", None))
 
+    def is_still(self, found: FileIdentity, *, may_grow: bool = False) -> bool:
+        """Whether a file that was listed as this one is still the same.
+
+        Args:
+            found: what it is now.
+            may_grow: a broker may have appended to it.
+        """
+        if not may_grow:
+            return self == found
+        return (self.inode, self.etag) == (found.inode, found.etag) and found.size_bytes >= self.size_bytes
+
     @property
     def row(self) -> tuple[int, int, int | str]:
         """Size, modification time, and inode or ETag: how documents name an input."""
@@ -102,6 +113,16 @@ class OpenBytes(SegmentBytes, Protocol):
 
     def will_stop_at(self, position_bytes: int) -> None:
         """Its reader means to go no farther: what lies behind need not be fetched ahead of it."""
+
+    def check_unchanged(self) -> None:
+        """Makes sure that all bytes that were read are those of one file at one moment.
+
+        Leaving the context does it, also early and after a ``FormatError``: bytes that are half of one log and half of another follow no
+        format. Call it before bytes take effect.
+
+        Raises:
+            ChangedFileError: they may not be.
+        """
 
     def close(self) -> None:
         """Lets go of whatever reading took."""
@@ -133,16 +154,25 @@ class ReadStore(Protocol):
             ReadFailedError, RefusedError: as ``read_small``.
         """
 
-    def open_bytes(self, location: str, identity: FileIdentity | None = None, deadline: float | None = None) -> OpenBytes:
-        """Opens a file to be read in ranges; an object is held to ``identity`` from the first range to the last.
+    def open_bytes(
+        self,
+        location: str,
+        identity: FileIdentity | None = None,
+        deadline: float | None = None,
+        may_grow: bool | None = None,
+    ) -> OpenBytes:
+        """Opens a file to be read in ranges. It is held to ``identity`` from the first range to the last, so that no reader can forget it.
 
         Args:
             location: of the file.
             identity: from the listing; None for what is there now.
             deadline: nothing is read once ``time.monotonic()`` is past it; None for none.
+            may_grow: a broker may append to it meanwhile (the active segment); None for no where ``identity`` is given, else for yes.
 
         Raises:
             ReadFailedError: it cannot be opened (``errno`` is ENOENT where it is absent).
+            RefusedError: it is not the file of the listing. So does reading an object. Leaving the context of a file that was read raises
+                ChangedFileError (``OpenBytes.check_unchanged``).
         """
 
 

@@ -10,7 +10,7 @@ import functools
 import time
 from bisect import bisect_left
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from formats.aiven_encryption import DataKey, NoCryptographyError, PrivateKey
 from formats.aiven_key import AivenObject
@@ -158,18 +158,31 @@ class TierStore:
         except FormatError as error:
             raise error.in_file(path) from None
 
-    def open_bytes(self, location: str, identity: FileIdentity | None = None, deadline: float | None = None) -> OpenBytes:
+    def open_bytes(
+        self,
+        location: str,
+        identity: FileIdentity | None = None,
+        deadline: float | None = None,
+        may_grow: bool | None = None,
+    ) -> OpenBytes:
         """See ``ReadStore.open_bytes``: the segment of a copy. ``identity`` has the size of the segment, the rest is of the object."""
         _, _, manifest = self._manifest(location)
         chunks = manifest.chunks
         stored = chunks.stored_bytes
         if identity is not None:
-            identity = FileIdentity(stored, identity.mtime_ns, identity.inode, identity.etag)
-        source = self.base.open_bytes(location, identity, deadline)
-        if source.identity.size_bytes != stored:
+            identity = replace(identity, size_bytes=stored)
+        try:
+            source = self.base.open_bytes(location, identity, deadline, False)
+        except RefusedError:
+            if self.base.is_local:  # one of another size contradicts its manifest, whatever was listed
+                with self.base.open_bytes(location) as found:
+                    _check_length(location, found.identity.size_bytes, stored)
+            raise
+        try:
+            _check_length(location, source.identity.size_bytes, stored)
+        except FormatError:
             source.close()
-            expected, found = f"{stored} bytes", f"{source.identity.size_bytes}"
-            raise BadLengthError("chunks", file=location, expected=expected, found=found)
+            raise
         if manifest.encryption is None and not manifest.is_compressed:
             return source
         return _ChunkedBytes(source, manifest, self.data_key(manifest, location), deadline)
@@ -178,6 +191,12 @@ class TierStore:
         """See ``ReadStore.read_end``."""
         data = self.read_small(location, CHUNK_BYTES_MAX)
         return None if data is None else (len(data), data[-count:])
+
+
+def _check_length(location: str, found_bytes: int, stored_bytes: int) -> None:
+    """Raises BadLengthError where an object has not the bytes that its manifest names."""
+    if found_bytes != stored_bytes:
+        raise BadLengthError("chunks", file=location, expected=f"{stored_bytes} bytes", found=f"{found_bytes}")
 
 
 RUN_BYTES = 1 << 20
@@ -283,6 +302,10 @@ class _ChunkedBytes:
     def will_stop_at(self, position_bytes: int) -> None:
         """See ``OpenBytes``: what is fetched ahead may be whole chunks more than that."""
 
+    def check_unchanged(self) -> None:
+        """See ``OpenBytes``."""
+        self._source.check_unchanged()
+
     def close(self) -> None:
         """Lets go of the object."""
         self._source.close()
@@ -290,5 +313,5 @@ class _ChunkedBytes:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def __exit__(self, *error: Any) -> None:
+        self._source.__exit__(*error)

@@ -138,7 +138,7 @@ BROKEN_RULES = (
     BrokenRule("markers: a negative version of the key is taken", CONTROL_RECORD, "    if key[0] < 0:", "    if False:"),
     BrokenRule("markers: a negative version of the value is taken", CONTROL_RECORD, "    if version < 0:", "    if False:"),
     BrokenRule("effect: producer 0 is none", EFFECT, 'block.column("producer_id") >= 0)', 'block.column("producer_id") > 0)'),
-    BrokenRule("effect: no wrap", EFFECT, "last = np.where(last > 2**31 - 1, last - 2**31, last)", "pass"),
+    BrokenRule("effect: no wrap", EFFECT, "last = np.where(last >= SEQUENCES, last - SEQUENCES, last)", "pass"),
     BrokenRule(
         "effect: no sequence is a sequence",
         EFFECT,

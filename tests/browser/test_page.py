@@ -253,3 +253,26 @@ def test_a_narrow_screen(browser: Browser, mixed: Path) -> None:
         tab.set_viewport_size({"width": 390, "height": 800})
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390, "nothing sticks out"
         assert tab.locator("svg.timeline rect.seg").count() == 15
+
+
+def test_a_row_shows_its_name_and_all_badges(browser: Browser, tmp_path: Path) -> None:
+    """Three badges or more in one row, in a wide window and in that of a telephone."""
+    partition = scanned("a-topic-with-a-long-name", segments=20, missing=12)
+    partition["boundaries"][14]["state"] = "corrupt"
+    partition["boundaries"][15] |= {"state": "suspect", "why": ["is empty"]}
+    with opened(browser, made(tmp_path, written(scan_document([partition]), tmp_path / "scan.json"))) as tab:
+        for width in (1400, 420):
+            tab.set_viewport_size({"width": width, "height": 900})
+            row = tab.locator(".row").first
+            assert row.locator(".badge").count() >= 3
+            name, whole = row.locator(".name").bounding_box(), row.bounding_box()
+            assert name is not None
+            assert whole is not None
+            assert name["width"] > 80, width
+            for badge in row.locator(".badge").all():
+                box = badge.bounding_box()
+                assert box is not None
+                assert whole["y"] <= box["y"], width
+                assert box["y"] + box["height"] <= whole["y"] + whole["height"], width
+            hidden = row.locator(".badges").evaluate("each => each.scrollHeight - each.clientHeight")
+            assert hidden <= 1, width

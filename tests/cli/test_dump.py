@@ -383,10 +383,16 @@ def test_small_files_that_do_not_parse(name: str, tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
-    run, lines = in_lines(tmp_path / "absent.log", tmp_path, LOG)
+    run, lines = in_lines(tmp_path / "absent.log", LOG)
     assert run.exit_code == 5
-    assert [line["code"] for line in of(lines, "finding")] == ["storage-failed"] * 2
+    assert [line["code"] for line in of(lines, "finding")] == ["storage-failed"]
     assert len(of(lines, "batch")) > 100
+
+
+def test_a_directory_is_no_file(tmp_path: Path) -> None:
+    run = snaprebuild("dump", LOG, tmp_path)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert str(tmp_path) in run.stderr
 
 
 @pytest.mark.parametrize(

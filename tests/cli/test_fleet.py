@@ -44,6 +44,7 @@ def test_three_brokers(place: Path) -> None:
         "orders-1": "elect",
         "reborn-0": "elect",
         "shrink-0": "elect",
+        "single-0": "verify",
     }
     states = {name: {each["node_id"]: each["state"] for each in partition["replicas"]} for name, partition in by_name.items()}
     for name, replicas in states.items():
@@ -89,6 +90,7 @@ def test_table_and_page(place: Path, tmp_path: Path) -> None:
         "orders-1": "elect",
         "reborn-0": "elect",
         "shrink-0": "elect",
+        "single-0": "verify",
     }
     (table,) = data["tables"]
     assert len(table["rows"]) == 1

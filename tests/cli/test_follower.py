@@ -409,6 +409,7 @@ def test_an_unclean_stop_leaves_the_rest_to_the_broker(tmp_path: Path) -> None:
     log_dir, remote = small(tmp_path, 4, {4: EMPTY_SNAPSHOT, 6: FORGOT[6], 9: FORGOT[9]})
     (log_dir / ".kafka_cleanshutdown").unlink()
     (log_dir / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 6\n")
+    (log_dir / "replication-offset-checkpoint").write_text("0\n1\nt 0 9\n")
     run = in_json("follower repair", log_dir, remote, *NOW, "--set-aside")
     replica = the_replica(run)
     assert {each["offset"]: each["action"] for each in replica["boundaries"]} == {4: "written", 6: "written", 9: "left_out"}

@@ -96,7 +96,7 @@ def test_the_table(tmp_path: Path) -> None:
     assert "nothing to rebuild in 1 partition\n" in snaprebuild("plan", "fixtures/kafka27-mixed", "--topic", "plain").stdout
     logs = copy_of("txn-state", tmp_path)
     remove_snapshots(logs / "__consumer_offsets-0")
-    assert "left out: 1 boundary: an internal topic is never uploaded" in snaprebuild("plan", logs).stdout
+    assert "skipped: 1 boundary: an internal topic is never uploaded" in snaprebuild("plan", logs).stdout
 
 
 # --- saved -----------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -271,3 +272,63 @@ def test_the_page_asks_nobody_for_anything() -> None:
     ):
         assert word not in text
     assert len(text) < 64_000, "small enough to be read"
+
+
+def test_only_what_is_open_at_the_log_end_counts(tmp_path: Path) -> None:
+    """A snapshot in the middle shows what was open there: most of that was closed later."""
+    scan = document(tmp_path / "scan.json", "scan", FIXTURES / "kafka27-killed")
+    run = in_json("report", scan, "--html", tmp_path / "page.html")
+    assert run.document["totals"]["open_transactions"] is None, "the log ends of a killed broker are in no snapshot"
+    assert not any(each.get("transactions") for each in data_of(tmp_path / "page.html")["partitions"])
+    open_ones = document(tmp_path / "transactions.json", "transactions", FIXTURES / "kafka27-killed", *AS_OF)
+    verify = document(tmp_path / "verify.json", "verify", FIXTURES / "kafka27-killed", *AS_OF)
+    counted = json.loads(open_ones.read_text())["totals"]["open"]
+    assert counted > 0
+    for order in ((scan, verify, open_ones), (open_ones, verify, scan)):
+        run = in_json("report", *order, "--html", tmp_path / "page.html")
+        assert run.document["totals"]["open_transactions"] == counted
+
+
+def test_a_replay_shows_that_a_snapshot_has_a_closed_transaction_as_open(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    scan = document(tmp_path / "scan.json", "scan", logs)
+    said = json.loads(scan.read_text())
+    for partition in said["partitions"]:
+        for boundary in partition["boundaries"]:
+            if boundary["is_log_end"]:
+                boundary["first_open_offset"] = 1
+    scan.write_text(json.dumps(said))
+    assert in_json("report", scan, "--html", tmp_path / "page.html").document["totals"]["open_transactions"] > 0
+    open_ones = document(tmp_path / "transactions.json", "transactions", logs, *AS_OF)
+    run = in_json("report", scan, open_ones, "--html", tmp_path / "page.html")
+    assert run.document["totals"]["open_transactions"] == json.loads(open_ones.read_text())["totals"]["open"]
+    assert all(each[0] != 1 for one in data_of(tmp_path / "page.html")["partitions"] for each in one.get("transactions", []))
+
+
+def test_each_input_is_named_with_its_run(tmp_path: Path) -> None:
+    scan = document(tmp_path / "scan.json", "scan", FIXTURES / "kafka4-mixed")
+    run = in_json("report", scan, "--html", tmp_path / "page.html")
+    (said,) = run.document["documents"]
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", said["made"])
+    assert said["host"] == socket.gethostname()
+    assert said["command"] == f"snaprebuild scan {FIXTURES / 'kafka4-mixed'} --output json"
+    (shown,) = data_of(tmp_path / "page.html")["documents"]
+    assert (shown["made"], shown["host"], shown["command"]) == (said["made"], said["host"], said["command"])
+    clusters = re.findall(r"^cluster\.id=(\S+)$", (FIXTURES / "kafka4-mixed/logs/meta.properties").read_text(), re.MULTILINE)
+    assert len(clusters) == 1
+    assert shown["clusters"] == said["cluster_ids"] == clusters
+    # Documents of older versions do not say.
+    older = json.loads(scan.read_text())
+    del older["run"]
+    scan.write_text(json.dumps(older))
+    assert in_json("report", scan, "--html", tmp_path / "page.html").document["documents"][0]["made"] == ""
+
+
+def test_what_a_run_did_not_read_is_on_the_page(tmp_path: Path) -> None:
+    logs = copy_of("kafka4-mixed", tmp_path)
+    (logs / "mixed-0" / "leader-epoch-checkpoint").write_bytes(b"garbage")
+    scan = document(tmp_path / "scan.json", "scan", logs)
+    run = snaprebuild("report", scan, "--html", tmp_path / "page.html")
+    assert run.stdout.startswith(f"NOT READ: 1 path: {logs / 'mixed-0'}. ")
+    assert data_of(tmp_path / "page.html")["documents"][0]["unread"] == [str(logs / "mixed-0")]
+    assert in_json("report", scan, "--html", tmp_path / "page.html").document["unread"] == 1

@@ -133,7 +133,9 @@ def test_report_is_the_document(tmp_path: Path) -> None:
     document = json.loads(report.read_text())
     SCHEMA.validate(document)
     assert run.stdout.startswith("Log directories")
-    assert document == in_json("scan", FIXTURES / "kafka27-mixed").document
+    other = in_json("scan", FIXTURES / "kafka27-mixed").document
+    del document["run"], other["run"]  # a moment and a command of its own
+    assert document == other
 
 
 def test_nothing_is_written(tmp_path: Path) -> None:

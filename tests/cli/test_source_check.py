@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,9 @@ def test_what_rests_on_the_operators_word_goes_up_with_it_alone(tmp_path: Path) 
     orders = ("tier upload", node, tmp_path / "other", "--topic-partition", "orders-0", *AS_OF)
     run = in_json(*orders)
     assert (run.exit_code, "before the broker registered with epoch 348" in run.messages("source-word-needed")) == (3, True)
-    assert in_json(*orders, "--i-am-the-leader").exit_code == 0
+    by_word = in_json(*orders, "--i-am-the-leader")
+    assert (by_word.exit_code, by_word.codes["source-metadata-older"]) == (1, 1), "it goes up, and evidence is missing"
+    assert by_word.partition("orders-0")["totals"]["uploaded"] == 5
 
 
 def test_where_the_cluster_tells_of_the_broker_no_word_helps(tmp_path: Path) -> None:
@@ -257,6 +260,51 @@ def test_no_rejected_replica_goes_up(tmp_path: Path) -> None:
     assert (claim["node_id"], claim["directory_id"], claim["broker_epoch"]) == (1, "vbgXJ_mX3w2WzAJjsPWbwQ", 15)
 
 
+def without_topic_id(node: Path) -> tuple[object, ...]:
+    (node / "orders-0" / "partition.metadata").unlink()
+    return "--topic-id", "orders=TbEpDujbR1a9Y_KYwm3sPQ"
+
+
+def with_an_older_marker(node: Path) -> tuple[object, ...]:
+    (node / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":14}')
+    return "--broker-epoch", 15
+
+
+def with_an_older_metadata_log(node: Path) -> tuple[object, ...]:
+    (node / "orders-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n8 292\n")
+    return ()
+
+
+@pytest.mark.parametrize(
+    ("breaks", "code"),
+    [
+        (without_topic_id, "source-rejected"),
+        (with_an_older_marker, "source-rejected"),
+        (with_an_older_metadata_log, "source-word-needed"),
+    ],
+)
+def test_no_upload_would_go_on_where_evidence_is_missing(
+    tmp_path: Path, breaks: Callable[[Path], tuple[object, ...]], code: str
+) -> None:
+    node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
+    options = breaks(node)
+    run = in_json("tier upload", node, tmp_path / "store", "--dry-run", *options, *AS_OF)
+    orders = run.partition("orders-0")
+    assert (run.exit_code, orders["segments"][0]["action"], code in run.codes) == (3, "refused", True)
+
+
+def test_voters_are_asked_for_by_an_upload(tmp_path: Path) -> None:
+    """With one other voter a majority holds all of the log; of one that was killed its end is not proven."""
+    upload = ("tier upload", CLUSTER / "node1", tmp_path / "store", "--topic-partition", "orders-0", "--dry-run", *AS_OF)
+    run = in_json(*upload, "--voter", CLUSTER / "node2")
+    assert (run.exit_code, run.document["voters"]) == (0, [str(CLUSTER / "node2")])
+    assert "proven committed below 348, its end" in run.messages("source-metadata-proof")
+    killed = ("tier upload", CLUSTER / "old/node2-killed", *upload[2:3], "--topic-partition", "orders-1", "--dry-run", *AS_OF)
+    run = in_json(*killed, "--voter", CLUSTER / "node3")
+    assert (run.exit_code, run.codes["source-word-needed"]) == (3, 1)
+    assert in_json(*killed).exit_code == 0, "without a proof it is not asked for"
+
+
 def test_an_upload_is_compared_with_peers(tmp_path: Path) -> None:
     """Its leader epochs are those of no other replica: alone nobody can tell."""
     node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
@@ -323,3 +371,6 @@ def test_a_replica_is_made_for_one_of_the_replicas_only(tmp_path: Path) -> None:
         refused = snaprebuild("bootstrap", "build", *arguments, *options)
         assert (refused.exit_code, (node / "payments-0").exists()) == (3, False)
         assert "no source for another replica, REJECTED(R3): node 3 is not registered" in refused.stderr
+    meta.unlink()
+    refused = snaprebuild("bootstrap", "build", *arguments, "--dry-run")
+    assert (refused.exit_code, "REJECTED(R2): there is no meta.properties" in refused.stderr) == (3, True), refused.stderr

@@ -58,7 +58,7 @@ def test_a_rebuild_that_was_refused(tmp_path: Path) -> None:
     with live_broker(logs):
         run = snaprebuild("rebuild", logs)
         assert (run.exit_code, title(run.stdout)) == (3, "Nothing was written")
-        assert last(run.stdout) == "4 partitions: 14 left out"
+        assert last(run.stdout) == "4 partitions: 14 refused"
         for verb, option in (("plan", ()), ("rebuild", ("--dry-run",))):
             told = f"a live broker holds {logs}: stop it first, or write elsewhere with --out"
             assert told in snaprebuild(verb, logs, *option).stdout
@@ -72,8 +72,10 @@ def test_a_rebuild_that_failed_in_part(tmp_path: Path) -> None:
     assert run.exit_code == 4
     written = len(list(logs.rglob("*.snapshot"))) - 9
     assert 0 < written < 14
-    assert title(run.stdout) == f"{written} snapshots written"
-    assert f"4 partitions: {written} written, {14 - written} left out\n" in run.stdout
+    assert run.stdout.startswith(
+        f"NOT READ: 1 path: {logs / 'mixed-0'}. The result does not cover it.\n{written} snapshots written\n"
+    )
+    assert f"4 partitions: {written} written, {14 - written} failed\n" in run.stdout
 
 
 def test_what_was_set_aside(tmp_path: Path) -> None:
@@ -87,14 +89,14 @@ def test_what_was_set_aside(tmp_path: Path) -> None:
 
 def test_plan_and_rebuild_say_the_same_of_what_is_left_out() -> None:
     """A bare copy: nothing tells whether the snapshots at the log ends are due. That is a finding of both."""
-    reason = "left out: 2 boundaries: no broker's files lie around it, so that nothing tells what a broker would do here"
+    reason = "refused: 2 boundaries: this is not a broker's log directory: meta.properties and the checkpoints are missing"
     plan, rebuild = snaprebuild("plan", "fixtures/damaged/logs"), snaprebuild("rebuild", "fixtures/damaged/logs", "--dry-run")
     for run in (plan, rebuild):
         assert run.exit_code == 1
         assert reason in run.stdout
     assert plan.stderr == rebuild.stderr
-    assert plan.stdout.startswith("nothing to rebuild in 2 partitions\n")
-    assert rebuild.stdout.startswith("2 partitions: nothing to rebuild\n")
+    assert plan.stdout.startswith("2 snapshots are missing, and none is written in 2 partitions\n")
+    assert rebuild.stdout.startswith("2 partitions: 2 snapshots are missing, and none is written\n")
     codes = in_json("plan", "fixtures/damaged/logs").codes
     assert codes == in_json("rebuild", "fixtures/damaged/logs", "--dry-run").codes == {"not-known-to-be-due": 2}
 
@@ -106,19 +108,19 @@ def test_a_partition_that_cannot_be_planned(tmp_path: Path) -> None:
     for verb, options in (("plan", ()), ("rebuild", ("--dry-run",))):
         run = snaprebuild(verb, logs, *options)
         assert run.exit_code == 5
-        assert "left out: 1 partition that cannot be read, named on stderr\n" in run.stdout
+        assert "failed: 1 partition that cannot be read (named on stderr)\n" in run.stdout
         assert "plain-0/" in run.stderr
 
 
 def test_verify_ends_with_the_verdict(tmp_path: Path) -> None:
     assert last(snaprebuild("verify", "fixtures/kafka4-mixed").stdout) == "4 partitions: 24 equal"
-    told = "4 partitions: 9 equal; 14 missing, which rebuild writes where they are due"
+    told = "4 partitions: 9 equal; 14 snapshots are missing. Run `snaprebuild rebuild`."
     assert last(snaprebuild("verify", MIXED).stdout) == told
     logs = copy_of("kafka27-mixed", tmp_path)
     (logs / "mixed-0" / snapshot_name(7045)).write_bytes(EMPTY_SNAPSHOT)
     remove_snapshots(logs / "plain-0")
     run = snaprebuild("verify", logs)
-    assert last(run.stdout) == "4 partitions: 7 equal, 1 false empty; 15 missing, which rebuild writes where they are due"
+    assert last(run.stdout) == "4 partitions: 7 equal, 1 false empty; 15 snapshots are missing. Run `snaprebuild rebuild`."
     assert re.search(r"mixed-0 +7045 +false empty +0 +34 +the log contradicts", run.stdout)
     assert "Snapshots that are not equal\n" in run.stdout
     assert "Every snapshot\n" in snaprebuild("verify", logs, "--details").stdout

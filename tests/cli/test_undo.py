@@ -250,7 +250,10 @@ def test_the_last_line_does_not_say_that_all_is_as_it_was_where_something_stays(
     (logs / "mixed-0" / snapshot_name(1151)).write_bytes(EMPTY_SNAPSHOT)
     run = snaprebuild("undo", receipt)
     assert run.exit_code == 1
-    assert run.stdout.splitlines()[-1].startswith("But for what was left alone the log directories are as they were before the run")
+    *_, said, lock = run.stdout.splitlines()
+    assert said.startswith("What the run wrote is removed, except what was left alone.")
+    assert lock == f"{logs / '.lock'} stays: a broker makes the same file."
+    assert in_json("undo", receipt, "--dry-run").document["lock_files"] == [str(logs / ".lock")]
 
 
 def test_what_is_not_mounted_is_not_gone(tmp_path: Path) -> None:

@@ -51,6 +51,16 @@ def test_a_record_of_an_old_epoch_on_a_majority_is_not_committed() -> None:
     assert proof(5, (1, committed, 4), (2, committed, 4), (3, committed, 4), (5, fifth, 3)).end_offset == 3
 
 
+def test_a_later_epoch_threatens_only_where_the_record_is_missing() -> None:
+    """Epoch 2 at offset 1 is on three of three voters; the third went on in epoch 4, from a leader that has it (log matching, KIP-595)."""
+    first, third = lineage(2, (1, 0), (2, 1)), lineage(5, (1, 0), (2, 1), (4, 2))
+    found = proof(3, (1, first, 4), (2, first, 4), (3, third, 4))
+    assert found.end_offset == 2
+    lacks = proof(3, (1, first, 4), (2, first, 4), (3, lineage(5, (1, 0), (4, 1)), 4))
+    assert lacks.end_offset is None
+    assert "voter 3 ends with a later one, lacks that record" in lacks.why
+
+
 def test_a_voter_that_does_not_say_what_it_has_heard_of() -> None:
     one = lineage(5, (1, 0))
     assert proof(3, (1, one, 1), (2, one, None)).end_offset is None

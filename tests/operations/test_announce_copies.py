@@ -21,7 +21,7 @@ from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedErro
 from snaprebuild.operations.announce_copies import Announcer
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.prepared_upload import PreparedUpload
-from snaprebuild.operations.source import open_source
+from snaprebuild.operations.source import PartitionSource, open_source
 from snaprebuild.operations.tier_upload import tier_upload
 from snaprebuild.operations.upload_copy import Uploader
 from snaprebuild.operations.upload_request import UploadRequest
@@ -120,8 +120,8 @@ class Connection:
         self._cluster.records.append(value)
 
 
-def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None) -> PreparedUpload:
-    return prepare_upload(log, after=after, topic_id=topic_id, as_of_ms=0)
+def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None, source: PartitionSource) -> PreparedUpload:
+    return prepare_upload(log, after=after, topic_id=topic_id, as_of_ms=0, source=source)
 
 
 def run(

@@ -384,6 +384,37 @@ def test_a_replica_that_lost_its_disk_lacks_no_snapshot_and_does_not_lead(tmp_pa
     )
 
 
+def nothing_in(name: str) -> dict[str, Any]:
+    """A replica with one empty segment."""
+    empty = scanned(name, segments=1, log_end={"offset": 0, "known_by": None, "at_least": 0})
+    empty["segments"] = {"base_offsets": [0], "sizes_bytes": [0], "modified_ms": [0]}
+    empty["boundaries"], empty["counts"] = [], {"segments": 1, "size_bytes": 0}
+    return empty
+
+
+def test_an_only_replica_that_is_empty_is_not_called_healthy(tmp_path: Path) -> None:
+    """Nothing in a scan shows whether it was never written to, or lost with its disk."""
+    result = merged(tmp_path, {1: [nothing_in("alone"), nothing_in("both")], 2: [nothing_in("both"), scanned("full")]})
+    assert outcomes(result) == {
+        "alone-0": (Outcome.VERIFY, None),
+        "both-0": (Outcome.HEALTHY, None),
+        "full-0": (Outcome.HEALTHY, None),
+    }
+    assert [(each.code, each.path) for each in result.findings if each.severity] == [("only-replica-empty", "alone")]
+
+
+def test_the_scan_of_a_replaced_disk_is_not_the_brokers(tmp_path: Path) -> None:
+    """Its directory id is none of those that the broker registered with: its replicas are left out, and that is a finding."""
+    placed = view(a=Placement((1, 2), frozenset({1, 2}), 1))
+    scans = {1: [scanned("a")], 2: [scanned("a", missing=1)]}
+    assert outcomes(merged(tmp_path, scans, view=placed)) == {"a-0": (Outcome.HEALTHY, 1)}
+    replaced = ClusterView(9, placed.placements, placed.controllers, 3, {1: frozenset({TOPIC_ID})})
+    result = merged(tmp_path, scans, view=replaced)
+    assert outcomes(result) == {"a-0": (Outcome.TREAT, 2)}
+    (finding,) = [each for each in result.findings if each.code == "scan-not-whole"]
+    assert "has directory id none, and broker 1 registered with" in finding.message
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

@@ -160,9 +160,9 @@ def test_topics_that_never_go_up_have_notes_only(tmp_path: Path) -> None:
     make_log_dir(root, cleaner_offset_checkpoint="0\n1\ncompacted 0 1411\n")
     result = scanned(root)
     assert result.exit_code == 0
-    assert [finding.severity for finding in result.findings if finding.code == "missing-snapshots"] == [Severity.NOTE] * 3
+    assert "missing-snapshots" not in codes(result)
     assert all(not partition.source.can_be_tiered and not partition.blocked for partition in result.partitions)
-    assert result.counts.missing == 4
+    assert (result.counts.missing, result.counts.not_needed) == (0, 4)
     assert {partition.source.topic_kind.value for partition in result.partitions} == {"ordinary", "internal", "cluster_metadata"}
 
 
@@ -549,7 +549,7 @@ def test_snapshot_that_is_no_regular_file(healthy: Path, kind: str) -> None:
     result = scanned(healthy.parent)
     assert states(only(result))[687] == "irregular"
     assert [each.blockers for each in only(result).blocked] == [(Blocker.IRREGULAR_SNAPSHOT,)]
-    assert codes(result, Severity.FINDING) == {"not-a-regular-file", "irregular-snapshot"}
+    assert codes(result, Severity.FINDING) == {"not-a-regular-file", "irregular-snapshot", "missing-snapshots"}
 
 
 def test_left_overs_are_notes(healthy: Path) -> None:
@@ -712,7 +712,11 @@ def test_copy_without_broker_files_tells_nothing_of_the_next_start(healthy: Path
     result = scanned(bare.parent)
     partition = only(result)
     assert [log_dir.shutdown for log_dir in result.log_dirs] == [Shutdown.UNKNOWN]
-    assert (partition.next_start, partition.log_end.offset, partition.log_end.at_least) == (None, None, 8334)
+    assert (partition.next_start, partition.log_end.offset, partition.log_end.known_by) == (
+        None,
+        8334,
+        "the end of the last segment",
+    )
     assert {boundary.at_next_start for boundary in partition.boundaries} == {None}
     assert [each.next_base_offset for each in partition.blocked] == [687]
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import crc32c
 import pytest
 from log_dirs import cut
 from manifests import FIXTURES
@@ -19,6 +20,7 @@ from formats.partition_metadata import uuid_from_text
 from snaprebuild.cluster.source_evidence import Purpose
 from snaprebuild.cluster.source_ruling import State
 from snaprebuild.cluster.source_verdict import Outcome, Rule, SourceVerdict
+from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.metadata.listing import open_metadata_log
 from snaprebuild.operations.metadata.log import MetadataLog, MetadataWalk
 from snaprebuild.operations.plan import make_plan
@@ -265,7 +267,6 @@ BROKEN: list[tuple[Rule, Callable[[Path], str]]] = [
     (Rule.R7, break_membership),
     (Rule.R8, break_recovery),
     (Rule.R10, break_epoch),
-    (Rule.R12, break_epochs),
     (Rule.R12, break_order),
     (Rule.R13, break_end),
     (Rule.R13, break_start),
@@ -393,17 +394,31 @@ def test_the_metadata_log_of_a_broker_may_lie_outside_of_its_log_dirs(node: Path
         assert [each.code for each in planned.findings].count("source-metadata-dir") == 1
 
 
+@pytest.mark.parametrize("purpose", Purpose)
+def test_a_leader_epoch_above_the_clusters(node: Path, purpose: Purpose) -> None:
+    """The metadata log is older than the replica, and so it says nothing of any replica of that broker, also not of one that it misses."""
+    name = break_epochs(node)
+    (node / "orders-0").rename(node / "gone-0")
+    result = check(node, purpose=purpose, metadata=CLUSTER / "node1")
+    for each, verdict in verdicts(result).items():
+        assert verdict.outcome is Outcome.UNKNOWN or verdict.offset == 0, each
+        assert verdict.unknown[:6] == (Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8)
+        assert "leader epoch 8: a later one is needed" in verdict.evidence_of(Rule.R5)
+    (older,) = [each for each in result.findings if each.code == "source-metadata-older"]
+    assert f"/{name} has leader epoch 8" in older.message
+    assert exit_code_of(result.findings) == 1
+
+
 def test_an_unregistered_broker(node: Path) -> None:
     append_metadata_record(node, MetadataRecordType.UNREGISTER_BROKER, {"brokerId": 1, "brokerEpoch": 15}, 0)
     assert str(judged(node, "orders-1")) == "REJECTED(R3)"
 
 
 def test_after_an_unclean_stop_the_own_metadata_log_may_have_lost_its_end(node: Path) -> None:
-    """A broker does not flush it: a topic, epoch or partition that is missing there is not known to be gone, unless another log says so."""
+    """A broker does not flush it: a topic or partition that is missing there is not known to be gone, unless another log shows it."""
     (node / "orders-1").rename(node / "orders-7")
     (node / "orders-2").rename(node / "gone-0")
-    (node / "orders-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n8 292\n")
-    rules = {"orders-7": Rule.R6, "gone-0": Rule.R5, "orders-0": Rule.R12}
+    rules = {"orders-7": Rule.R6, "gone-0": Rule.R5}
     assert {name: verdicts(check(node))[name].rule for name in rules} == rules
     (node / ".kafka_cleanshutdown").unlink()
     own, other = verdicts(check(node)), verdicts(check(node, metadata=CLUSTER / "node1"))
@@ -567,7 +582,251 @@ def test_a_tail_that_the_log_went_on_without(node: Path) -> None:
     assert found.rule is Rule.R12
 
 
+# ---------------------------------------------------------------------------------------------------------------- missing evidence
+
+LEAVES = (Purpose.UPLOAD, Purpose.BOOTSTRAP)
+
+
+def without_line(path: Path, topic: str, number: int) -> None:
+    lines = [line for line in path.read_text().splitlines()[2:] if not line.startswith(f"{topic} {number} ")]
+    path.write_text(f"0\n{len(lines)}\n" + "".join(f"{line}\n" for line in lines))
+
+
+LOST_MARKS: dict[str, Callable[[Path], object]] = {
+    "deleted": Path.unlink,
+    "emptied": lambda path: path.write_bytes(b""),
+    "damaged": lambda path: path.write_bytes(b"9\n9\n"),
+    "without a line": lambda path: without_line(path, "orders", 1),
+    "negative": lambda path: path.write_text(path.read_text().replace("orders 1 336", "orders 1 -5")),
+}
+
+
+@pytest.mark.parametrize("lost", LOST_MARKS)
+@pytest.mark.parametrize("purpose", LEAVES)
+def test_without_a_high_watermark_nothing_leaves_a_replica(node: Path, purpose: Purpose, lost: str) -> None:
+    """A broker takes 0 for it (``LazyOffsetCheckpointMap.fetch``)."""
+    LOST_MARKS[lost](node / "replication-offset-checkpoint")
+    result = check(node, purpose=purpose)
+    verdict = verdicts(result)["orders-1"]
+    assert (str(verdict), verdict.rule, Rule.R11 in verdict.unknown) == ("TRUSTED_BELOW(0)", Rule.R11, True)
+    assert exit_code_of(result.findings) == 1
+
+
+@pytest.mark.parametrize("lost", LOST_MARKS)
+@pytest.mark.parametrize("purpose", Purpose)
+def test_a_log_that_was_cut_is_rejected_without_its_high_watermark(node: Path, purpose: Purpose, lost: str) -> None:
+    """The recovery point shows it, too: after a clean stop all of the log is flushed."""
+    break_end(node)
+    LOST_MARKS[lost](node / "replication-offset-checkpoint")
+    assert str(verdicts(check(node, purpose=purpose))["orders-1"]) == "REJECTED(R13)"
+
+
+@pytest.mark.parametrize("purpose", Purpose)
+def test_a_log_without_a_topic_id_is_stray_to_a_kraft_broker(node: Path, purpose: Purpose) -> None:
+    """The log may be that of a topic that was deleted and made again (``LogManager.isStrayReplica``)."""
+    (node / "orders-1" / "partition.metadata").unlink()
+    assert str(verdicts(check(node, purpose=purpose))["orders-1"]) == "REJECTED(R5)"
+    for logs in (FIXTURES / "kafka27-mixed" / "logs", FIXTURES / "magic0" / "logs"):
+        assert not any(each.is_rejected for each in verdicts(check(logs, purpose=purpose)).values()), "before KRaft there is none"
+
+
+@pytest.mark.parametrize("epoch", ['{"version":0,"brokerEpoch":14}', '{"version":0,"brokerEpoch":-1}', ""])
+def test_no_running_broker_has_a_clean_shutdown_marker(node: Path, epoch: str) -> None:
+    """What the operator asserts does not override it."""
+    (node / ".kafka_cleanshutdown").write_text(epoch)
+    for purpose in Purpose:
+        assert str(verdicts(check(node, purpose=purpose, broker_epoch=15))["orders-1"]) == "REJECTED(R10)"
+        assert (
+            str(verdicts(check(node, purpose=purpose, metadata=CLUSTER / "node1", broker_epoch=15))["orders-1"]) == "REJECTED(R10)"
+        )
+
+
+def cut_metadata(node: Path, end_offset: int) -> None:
+    """The metadata log as it was when it ended there, without the checkpoints that were made later."""
+    (log,) = (node / "__cluster_metadata-0").glob("*.log")
+    data, position = log.read_bytes(), 0
+    while position < len(data) and int.from_bytes(data[position : position + 8]) < end_offset:
+        position += 12 + int.from_bytes(data[position + 8 : position + 12])
+    log.write_bytes(data[:position])
+
+
+def older_by_its_checkpoint(node: Path) -> None:
+    cut_metadata(node, 300)
+
+
+def older_by_the_marker(node: Path) -> None:
+    (node / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":16}')
+
+
+def older_by_the_clock(node: Path) -> None:
+    """No epoch shows it: the leader is still the first one."""
+    cut_metadata(node, 145)
+    for path in (node / "__cluster_metadata-0").glob("*.checkpoint"):
+        path.unlink()
+    for path in node.glob("*-*/leader-epoch-checkpoint"):
+        if path.parent.name != "__cluster_metadata-0":
+            path.write_text("0\n1\n0 0\n")
+
+
+@pytest.mark.parametrize("makes_older", [older_by_its_checkpoint, older_by_the_marker, older_by_the_clock])
+@pytest.mark.parametrize("purpose", Purpose)
+def test_a_metadata_log_that_is_older_than_the_replicas(
+    node: Path, makes_older: Callable[[Path], object], purpose: Purpose
+) -> None:
+    """It says nothing of what they are now: no rule of the cluster passes, and none rejects."""
+    makes_older(node)
+    result = check(node, purpose=purpose)
+    for name, verdict in verdicts(result).items():
+        assert not verdict.is_rejected, name
+        assert {Rule.R3, Rule.R4, Rule.R5, Rule.R6, Rule.R7, Rule.R8} <= set(verdict.unknown), name
+        assert verdict.outcome is Outcome.UNKNOWN, name
+    assert [each.code for each in result.findings].count("source-metadata-older") == 1
+    assert exit_code_of(result.findings) == 1
+
+
+def test_a_producer_whose_clock_is_ahead_makes_no_metadata_log_older(node: Path) -> None:
+    """Its batches were written no later than their file was changed."""
+    last_ms = 1_795_265_891_041  # of the metadata log's last record
+    segment = max((node / "orders-1").glob("*.log"))
+    data = bytearray(segment.read_bytes())
+    position = 0
+    while position + 61 <= len(data):
+        data[position + 35 : position + 43] = (last_ms + 3_600_000).to_bytes(8)
+        size = 12 + int.from_bytes(data[position + 8 : position + 12])
+        crc = crc32c.crc32c(bytes(data[position + 21 : position + size]))
+        data[position + 17 : position + 21] = crc.to_bytes(4)
+        position += size
+    segment.write_bytes(data)
+    os.utime(segment, ns=((last_ms - 3000) * 1_000_000,) * 2)
+    assert str(verdicts(check(node))["orders-1"]) == "TRUSTED"
+    os.utime(segment, ns=((last_ms + 60_000) * 1_000_000,) * 2)
+    assert str(verdicts(check(node))["orders-1"]) == "UNKNOWN(R3)", "it was written after the last record"
+
+
+@pytest.mark.parametrize("purpose", LEAVES)
+def test_a_segment_that_is_missing_in_the_middle_ends_what_is_trusted(node: Path, purpose: Purpose) -> None:
+    (node / "orders-1" / f"{144:020d}.log").unlink()
+    result = check(node, purpose=purpose)
+    verdict = verdicts(result)["orders-1"]
+    assert (verdict.offset, [each.code for each in result.findings if each.severity]) == (144, ["log-gap"])
+    assert exit_code_of(result.findings) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00garbage\xff\n", b"# nothing\n"])
+def test_a_meta_properties_that_names_no_broker(node: Path, content: bytes) -> None:
+    (node / "meta.properties").write_bytes(content)
+    for purpose in Purpose:
+        assert str(verdicts(check(node, purpose=purpose, is_leader_by_word=True))["orders-1"]) == "REJECTED(R2)"
+
+
+def test_without_meta_properties_no_word_helps_where_there_is_a_metadata_log(tmp_path: Path) -> None:
+    node = Path(shutil.copytree(CLUSTER / "node2", tmp_path / "node2"))
+    (node / "meta.properties").unlink()
+    for metadata in (None, CLUSTER / "node1"):
+        for each in verdicts(check(node, purpose=Purpose.UPLOAD, metadata=metadata, is_leader_by_word=True)).values():
+            assert str(each) == "REJECTED(R2)"
+
+
+LOST_FILES: dict[str, Callable[[Path], object]] = {
+    "leader epochs": lambda directory: (directory / "leader-epoch-checkpoint").write_bytes(b"9\n"),
+    "topic id": lambda directory: (directory / "partition.metadata").write_bytes(b"no such thing"),
+    "a segment": lambda directory: cut(directory / f"{411:020d}.log", 100),
+    "a snapshot": lambda directory: (directory / f"{501:020d}.snapshot").write_bytes(b""),
+}
+
+
+@pytest.mark.parametrize("lost", LOST_FILES)
+@pytest.mark.parametrize("purpose", LEAVES)
+def test_no_line_above_what_was_replayed(node: Path, purpose: Purpose, lost: str) -> None:
+    """A transaction of orders-0 is open from 496 on, below the high watermark 533."""
+    assert verdicts(check(node, purpose=purpose))["orders-0"].offset == 496
+    LOST_FILES[lost](node / "orders-0")
+    result = check(node, purpose=purpose)
+    verdict = verdicts(result)["orders-0"]
+    assert verdict.offset is not None
+    assert verdict.offset <= 496
+    assert exit_code_of(result.findings) != 0 or lost == "a snapshot"
+
+
+def test_a_backup_from_before_an_upgrade(node: Path) -> None:
+    """The broker that registered writes its epoch into the marker (3.9) and a directory.id (3.7): these files are older."""
+    stopped_early = node / ".kafka_cleanshutdown"
+    kept = stopped_early.read_bytes()
+    for content in (b"", b"\x00garbage", b"{}"):
+        stopped_early.write_bytes(content)
+        assert str(verdicts(check(node))["orders-1"]) == "REJECTED(R10)"
+    stopped_early.write_text('{"version":0,"brokerEpoch":-1}')
+    result = check(node)
+    assert (str(verdicts(result)["orders-1"]), exit_code_of(result.findings)) == ("TRUSTED", 0), (
+        "it stopped before it had registered"
+    )
+    stopped_early.write_bytes(kept)
+    path = node / "meta.properties"
+    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if not line.startswith("directory.id")))
+    assert str(verdicts(check(node))["orders-1"]) == "REJECTED(R4)"
+
+
+def test_an_old_copy_without_its_marker_is_not_known(tmp_path: Path) -> None:
+    """Its own metadata log has an earlier registration; that of a broker that was only killed has the same one."""
+    old = Path(shutil.copytree(CLUSTER / "old/node3-clean-stopped", tmp_path / "old"))
+    (old / ".kafka_cleanshutdown").unlink()
+    verdict = verdicts(check(old, metadata=CLUSTER / "node1"))["orders-1"]
+    assert (str(verdict), verdict.unknown) == ("UNKNOWN(R10)", (Rule.R10,))
+    assert "has its epoch 10, the registration 233: it may be an old copy" in verdict.why
+    shutil.rmtree(old / "__cluster_metadata-0")
+    assert verdicts(check(old, metadata=CLUSTER / "node1"))["orders-1"].unknown == (Rule.R10,)
+
+
+def test_a_sibling_without_meta_properties_counts_as_one(node: Path, tmp_path: Path) -> None:
+    """For an upload each log directory of the broker must have the marker: one whose ids are lost may be another of them."""
+    other = Path(shutil.copytree(node, tmp_path / "other", ignore=shutil.ignore_patterns("__cluster_metadata-0", "orders-*")))
+    (other / ".kafka_cleanshutdown").unlink()
+    (other / "meta.properties").unlink()
+    found = verdicts(check(node, other, purpose=Purpose.UPLOAD))["orders-1"]
+    assert (str(found), found.rule) == ("TRUSTED_BELOW(322)", Rule.R9)
+
+
+def test_voters_prove_what_a_verdict_rests_on() -> None:
+    """All voters hold the whole log of node 1. Of the log of a node that was killed another voter has heard a later epoch."""
+    logs = tuple((None, str(CLUSTER / node)) for node in ("node2", "node3"))
+    result = check(CLUSTER / "node1", purpose=Purpose.UPLOAD, voters=logs)
+    assert exit_code_of(result.findings) == 0
+    (asked,) = {id(each.metadata): each.metadata for each in result.replicas}.values()
+    assert not isinstance(asked, str)
+    assert (asked.proven_below, asked.proof) == (348, "proven committed below 348, its end")
+    killed = check(CLUSTER / "old/node2-killed", purpose=Purpose.UPLOAD, voters=logs[1:])
+    found = verdicts(killed)
+    assert Rule.R7 in found["orders-1"].unknown
+    assert "is not proven: proven committed below 76" in found["orders-1"].evidence_of(Rule.R7)
+    assert found["single-0"].unknown == (), "what the log says of it has not changed since the checkpoint"
+    assert exit_code_of(killed.findings) == 1
+
+
+def test_a_stray_directory_has_no_line_in_the_checkpoints() -> None:
+    """They go by topic and partition: that of ``reborn`` is of the topic that was made again."""
+    found = {os.path.basename(each.log.path): each.log for each in check(CLUSTER / "node3").replicas}
+    stray = found["reborn-0.67ad66c758e34020ac6f5b6f98f1beff-stray"]
+    assert (stray.high_watermark, stray.recovery_point, found["reborn-0"].high_watermark) == (None, None, 122)
+
+
 # ---------------------------------------------------------------------------------------------------------------- everything bundled
+
+BEFORE = json.loads((Path(__file__).parent / "source_verdicts.json").read_text())
+"""Verdicts and exit codes as they were before missing evidence lowered any: healthy directories, and rejected ones, keep theirs."""
+
+
+@pytest.mark.parametrize("directory", sorted({key.partition(" ")[0] for key in BEFORE}))
+def test_bundled_directories_keep_their_verdicts(directory: str) -> None:
+    for key, before in BEFORE.items():
+        place, purpose, *options = key.split()
+        if place != directory:
+            continue
+        metadata = CLUSTER / "node1" if "metadata" in options else None
+        for each in (purpose, "bootstrap") if purpose == "upload" else (purpose,):
+            result = check(FIXTURES / place, purpose=Purpose(each), metadata=metadata, is_leader_by_word="leader" in options)
+            found = {name: str(verdict) for name, verdict in verdicts(result).items()}
+            assert (found, exit_code_of(result.findings)) == (before["verdicts"], before["exit_code"]), (key, each)
+
 
 UNHEALTHY = {"kraft-cluster3", "damaged"}
 """Their verdicts stand in manifests, or they are diseased on purpose."""
@@ -598,13 +857,13 @@ def test_before_kraft_the_operator_says_who_leads() -> None:
     assert str(verdicts(check(CLUSTER / "node2", purpose=Purpose.UPLOAD, is_leader_by_word=True))["orders-1"]) == "REJECTED(R7)"
 
 
-def test_a_damaged_metadata_log_is_told_and_rejects_nothing(node: Path) -> None:
-    """It ends nobody's check: what it would say is not known."""
+def test_a_damaged_metadata_log_is_a_finding_and_rejects_nothing(node: Path) -> None:
+    """The check goes on: what the log would say is not known, and no replica is called trusted."""
     for path in (node / "__cluster_metadata-0").iterdir():
         if path.suffix in (".checkpoint", ".log"):
             path.write_bytes(b"\0" * 100 + path.read_bytes()[100:])
     result = check(node)
-    assert {str(verdict) for verdict in verdicts(result).values()} == {"TRUSTED"}
+    assert {str(verdict) for verdict in verdicts(result).values()} == {"UNKNOWN(R3)"}
     assert [each.code for each in result.findings if each.severity] == ["source-metadata-unreadable"]
     assert all(Rule.R3 in verdict.not_known for verdict in verdicts(result).values())
 

@@ -123,7 +123,14 @@ def test_a_time_index_that_a_crash_cut(clean: bool, tmp_path: Path) -> None:
     """The window alone, so that no later evidence makes up for it. After a clean stop the index is believed, and nothing is claimed."""
     logs, out = in_log_dir(tmp_path, 12, clean=clean), tmp_path / "out"
     request = Request(
-        (str(logs),), out=str(out), replay_from="window", offset_from=30, offset_to=30, as_of_ms=NOW, expiration_ms=DAY
+        (str(logs),),
+        out=str(out),
+        boundaries="all",
+        replay_from="window",
+        offset_from=30,
+        offset_to=30,
+        as_of_ms=NOW,
+        expiration_ms=DAY,
     )
     plan = make_plan(request)
     assert plan.partitions[0].retention_frees_ms == (RECENT + plan.retention_ms if clean else None)

@@ -25,7 +25,7 @@ from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot
 from snaprebuild.operations.findings import Severity
 from snaprebuild.operations.metadata.batches import FileBatches
 from snaprebuild.operations.prepared_upload import PreparedUpload
-from snaprebuild.operations.source import open_source
+from snaprebuild.operations.source import PartitionSource, open_source
 from snaprebuild.operations.tier_upload import tier_upload
 from snaprebuild.operations.upload_copy import Uploader
 from snaprebuild.operations.upload_fence import BrokerIdentity, UploadFence
@@ -96,8 +96,8 @@ def run(
     return tier_upload(open_source([str(logs)]).partitions, request, prepare)
 
 
-def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None) -> PreparedUpload:
-    return prepare_upload(log, after=after, topic_id=topic_id, as_of_ms=0)
+def prepare(log: str, after: EnsuredSnapshot | None, topic_id: str | None, source: PartitionSource) -> PreparedUpload:
+    return prepare_upload(log, after=after, topic_id=topic_id, as_of_ms=0, source=source)
 
 
 def actions(result: TierUpload) -> list[Action]:

@@ -10,6 +10,7 @@ from manifests import FIXTURES, PartitionFixture
 
 from formats.producer_snapshot import ProducerEntry
 from snaprebuild.operations import crosscheck, schedule
+from snaprebuild.operations.boundary_needs import boundary_needs
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Severity, exit_code_of
 from snaprebuild.operations.source import Selection, open_source
@@ -28,7 +29,10 @@ def test_what_is_missing_in_every_bundled_partition(partition_fixture: Partition
     (verdict,) = verified(partition_fixture.directory).partitions
     present = {int(path.stem) for path in partition_fixture.directory.glob("*.snapshot")}
     assert [each.offset for each in verdict.snapshots] == sorted(present)
-    assert verdict.missing == [each.snapshot_offset for each in partition_fixture.segments if each.snapshot_offset not in present]
+    absent = {each.snapshot_offset for each in partition_fixture.segments} - present
+    assert set(verdict.missing) <= absent
+    needs = boundary_needs(verdict.source, max(each.snapshot_offset for each in partition_fixture.segments))
+    assert verdict.needs == needs
     assert not any(each.comparison.proven_wrong for each in verdict.snapshots)
     assert verdict.bytes_read == sum(part.bytes for part in partition_fixture.segments) or partition_fixture.fixture == "damaged"
 

@@ -1,4 +1,4 @@
-"""Snapshots behind a window that lie: what the window contradicts is found, and what it cannot contradict is what the docs name."""
+"""Snapshots behind a window that lie: what the window contradicts is found, and what it cannot contradict the headers below it show."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from budgets import EXAMPLES, each_seed
-from replays import EXACT, NOW, OLD, PROVEN, YOUNG, Case, Hand, case_of, check, difference, entries_in, run
-from simulated_broker import Client, Entries, loaded
+from replays import EXACT, NOW, OLD, YOUNG, Case, Hand, case_of, check, entries_in, run
+from simulated_broker import Client, Entries, listed, loaded
 
 from formats.producer_snapshot import ProducerEntry
+from snaprebuild.operations.replay_partition import ReplayFrom
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.producer_state import ProducerState
 
@@ -127,45 +128,34 @@ def test_a_witness_that_comes_from_a_false_empty_snapshot_which_is_still_there_i
 
 
 def test_a_witness_from_a_lost_state_of_which_no_trace_is_left(tmp_path: Path) -> None:
-    """What the window contradicts is found; what it cannot contradict is exactly what the docstring of ``replay.window`` names."""
+    """A broker once started without its state. What the window cannot contradict, the headers below it do."""
     reached: Counter[str] = Counter()
 
     @each_seed()
     def holds(seed: int) -> None:
         case = case_of(seed, may_delete=False)
         lost_at = random.Random(seed ^ 3).choice([offset for offset in (*case.bases, case.ends[-1]) if offset < case.witness])
-        directory = case.broker.write(tmp_path / "t-0", {case.witness: descendant(case, lost_at).values()})
+        entries = descendant(case, lost_at)
+        directory = case.broker.write(tmp_path / "t-0", {case.witness: entries.values()})
         try:
             result = case.run(directory)
         finally:
             shutil.rmtree(tmp_path / "t-0")
-        for state in result.states:
-            if state.offset < case.first_wanted or state.judgement.snapshot_class not in PROVEN:
-                continue
-            reached["proven"] += 1
-            start = case.bases[result.replay.start_index]
-            got = entries_in(state.entries)
-            for producer in difference(case, state):
-                reached["undetectable"] += 1
-                true = case.truth(state.offset)[producer]
-                # Its transaction began below the window, and nothing that happened there to it was still known at lost_at.
-                assert -1 < true.current_txn_first_offset < start
-                assert true.current_txn_first_offset < lost_at
-                if producer in got:
-                    first = min(
-                        batch.header.base_offset
-                        for segment in case.broker.segments[result.replay.start_index :]
-                        for batch in segment.batches
-                        if batch.header.producer_id == producer
-                    )
-                    assert got[producer].current_txn_first_offset == first
+        check(case, result, reached)
+        true = loaded(case.truth(case.witness).values(), case.as_of_ms)
+        reached["lost"] += any(entry.current_txn_first_offset >= 0 and entries.get(key) != entry for key, entry in true.items())
+        reached["found below"] += "its broker once started without its state" in result.replay.start_reason
+        reached["proven"] += result.replay.start_index > 0
 
     holds()
-    assert reached["proven"] >= EXAMPLES * 0.3
+    assert reached["lost"] >= EXAMPLES * 0.1
+    assert reached["found below"]
+    assert reached["proven"] >= EXAMPLES * 0.05
 
 
-def test_undetectable_an_open_transaction_that_the_witness_lacks(tmp_path: Path) -> None:
-    """By design: no batch of producer 9 lies in the window, so that nothing there tells of the transaction that a broker forgot."""
+@pytest.mark.parametrize("is_honest", [True, False])
+def test_an_open_transaction_that_the_witness_lacks(is_honest: bool, tmp_path: Path) -> None:
+    """No batch of producer 9 lies in the window, and nothing there shows that the topic has transactions."""
     log = Hand()
     log.data(Client(9, is_transactional=True, epoch=1), OLD)
     log.roll()
@@ -173,19 +163,17 @@ def test_undetectable_an_open_transaction_that_the_witness_lacks(tmp_path: Path)
     log.data(idempotent, YOUNG)
     boundary = log.roll()
     log.data(idempotent, YOUNG)
-    live = ProducerEntry(7, 0, 1, 2, 0, YOUNG)
-    honest = ProducerEntry(9, 1, 0, 0, 0, OLD, 4, 0)
-    told = log.write(tmp_path / "honest" / "t-0", {log.end: [live, honest]})
-    silent = log.write(tmp_path / "silent" / "t-0", {log.end: [live]})
-    for directory, known in ((told, {7, 9}), (silent, {7})):
-        result = run(directory, as_of_ms=NOW, window=1, first_wanted=boundary)
-        assert result.replay.start_index == 1
-        assert result.classes[boundary] is SnapshotClass.LOAD_EQUIVALENT
-        assert set(entries_in(result.at(boundary).entries)) == known
+    honest = [ProducerEntry(9, 1, 0, 0, 0, OLD, -1, 0)] if is_honest else []
+    directory = log.write(tmp_path / "t-0", {log.end: [ProducerEntry(7, 0, 1, 2, 0, YOUNG), *honest]})
+    result = run(directory, as_of_ms=NOW, window=1, first_wanted=boundary)
+    assert result.classes[boundary] is EXACT
+    assert set(entries_in(result.at(boundary).entries)) == {7, 9}
+    assert ("lacks the transaction that producer 9 opened at 0" in result.replay.start_reason) is not is_honest
 
 
-def test_undetectable_a_transaction_that_begins_too_late_in_the_witness(tmp_path: Path) -> None:
-    """By design: a broker that lost its state below the window took the first batch behind the loss for the beginning."""
+@pytest.mark.parametrize("is_honest", [True, False])
+def test_a_transaction_that_begins_too_late_in_the_witness(is_honest: bool, tmp_path: Path) -> None:
+    """A broker that lost its state below the window took the first batch behind the loss for the beginning."""
     log = Hand()
     client = Client(9, is_transactional=True, epoch=1)
     log.data(client, OLD)
@@ -193,12 +181,56 @@ def test_undetectable_a_transaction_that_begins_too_late_in_the_witness(tmp_path
     continued = log.data(client, YOUNG)
     boundary = log.roll()
     log.data(client, YOUNG)
-    for first in (0, continued):
-        witness = ProducerEntry(9, 1, 2, 2, 0, YOUNG, 4, first)
-        directory = log.write(tmp_path / str(first) / "t-0", {log.end: [witness]})
-        result = run(directory, as_of_ms=NOW, window=1, first_wanted=boundary)
-        assert result.classes[boundary] is SnapshotClass.LOAD_EQUIVALENT
-        assert entries_in(result.at(boundary).entries)[9].current_txn_first_offset == first
+    witness = ProducerEntry(9, 1, 2, 2, 0, YOUNG, 4, 0 if is_honest else continued)
+    directory = log.write(tmp_path / "t-0", {log.end: [witness]})
+    result = run(directory, as_of_ms=NOW, window=1, first_wanted=boundary)
+    assert result.classes[boundary] is (SnapshotClass.LOAD_EQUIVALENT if is_honest else EXACT)
+    assert entries_in(result.at(boundary).entries)[9].current_txn_first_offset == 0
+
+
+@pytest.mark.parametrize("mode", [ReplayFrom.AUTO, ReplayFrom.WINDOW])
+@pytest.mark.parametrize("has_transactions", [True, False])
+def test_what_is_assumed_is_said(has_transactions: bool, mode: ReplayFrom, tmp_path: Path) -> None:
+    log = Hand()
+    log.data(Client(6, is_transactional=False), OLD)
+    log.roll()
+    client = Client(9, is_transactional=has_transactions)
+    log.data(client, YOUNG)
+    if has_transactions:
+        log.marker(client, YOUNG)
+    boundary = log.roll()
+    log.data(client, YOUNG)
+    opened = log.end - 1 if has_transactions else -1
+    witness = ProducerEntry(9, 0, 1, log.end - 1, 0, YOUNG, 1 if has_transactions else -1, opened)
+    directory = log.write(tmp_path / "t-0", {log.end: [witness]})
+    judgement = run(directory, mode, as_of_ms=NOW, window=1, first_wanted=boundary).at(boundary).judgement
+    reasons = "; ".join(judgement.reasons)
+    if mode is ReplayFrom.WINDOW and has_transactions:
+        assert judgement.snapshot_class is SnapshotClass.UNPROVEN
+        assert "a broker that once started without its state would have left the same snapshots" in reasons
+    else:
+        assert judgement.snapshot_class is SnapshotClass.LOAD_EQUIVALENT
+        said = "the headers below the window show the same open transactions" if has_transactions else "assumed: no batch below"
+        assert said in reasons
+
+
+def test_damage_below_the_window_hides_what_was_open_there(tmp_path: Path) -> None:
+    log, client = Hand(), Client(9, is_transactional=True, epoch=1)
+    log.data(client, OLD)
+    log.marker(client, OLD)
+    log.roll()
+    log.data(client, YOUNG)
+    boundary = log.roll()
+    log.data(client, YOUNG)
+    log.write(tmp_path / "t-0", {log.end: [ProducerEntry(9, 1, 2, 3, 0, YOUNG, 1, 2)]})
+    path = tmp_path / "t-0" / f"{0:020d}.log"
+    assert (
+        run(listed(path.parent), as_of_ms=NOW, window=1, first_wanted=boundary).classes[boundary] is SnapshotClass.LOAD_EQUIVALENT
+    )
+    data = bytearray(path.read_bytes())
+    data[40] ^= 1
+    path.write_bytes(data)
+    assert run(listed(path.parent), as_of_ms=NOW, window=1, first_wanted=boundary).classes[boundary] is SnapshotClass.UNSOUND
 
 
 def test_a_witness_whose_broker_left_a_wrong_snapshot_inside_the_window_is_not_believed(tmp_path: Path) -> None:

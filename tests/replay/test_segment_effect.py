@@ -149,7 +149,9 @@ def evidence_of(segments: Sequence[GeneratedLog]) -> dict[int, Evidence]:
         producer_id: Evidence(
             first_epoch=batches[0].epoch,
             epoch_decreased=any(later.epoch < earlier.epoch for earlier, later in pairwise(batches)),
-            starts_fresh=isinstance(batches[0], DataBatch) and (batches[0].epoch, batches[0].base_sequence) == (0, 0),
+            starts_fresh=isinstance(batches[0], DataBatch)
+            and (batches[0].epoch, batches[0].base_sequence) == (0, 0)
+            and batches[0].base_offset < 2**31,
             end=int(end_of(batches)),
         )
         for producer_id, batches in acting.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -10,12 +11,13 @@ import stat
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from open_files import nothing_left_open
 
 from snaprebuild.errors import LockUnknownError, RefusedError, WriteFailedError
-from snaprebuild.storage import record_lock
+from snaprebuild.storage import broker_lock, record_lock
 from snaprebuild.storage.broker_lock import HOLDER_NOT_VISIBLE, LOCK_FILE_NAME, hold, lock_holder
 
 # Python's lockf is F_SETLK, the call behind Java's FileChannel.tryLock; flock is another kind of lock.
@@ -277,6 +279,51 @@ def test_a_new_lock_file_belongs_to_the_owner_of_the_directory(tmp_path):
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (owner.st_uid, owner.st_gid, 0o644)
     assert found.st_size == 0
     assert os.listdir(tmp_path) == [LOCK_FILE_NAME]
+
+
+def opens_as(uid: int, gid: int, directory: Path) -> bool:
+    """Whether a user may open the lock file of a directory as a broker does. The directory is entered before the user changes."""
+    # A shell: other users may not run the interpreter of a test.
+    command = ["/bin/sh", "-c", f"exec 3<>{LOCK_FILE_NAME}"]
+    done = subprocess.run(command, check=False, cwd=directory, user=uid, group=gid, extra_groups=[], capture_output=True)
+    return done.returncode == 0
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("holds", ["segments", "meta.properties"])
+def test_a_new_lock_file_can_be_opened_by_the_broker(tmp_path, holds):
+    """A volume of Kubernetes with an fsGroup: its root belongs to root, and all files to the broker's user."""
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    os.chown(tmp_path / "meta.properties", 4711 if holds == "meta.properties" else 0, 4711)
+    if holds == "segments":
+        (tmp_path / "orders-0").mkdir()
+        (tmp_path / "orders-0" / f"{0:020d}.log").write_bytes(b"")
+        for path in (tmp_path / "orders-0", tmp_path / "orders-0" / f"{0:020d}.log"):
+            os.chown(path, 4711, 4711)
+    os.chown(tmp_path, 0, 4711)
+    tmp_path.chmod(0o2775)
+    with hold(tmp_path):
+        pass
+    found = (tmp_path / LOCK_FILE_NAME).stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (4711, 4711, 0o644)
+    assert opens_as(4711, 4711, tmp_path)
+    assert not opens_as(4712, 4712, tmp_path)
+
+
+def test_a_lock_file_that_cannot_be_given_to_the_broker_is_not_made(tmp_path, monkeypatch):
+    (tmp_path / "meta.properties").write_text("version=1\n")
+
+    def refuse(fd: int, uid: int, gid: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    owner = (tmp_path / "meta.properties").stat()
+    monkeypatch.setattr(
+        broker_lock, "_made_by_broker", lambda _: os.stat_result((0o100644, 1, 1, 1, owner.st_uid + 1, 0, 0, 0, 0, 0))
+    )
+    monkeypatch.setattr(os, "fchown", refuse)
+    with pytest.raises(RefusedError, match=f"run as uid {owner.st_uid + 1} or as root"), hold(tmp_path):
+        pass
+    assert os.listdir(tmp_path) == ["meta.properties"]
 
 
 def test_a_killed_run_that_was_creating_the_lock_file(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from snaprebuild.errors import RefusedError
+from snaprebuild.errors import ChangedFileError, RefusedError
 from snaprebuild.storage import large_objects
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.durable_directory import make_directories, sync_entries
@@ -120,8 +120,13 @@ def test_another_large_file_is_known(tmp_path: Path, other: bytes, monkeypatch: 
 
 def test_a_source_that_becomes_shorter(tmp_path: Path) -> None:
     (tmp_path / "source").write_bytes(DATA)
-    with SegmentFile(str(tmp_path / "source")) as source:
-        os.truncate(tmp_path / "source", 50)
-        with pytest.raises(RefusedError, match="became shorter"):
-            LocalLargeObjects(LOCAL).create(str(tmp_path / "store" / "log"), source)
+
+    def copied() -> None:
+        with SegmentFile(str(tmp_path / "source")) as source:
+            os.truncate(tmp_path / "source", 50)
+            with pytest.raises(RefusedError, match="became shorter"):
+                LocalLargeObjects(LOCAL).create(str(tmp_path / "store" / "log"), source)
+
+    with pytest.raises(ChangedFileError):
+        copied()
     assert os.listdir(tmp_path / "store") == []

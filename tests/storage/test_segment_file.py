@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from open_files import nothing_left_open
 
 from formats.batch_headers import HeaderReader
 from formats.errors import TruncatedError
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.storage import segment_file
 from snaprebuild.storage.index_hints import read_positions_hint
 from snaprebuild.storage.segment_file import SegmentFile
@@ -88,13 +89,15 @@ def test_it_is_closed_after_an_error(tmp_path: Path) -> None:
 
 
 def test_a_segment_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
-    """Retention or truncation by a live broker: no endless loop, and no batch is made up."""
+    """Truncation by a live broker: no endless loop, and no batch is made up. What was read counts for nothing."""
     path = tmp_path / "segment.log"
     path.write_bytes(bytes(61) * 100)
-    with SegmentFile(str(path)) as source:
+    with contextlib.closing(SegmentFile(str(path))) as source:
         os.truncate(path, 30)
         with pytest.raises(TruncatedError, match="became shorter"):
             list(HeaderReader(source))
+        with pytest.raises(ChangedFileError, match="changed while it was read"):
+            source.check_unchanged()
 
 
 # --- hints -----------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import dataclass, field
 from typing import Self
@@ -108,7 +109,8 @@ def test_a_known_copy_is_asked_for_nothing_but_its_ranges() -> None:
     root = FIXTURES / "aiven-layout" / "plain" / "store"
     manifests = sorted(root.rglob("*.rsm-manifest"))
     stems = [str(path).removesuffix(f".{AivenObject.MANIFEST}") for path in manifests]
-    known = [KnownCopy(stem, path.read_bytes(), FileIdentity(1, 2, 3)) for stem, path in zip(stems, manifests, strict=True)]
+    indexes_of = [FileIdentity.of(os.stat(f"{stem}.{AivenObject.INDEXES}")) for stem in stems]
+    known = [KnownCopy(stem, path.read_bytes(), each) for stem, path, each in zip(stems, manifests, indexes_of, strict=True)]
     base = CountingStore()
     store, unknown = TierStore(base, None, tuple(known)), TierStore(base)
     for stem in stems:

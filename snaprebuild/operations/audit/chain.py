@@ -115,7 +115,8 @@ class AuditChain:
             return None
         if facts.fault is not None:
             audited.why = facts.fault
-            self._find(*fault_code(is_unread=facts.is_unread), facts.fault, copy)
+            self.audited.damaged(copy.base_offset)
+            self._tell(*fault_code(is_unread=facts.is_unread), facts.fault, copy, is_unread=facts.is_unread)
             return None
         if facts.torn_index is not None:
             self._tell("tier-bad-copy", Severity.DAMAGED, facts.torn_index, copy)
@@ -145,9 +146,9 @@ class AuditChain:
         self.audited.damaged(copy.base_offset)
         self._tell(code, severity, message, copy)
 
-    def _tell(self, code: str, severity: Severity, message: str, copy: TierCopy) -> None:
+    def _tell(self, code: str, severity: Severity, message: str, copy: TierCopy, *, is_unread: bool = False) -> None:
         text = f"copy {uuid_to_text(copy.segment_id)}: {message}"
-        self._audit.findings.append(Finding(code, severity, self._place, text, copy.base_offset))
+        self._audit.findings.append(Finding(code, severity, self._place, text, copy.base_offset, is_unread=is_unread))
 
     # ------------------------------------------------------------------------------------------------------------ the log
 

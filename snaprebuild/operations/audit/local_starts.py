@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from formats.errors import FormatError
 from formats.file_names import INT64_MAX
 from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.operations.findings import first_of
 from snaprebuild.operations.source import open_source
 from snaprebuild.storage.log_dir import read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -47,6 +48,20 @@ class LocalStarts:
             if fitting:
                 return min(fitting)
         return None
+
+    def check_known(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Makes sure that each partition that an option names is in remote storage.
+
+        Args:
+            partitions: topic and partition of all that are there.
+
+        Raises:
+            UsageError: one is not.
+        """
+        for topic, partition in self.told:
+            if (topic, partition) not in partitions:
+                there = first_of(sorted(f"{name}-{number}" for name, number in partitions))
+                raise UsageError(f"--local-log-start: {topic}-{partition} is not in remote storage, which has {there}")
 
 
 def read_local_starts(told: Sequence[str], log_dirs: Sequence[str], settings: S3Settings) -> LocalStarts:

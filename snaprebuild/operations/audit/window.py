@@ -111,9 +111,15 @@ class _RememberingStore:
         """See ``ReadStore.read_end``."""
         return self.base.read_end(location, count)
 
-    def open_bytes(self, location: str, identity: FileIdentity | None = None, deadline: float | None = None) -> OpenBytes:
+    def open_bytes(
+        self,
+        location: str,
+        identity: FileIdentity | None = None,
+        deadline: float | None = None,
+        may_grow: bool | None = None,
+    ) -> OpenBytes:
         """See ``ReadStore.open_bytes``."""
-        return self.base.open_bytes(location, identity, deadline)
+        return self.base.open_bytes(location, identity, deadline, may_grow)
 
 
 @dataclass(slots=True)
@@ -219,7 +225,9 @@ class WindowWork(PartitionWork):
         if record.damage is not None:
             reason, offset = record.damage.reason, record.damage.offset
         message = f"{reason}: nothing above it can be judged"
-        self._verdict.findings.append(Finding("damaged-segment", Severity.DAMAGED, self._directory.path, message, offset))
+        self._verdict.findings.append(
+            Finding("damaged-segment", Severity.DAMAGED, self._directory.path, message, offset, is_unread=True)
+        )
         return reason
 
     def _judged_at(self, offset: int, summary: SegmentSummary, prefix: RunningEffect, doubt: str | None) -> Iterator[_Judged]:
@@ -394,4 +402,4 @@ class WindowJob:
         missing = feed(WindowWork(self.window, verdict, self.clock), arrivals)
         if missing:
             return None, missing
-        return RemoteVerdict(verdict.snapshots, [], verdict.findings, verdict.bytes_read, verdict.from_effects), []
+        return RemoteVerdict(verdict.snapshots, verdict.findings, verdict.bytes_read, verdict.from_effects), []

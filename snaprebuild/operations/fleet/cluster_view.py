@@ -40,13 +40,15 @@ class ClusterView:
         offset: of the log, the last one that counts.
         placements: by topic, partition and topic id.
         controllers: voters of the quorum; of one with its own voters' nodes none is a broker.
-        quorum_leader: the active controller, None where nothing tells.
+        quorum_leader: the active controller, None where that is not known.
+        directories: ids of the log directories that each broker registered with, as text; none before metadata.version 3.7-IV2.
     """
 
     offset: int
     placements: dict[PartitionKey, Placement] = field(default_factory=dict)
     controllers: frozenset[int] = frozenset()
     quorum_leader: int | None = None
+    directories: dict[int, frozenset[str]] = field(default_factory=dict)
 
 
 def read_cluster_view(location: str, settings: S3Settings = USUAL_S3) -> ClusterView:
@@ -72,4 +74,6 @@ def view_of(image: MetadataImage) -> ClusterView:
             key = topic.name, number, uuid_to_text(topic.topic_id)
             placements[key] = Placement(partition.replicas, in_sync, leader, is_reassigned)
     voters = image.quorum.voters or ()
-    return ClusterView(image.offset, placements, frozenset(voter.voter_id for voter in voters), image.quorum.leader_id)
+    directories = {broker.id: frozenset(map(uuid_to_text, broker.directories)) for broker in image.brokers.values()}
+    controllers = frozenset(voter.voter_id for voter in voters)
+    return ClusterView(image.offset, placements, controllers, image.quorum.leader_id, directories)

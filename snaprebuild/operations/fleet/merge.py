@@ -30,7 +30,7 @@ class Outcome(StrEnum):
     TREAT = "treat"
     """No replica has: one must be rebuilt, or its broker started again."""
     VERIFY = "verify"
-    """Nothing is stuck, and snapshots of every replica are in doubt."""
+    """Nothing is stuck, and snapshots of every replica are unproven, or the only replica is empty."""
     WAIT = "wait"
     """No replica can be rebuilt so that all goes up: retention, or somebody's hand."""
 
@@ -125,7 +125,7 @@ def merge_scans(
     Raises:
         UsageError, ReadFailedError: as ``read_scans``.
     """
-    fleet = read_scans(paths, () if view is None else view.placements)
+    fleet = read_scans(paths, () if view is None else view.placements, None if view is None else view.directories)
     judged = [_judged(key, replicas, view) for key, replicas in fleet.sorted_partitions()]
     partitions = tuple(each for each in judged if each.replicas)
     choices = [(each, _treatable(each)) for each in partitions if each.outcome is Outcome.TREAT]
@@ -159,6 +159,8 @@ def _judged(key: PartitionKey, replicas: list[Replica], view: ClusterView | None
 
 def _outcome(replicas: list[Replica], placement: Placement | None) -> tuple[Outcome, int | None, str | None]:
     states = {each.state for each in replicas}
+    if len(replicas) == 1 and replicas[0].is_empty:
+        return Outcome.VERIFY, None, None
     if states == {ReplicaState.READY}:
         return Outcome.HEALTHY, None, None
     if ReplicaState.READY in states:
@@ -221,10 +223,13 @@ def _findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: tuple[S
         message = f"{count} can be uploaded from no replica as it is: broker {step.node_id} is to be treated"
         yield Finding("stuck-until-treated", Severity.FINDING, fleet.brokers[step.node_id].document, message)
     elected: Counter[int] = Counter()
+    empty: Counter[str] = Counter()
     topics: dict[Outcome, Counter[str]] = {Outcome.WAIT: Counter(), Outcome.VERIFY: Counter()}
     for each in partitions:
         if each.outcome is Outcome.ELECT and each.elect is not None:
             elected[each.elect] += 1
+        elif each.outcome is Outcome.VERIFY and each.replicas[0].is_empty:
+            empty[each.key[0]] += 1
         elif each.outcome in topics:
             topics[each.outcome][each.key[0]] += 1
         if each.not_scanned and each.outcome in (Outcome.TREAT, Outcome.WAIT):
@@ -242,6 +247,12 @@ def _findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: tuple[S
     for topic, many in sorted(topics[Outcome.VERIFY].items()):
         message = f"{counted(many, 'partition')}: nothing is stuck, and every replica has snapshots in doubt; `verify` tells more"
         yield Finding("every-replica-in-doubt", Severity.FINDING, topic, message)
+    for topic, many in sorted(empty.items()):
+        message = (
+            f"{counted(many, 'partition')}: the only replica that was scanned is empty: never written to, or lost with its disk; "
+            "`source check` shows which"
+        )
+        yield Finding("only-replica-empty", Severity.FINDING, topic, message)
     yield from _same_name(partitions)
 
 
@@ -265,7 +276,7 @@ def _not_whole(fleet: Fleet) -> Iterator[Finding]:
     """What is not in a scan looks like what is healthy."""
     for path, reasons in fleet.not_whole.items():
         message = f"is no whole scan: {'; '.join(reasons)}. What it lacks is not in this answer: scan again"
-        yield Finding("scan-not-whole", Severity.FINDING, path, message)
+        yield Finding("scan-not-whole", Severity.FINDING, path, message, is_unread=path in fleet.unread)
 
 
 def _nowhere_scanned(fleet: Fleet, view: ClusterView | None) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -94,6 +94,11 @@ class Replica:
     stuck_bytes: int
     replay_bytes: int
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether its segments hold no byte."""
+        return self.size_bytes == 0
+
 
 @dataclass(slots=True)
 class Fleet:
@@ -104,12 +109,14 @@ class Fleet:
         brokers: by node id.
         partitions: replicas of partitions that can be uploaded, by topic, partition and topic id.
         not_whole: documents that do not tell of all that their brokers have, each with the reasons.
+        unread: those of them whose scan could not read something.
     """
 
     cluster_id: str | None = None
     brokers: dict[int, Broker] = field(default_factory=dict)
     partitions: dict[PartitionKey, list[Replica]] = field(default_factory=dict)
     not_whole: dict[str, list[str]] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)
     _cluster_from: str = ""
 
     def take_cluster(self, cluster_id: str | None, path: str) -> None:
@@ -129,12 +136,15 @@ class Fleet:
             yield key, sorted(self.partitions[key], key=lambda each: each.node_id)
 
 
-def read_scans(paths: list[str], known: Iterable[PartitionKey] = ()) -> Fleet:
+def read_scans(
+    paths: list[str], known: Iterable[PartitionKey] = (), registered: Mapping[int, frozenset[str]] | None = None
+) -> Fleet:
     """Reads the documents of ``scan``, each of one or several brokers, each broker once.
 
     Args:
         paths: of the documents.
         known: partitions as the metadata log has them, which gives replicas without a topic id theirs.
+        registered: ids of the log directories that each broker registered with: replicas in others are left out.
 
     Raises:
         UsageError: no document, too many, one that is named twice, is no scan, is damaged or of another version, lacks what the merge
@@ -153,7 +163,7 @@ def read_scans(paths: list[str], known: Iterable[PartitionKey] = ()) -> Fleet:
         read_head(path, {"scan": SCAN_VERSION})
     fleet = Fleet()
     for path in paths:
-        _Scan(path, fleet).read()
+        _Scan(path, fleet, registered or {}).read()
     _join_unnamed(fleet, known)
     return fleet
 
@@ -161,9 +171,11 @@ def read_scans(paths: list[str], known: Iterable[PartitionKey] = ()) -> Fleet:
 class _Scan:
     """One document."""
 
-    def __init__(self, path: str, fleet: Fleet) -> None:
+    def __init__(self, path: str, fleet: Fleet, registered: Mapping[int, frozenset[str]]) -> None:
         self._path = path
         self._fleet = fleet
+        self._registered = registered
+        self._replaced: dict[str, str] = {}
         self._node_of: dict[str, int] = {}
         self._seen: set[tuple[int, str, int]] = set()
 
@@ -187,7 +199,9 @@ class _Scan:
         if not self._node_of:
             reasons.append("it has no log directory of any broker")
         if faults:
+            self._fleet.unread.add(self._path)
             reasons.append(f"{counted(faults, 'place')} could not be looked at, first {first}")
+        reasons += self._replaced.values()
         if narrowed:
             reasons.append("it was made of chosen topics or partitions alone")
         if reasons:
@@ -210,6 +224,12 @@ class _Scan:
             if directory_id in broker.directory_ids:
                 raise UsageError(f"has the directory id {directory_id} twice: one is a copy of the other, {path}", path=self._path)
             broker.directory_ids.add(directory_id)
+        ids = self._registered.get(node_id, frozenset())
+        if ids and directory_id not in ids:
+            self._replaced[path] = (
+                f"{path} has directory id {directory_id or 'none'}, and broker {node_id} registered with {', '.join(sorted(ids))}: "
+                "its disk was replaced, or the metadata log is older, and its replicas were left out"
+            )
         self._node_of[path] = node_id
 
     def _older(self, value: Any) -> UsageError:
@@ -223,6 +243,8 @@ class _Scan:
         if (node_id, topic, number) in self._seen:
             raise UsageError(f"has {topic}-{number} twice for broker {node_id}, now in {text_of(value['path'])}", path=self._path)
         self._seen.add((node_id, topic, number))
+        if text_of(value["log_dir"]) in self._replaced:
+            return
         broker = self._fleet.brokers[node_id]
         broker.replicas += 1
         broker.size_bytes += whole(value["counts"]["size_bytes"])

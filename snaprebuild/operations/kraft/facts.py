@@ -240,5 +240,5 @@ class _Reader:
             data = self._log.store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
             return None if data is None else read_meta_properties(data, file=path)
         except FormatError as error:
-            self._findings.append(Finding("unreadable-broker-file", Severity.FINDING, path, error.message))
+            self._findings.append(Finding("unreadable-broker-file", Severity.FINDING, path, error.message, is_unread=True))
             return None

@@ -151,7 +151,9 @@ class MetadataLog:
             ReadFailedError: it cannot be read.
         """
         first = last = None
-        with _opened(self, checkpoint.path, checkpoint.identity) as source:
+        # It is whole between its header and its footer, or damaged, whatever was listed; only an object needs its identity to be read.
+        listed = None if self.store.is_local else checkpoint.identity
+        with _opened(self, checkpoint.path, listed) as source:
             batches = FileBatches(source, checkpoint.path, records, deadline=self.deadline)
             for batch in batches:
                 first, last = first or batch, batch
@@ -240,7 +242,7 @@ class MetadataWalk:
             yield from self._segment(segment, start_bytes, is_last=segment is segments[-1])
 
     def _segment(self, segment: MetadataSegment, start_bytes: int, *, is_last: bool) -> Iterator[MetadataBatch]:
-        with _opened(self._log, segment.path, segment.identity) as source:
+        with _opened(self._log, segment.path, segment.identity, may_grow=is_last) as source:
             batches = FileBatches(
                 source, segment.path, self._records, self._from_offset, self._log.deadline, start_bytes=start_bytes
             )
@@ -268,5 +270,5 @@ def _is_control_of(batch: MetadataBatch | None, record: int, kind: type) -> bool
     return isinstance(content, ControlRecord) and isinstance(content.value, kind)
 
 
-def _opened(log: MetadataLog, path: str, identity: FileIdentity) -> OpenBytes:
-    return log.store.open_bytes(path, identity, log.deadline)
+def _opened(log: MetadataLog, path: str, identity: FileIdentity | None, *, may_grow: bool = False) -> OpenBytes:
+    return log.store.open_bytes(path, identity, log.deadline, may_grow)

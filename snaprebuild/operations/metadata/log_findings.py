@@ -35,12 +35,17 @@ def listing_findings(log: MetadataLog) -> list[Finding]:
         message = f"no regular files, left out: {first_of(log.unreadable_files)}"
         findings.append(Finding("no-regular-file", Severity.FINDING, log.path, message))
     faults = [fault for fault in (log.leader_epochs_fault, log.quorum_state_fault) if fault is not None]
-    return findings + [Finding("damaged-file", Severity.DAMAGED, fault.file or log.path, fault.message) for fault in faults]
+    return findings + [
+        Finding("damaged-file", Severity.DAMAGED, fault.file or log.path, fault.message, is_unread=True) for fault in faults
+    ]
 
 
 def checkpoint_findings(bad: Iterable[tuple[MetadataCheckpoint, FormatError]]) -> list[Finding]:
     """Checkpoints that are not whole, newer than the one that was taken."""
-    return [Finding("damaged-checkpoint", Severity.DAMAGED, each.path, f"{error.message}; it is left out") for each, error in bad]
+    return [
+        Finding("damaged-checkpoint", Severity.DAMAGED, each.path, f"{error.message}; it is left out", is_unread=True)
+        for each, error in bad
+    ]
 
 
 def epoch_findings(checkpoint: MetadataCheckpoint | None, lineage: EpochLineage) -> list[Finding]:

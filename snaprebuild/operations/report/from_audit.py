@@ -43,6 +43,10 @@ def take_audit(head: DocumentHead, sink: PageSink) -> None:
                 topic_partition = f"{text_of(value['topic'])}-{whole(value['partition'])}"
                 _take_partition(value, sink.partition(topic_partition, place, number))
                 count += 1
+            elif name == "run":
+                document.take_run(value)
+            elif name == "unread_paths":
+                document.unread = [text_of(each) for each in is_of(list, value)]
             elif name == "findings":
                 sink.take_finding(value)
 

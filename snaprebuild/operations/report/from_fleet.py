@@ -103,6 +103,10 @@ def _take(members: Iterable[tuple[str, Any]], document: PageDocument, sink: Page
                 topic_id = optional(text_of, value["topic_id"])
                 place = cluster if topic_id is None else f"{cluster}, topic id {topic_id}"
                 _take_partition(value, sink.partition(topic_partition, place, number))
+            elif name == "run":
+                document.take_run(value)
+            elif name == "unread_paths":
+                document.unread = [text_of(each) for each in is_of(list, value)]
             elif name == "findings":
                 sink.take_finding(value)
     document.facts += [("assumed", each) for each in assumes]

@@ -6,6 +6,7 @@ from snaprebuild.operations.documents import DocumentHead
 from snaprebuild.operations.findings import counted
 from snaprebuild.operations.report.page_data import PageBoundary, PageDocument, PagePartition, PageSegment, SegmentFate
 from snaprebuild.operations.report.sink import PageSink
+from snaprebuild.operations.run_facts import utc_text
 from snaprebuild.operations.written_receipt import WrittenFile, read_receipt
 
 __all__ = ["take_receipt"]
@@ -28,6 +29,8 @@ def take_receipt(head: DocumentHead, sink: PageSink) -> None:
     ended = "the run came to its end" if receipt.ended else "the run was killed, or still goes on: what it did last is not settled"
     document = PageDocument(sink.name_of(head), head.schema, head.program, lacks=list(LACKS))
     document.facts += [("written", f"{where}; {ended}"), ("files", counted(len(receipt.files), "snapshot"))]
+    document.made, document.host, document.command = utc_text(receipt.began_ms), receipt.host, receipt.command
+    document.clusters = list(receipt.cluster_ids)
     number = sink.add_document(document)
     shown: dict[str, PagePartition] = {}
     for each in receipt.partitions.values():

@@ -66,6 +66,10 @@ def take_scan(head: DocumentHead, sink: PageSink) -> None:
                 has_segments &= "segments" in value
                 _take_partition(value, sink.partition(text_of(value["topic_partition"]), text_of(value["path"]), number), nodes)
                 count += 1
+            elif name == "run":
+                document.take_run(value)
+            elif name == "unread_paths":
+                document.unread = [text_of(each) for each in is_of(list, value)]
             elif name == "findings":
                 sink.take_finding(value)
     if not has_segments:
@@ -91,12 +95,16 @@ def _take_partition(value: Any, partition: PagePartition, nodes: dict[str, int |
     if is_of(bool, value["can_be_tiered"]):
         partition.stuck_bytes = whole(upload["stuck_bytes"])
         partition.next_attempt = _next_attempt(upload["next_attempt"])
+    missing = None if "missing" not in value else {whole(each) for each in is_of(list, value["missing"])}
     for each in is_of(list, value["boundaries"]):
-        _take_boundary(each, partition)
+        _take_boundary(each, partition, missing)
     if "segments" in value:
         _take_segments(value, partition)
-    for transaction in _open_transactions(partition):
-        partition.take_transaction(transaction)
+    for boundary in partition.boundaries.values():
+        if boundary.is_log_end and boundary.state == "present":
+            partition.has_snapshot_at_end = True
+            if boundary.first_open_offset is not None:
+                partition.take_transaction(PageTransaction(boundary.first_open_offset))
 
 
 def _kind(value: Any) -> str | None:
@@ -106,9 +114,13 @@ def _kind(value: Any) -> str | None:
     return ", ".join(kinds) or None
 
 
-def _take_boundary(value: Any, partition: PagePartition) -> None:
-    boundary = partition.boundaries.setdefault(whole(value["offset"]), PageBoundary())
+def _take_boundary(value: Any, partition: PagePartition, missing: set[int] | None) -> None:
+    """``missing``: offsets, None in documents of older versions, which do not list them."""
+    offset = whole(value["offset"])
+    boundary = partition.boundaries.setdefault(offset, PageBoundary())
     boundary.state = text_of(value["state"])
+    if boundary.state == "irregular" and missing is not None and offset not in missing:
+        boundary.state = "not due"
     boundary.entries = optional(whole, value["entries"])
     boundary.next_start = _told_fate(boundary.state, optional(text_of, value["at_next_start"]))
     boundary.is_log_end = is_of(bool, value["is_log_end"])
@@ -155,12 +167,3 @@ def _next_attempt(value: Any) -> str | None:
         return None
     versions = "; ".join(f"{text_of(each['versions'])}: {text_of(each['exception']).rpartition('.')[2]}" for each in thrown)
     return f"a leader tries the segment at {whole(value['base_offset'])} in vain ({versions})"
-
-
-def _open_transactions(partition: PagePartition) -> list[PageTransaction]:
-    """The oldest open transaction of each snapshot: from its first offset to the last boundary that has it as open."""
-    until: dict[int, int | None] = {}
-    for offset, boundary in sorted(partition.boundaries.items()):
-        if boundary.first_open_offset is not None:
-            until[boundary.first_open_offset] = None if boundary.is_log_end else offset
-    return [PageTransaction(first, last) for first, last in sorted(until.items())]

@@ -30,6 +30,10 @@ def take_transactions(head: DocumentHead, sink: PageSink) -> None:
             elif name == "partitions":
                 _take_partition(value, sink.partition(text_of(value["topic_partition"]), text_of(value["path"]), number))
                 count += 1
+            elif name == "run":
+                document.take_run(value)
+            elif name == "unread_paths":
+                document.unread = [text_of(each) for each in is_of(list, value)]
             elif name == "findings":
                 sink.take_finding(value)
 
@@ -37,11 +41,13 @@ def take_transactions(head: DocumentHead, sink: PageSink) -> None:
 def _take_partition(value: Any, partition: PagePartition) -> None:
     if partition.log_end is None:
         partition.log_end = optional(whole, value["log_end_offset"])
+    partition.is_replayed = True
     # By replay, where a scan takes it from a snapshot that may be wrong.
     partition.last_stable_offset = optional(whole, value["last_stable_offset"])
     for each in is_of(list, value["open"]):
         producer_id, is_late = whole(each["producer_id"], least=-(2**63)), is_of(bool, each["is_late"])
-        partition.take_transaction(PageTransaction(whole(each["first_offset"]), None, producer_id, is_late))
+        partition.take_transaction(PageTransaction(whole(each["first_offset"]), producer_id, is_late, is_replayed=True))
     left = whole(value["counts"]["open"]) - len(value["open"])
     if left > 0:
+        partition.open_not_listed = left
         partition.lacks.append(f"{left} more open transactions, which the document counts and does not list")

@@ -22,7 +22,6 @@ from snaprebuild.operations.report.page_data import (
     PagePartition,
     PageProducer,
     PageSegment,
-    PageTransaction,
     SegmentFate,
 )
 from snaprebuild.operations.report.sink import PageSink
@@ -47,6 +46,10 @@ def take_verify(head: DocumentHead, sink: PageSink) -> None:
             if name == "partitions":
                 _take_partition(value, sink.partition(text_of(value["topic_partition"]), text_of(value["path"]), number))
                 count += 1
+            elif name == "run":
+                document.take_run(value)
+            elif name == "unread_paths":
+                document.unread = [text_of(each) for each in is_of(list, value)]
             elif name == "findings":
                 sink.take_finding(value)
             elif name == "totals":
@@ -93,9 +96,6 @@ def _take_snapshot(value: Any, partition: PagePartition) -> None:
         boundary.why.append(text_of(value["reason"]))
     producers = producers_of(value["differences"], offset)
     partition.producers += producers
-    for each in producers:
-        if each.open_from is not None:
-            partition.take_transaction(PageTransaction(each.open_from, offset, each.producer_id))
     partition.producers_not_listed += max(0, whole(value["difference_count"]) - len(producers))
 
 

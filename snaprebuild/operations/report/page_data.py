@@ -7,9 +7,12 @@ is missing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from itertools import groupby
+from typing import Any
+
+from snaprebuild.operations.run_facts import run_facts, utc_text
 
 __all__ = [
     "PARTITIONS_MAX",
@@ -172,24 +175,24 @@ class PageProducer:
 
 @dataclass(frozen=True, slots=True)
 class PageTransaction:
-    """A transaction without a marker: from its first offset to where it was last seen open.
+    """A transaction that is open at the log end.
 
     Attributes:
         first_offset: of its first batch.
-        until_offset: last boundary that has it as open; None for the log end.
         producer_id: None where the document does not name it.
         is_late: no batch for longer than any coordinator waits.
+        is_replayed: a replay of the log proves it; else a snapshot at the log end has it as open.
     """
 
     first_offset: int
-    until_offset: int | None = None
     producer_id: int | None = None
     is_late: bool = False
+    is_replayed: bool = False
 
     def as_json(self) -> list[object]:
-        """The fields in their order."""
+        """First offset, None (open to the log end), producer id, whether it is late."""
         producer = None if self.producer_id is None else str(self.producer_id)
-        return [_number(self.first_offset), _number(self.until_offset), producer, self.is_late]
+        return [_number(self.first_offset), None, producer, self.is_late]
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +220,10 @@ class PagePartition:
         segments: ascending; at most some hundreds (``take_segments``) of ``segment_count``.
         boundaries: by offset.
         producers: see there.
-        transactions: by first offset.
+        transactions: by first offset; ``open_transactions`` are those that count.
+        open_not_listed: open ones that a document counts and does not list.
+        is_replayed: a replay shows which transactions are open.
+        has_snapshot_at_end: a snapshot at the log end shows the oldest one that is open.
         findings: numbers.
         stuck_bytes: from the first blocked closed segment to the last closed one.
         lacks: what no document has that the timeline needs, sentences.
@@ -244,6 +250,9 @@ class PagePartition:
     producers: list[PageProducer] = field(default_factory=list)
     producers_not_listed: int = 0
     transactions: dict[int, PageTransaction] = field(default_factory=dict)
+    open_not_listed: int = 0
+    is_replayed: bool = False
+    has_snapshot_at_end: bool = False
     findings: list[int] = field(default_factory=list)
     lacks: list[str] = field(default_factory=list)
 
@@ -263,14 +272,23 @@ class PagePartition:
                 self.segments.append(PageSegment(part[0].base_offset, size, part[-1].modified_ms, fate, len(part)))
 
     def take_transaction(self, found: PageTransaction) -> None:
-        """Takes a transaction, of which another document may tell, too. One that is open at the log end is open everywhere before."""
+        """Takes an open transaction, which another document may have, too."""
         known = self.transactions.get(found.first_offset)
-        if known is not None:
-            ends = (known.until_offset, found.until_offset)
-            until = None if None in ends else max(each for each in ends if each is not None)
-            producer = found.producer_id if known.producer_id is None else known.producer_id
-            found = PageTransaction(found.first_offset, until, producer, known.is_late or found.is_late)
-        self.transactions[found.first_offset] = found
+        if known is None or found.is_replayed:
+            self.transactions[found.first_offset] = found
+
+    @property
+    def open_transactions(self) -> list[PageTransaction]:
+        """By first offset. Where a replay shows them, a snapshot that has others as open is wrong."""
+        listed = (each for _, each in sorted(self.transactions.items()))
+        return [each for each in listed if each.is_replayed or not self.is_replayed]
+
+    @property
+    def open_count(self) -> int | None:
+        """Open transactions, listed or not; None where no document shows whether any is open."""
+        if not (self.is_replayed or self.has_snapshot_at_end):
+            return None
+        return len(self.open_transactions) + self.open_not_listed
 
     @property
     def badness(self) -> tuple[int, ...]:
@@ -317,7 +335,8 @@ class PagePartition:
             "boundaries": [boundary.as_json(offset) for offset, boundary in boundaries],
             "producers": [each.as_json() for each in self.producers[:PRODUCERS_MAX]] or None,
             "producersLeft": (self.producers_not_listed + max(0, len(self.producers) - PRODUCERS_MAX)) or None,
-            "transactions": [each.as_json() for _, each in sorted(self.transactions.items())[:TRANSACTIONS_MAX]] or None,
+            "transactions": [each.as_json() for each in self.open_transactions[:TRANSACTIONS_MAX]] or None,
+            "open": self.open_count,
             "findings": self.findings or None,
             "lacks": lacks or None,
         }
@@ -334,6 +353,9 @@ class PageDocument:
         program: version that wrote it.
         facts: (name, value) lines on it.
         lacks: what it does not have that the timeline would show, sentences.
+        made: when it was made, UTC; empty where it does not say, as documents of older versions do not. Likewise the others:
+            ``host``, ``command``, ``clusters`` (their ids).
+        unread: paths that the run had selected and did not read.
     """
 
     name: str
@@ -341,6 +363,20 @@ class PageDocument:
     program: str
     facts: list[tuple[str, str]] = field(default_factory=list)
     lacks: list[str] = field(default_factory=list)
+    made: str = ""
+    host: str = ""
+    command: str = ""
+    clusters: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+    def take_run(self, value: Any) -> None:
+        """The member ``run`` of a document."""
+        at_ms, self.host, self.command, self.clusters = run_facts(value)
+        self.made = utc_text(at_ms)
+
+    def as_json(self) -> dict[str, object]:
+        """As the page's script takes it."""
+        return asdict(self)
 
 
 @dataclass(slots=True)
@@ -394,6 +430,11 @@ class PageData:
                 links += 1
 
     @property
+    def unread_paths(self) -> list[str]:
+        """What the runs of all documents did not read, each path once."""
+        return list(dict.fromkeys(path for document in self.documents for path in document.unread))
+
+    @property
     def partition_count(self) -> int:
         """Of all, shown or not."""
         return len(self._partitions)
@@ -410,10 +451,7 @@ class PageData:
         yield "title", self.title
         yield (
             "documents",
-            [
-                {"name": each.name, "schema": each.schema, "program": each.program, "facts": each.facts, "lacks": each.lacks}
-                for each in self.documents
-            ],
+            [each.as_json() for each in self.documents],
         )
         yield "findings", [[each.code, each.severity, each.path, each.message, _number(each.offset)] for each in self.findings]
         yield "findingsLeft", self.findings_left

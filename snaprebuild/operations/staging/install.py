@@ -30,7 +30,7 @@ from snaprebuild.operations.broker_properties import expiration_of, read_server_
 from snaprebuild.operations.findings import Finding, Severity, counted, exit_code_of, finding_of_error
 from snaprebuild.operations.log_facts import check_deadline
 from snaprebuild.operations.planned import Plan, Request
-from snaprebuild.operations.rebuild_result import LEFT_OUT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
+from snaprebuild.operations.rebuild_result import FAILED, LEFT_OUT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.operations.receipt import Receipt
 from snaprebuild.operations.replay_partition import Clock
 from snaprebuild.operations.staging.closed_since import replay_closed_since
@@ -73,7 +73,7 @@ class InstalledPartition:
         if self.result is not None:
             return tuple(sorted(self.result.boundaries, key=lambda each: each.offset))
         why = (self.findings[0].message,)
-        return tuple(BoundaryResult(each.offset, False, LEFT_OUT, None, why) for each in self.staged.due)
+        return tuple(BoundaryResult(each.offset, False, LEFT_OUT, None, why, left_out_as=FAILED) for each in self.staged.due)
 
 
 @dataclass(slots=True)
@@ -144,7 +144,7 @@ def _locks(
     for log_dir in sorted({*plan.log_dirs, *(os.path.dirname(os.path.realpath(each.path)) for each in plan.partitions)}):
         if not os.path.isdir(log_dir):
             message = "this log directory of the broker is not there: nothing is installed into it"
-            result.general.append(Finding("offline-log-dir", Severity.STORAGE, log_dir, message))
+            result.general.append(Finding("offline-log-dir", Severity.STORAGE, log_dir, message, is_unread=True))
         elif not result.is_dry_run:
             try:
                 locks[log_dir] = stack.enter_context(hold(log_dir))

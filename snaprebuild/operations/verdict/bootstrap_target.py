@@ -6,13 +6,13 @@ import os
 
 from formats.broker_files import Properties
 from snaprebuild.cluster.source_evidence import LogEvidence, Purpose
-from snaprebuild.cluster.source_verdict import SourceVerdict
+from snaprebuild.cluster.source_verdict import SourceVerdict, judge
 from snaprebuild.errors import RefusedError
 from snaprebuild.operations.bootstrap_build import FollowerPlan
 from snaprebuild.operations.broker_properties import log_dirs_of
-from snaprebuild.operations.findings import Finding
+from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.verdict.cluster_truth import ClusterTruth
-from snaprebuild.operations.verdict.judges import Judges, rejection
+from snaprebuild.operations.verdict.judges import Judges, rejection, unknown_finding
 from snaprebuild.storage.log_dir import read_log_dir
 from snaprebuild.storage.store import S3Settings
 
@@ -46,7 +46,9 @@ def judge_target(
     judges.meet([state, *(read_log_dir(each) for each in own if each != state.path)], properties=properties)
     path = os.path.join(log_dir, plan.directory_name)
     log = LogEvidence(path, plan.topic, plan.number, topic_id=plan.topic_id, exists=False)
-    verdict = judges.know(state, log).judge()
+    verdict = judge(judges.evidence(state, log))
     if verdict.is_rejected:
         raise RefusedError(rejection(verdict, path).message, path=path)
-    return verdict, [*truth.findings, *judges.findings]
+    findings = [*truth.findings, *judges.findings]
+    unknown = unknown_finding(verdict, path, Severity.FINDING, [each.message for each in findings])
+    return verdict, findings if unknown is None else [*findings, unknown]

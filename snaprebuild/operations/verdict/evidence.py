@@ -1,4 +1,4 @@
-"""What the files of a replica say, as the rules of a verdict take it. What cannot be read counts as not known, and is told."""
+"""The files of a replica, as the rules of a verdict take them. What cannot be read is not known, and is a finding."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 
 from formats.checkpoint_file import LeaderEpochEntry
 from formats.errors import FormatError
-from formats.file_names import META_PROPERTIES
+from formats.file_names import META_PROPERTIES, DirectoryForm
 from snaprebuild.cluster.source_evidence import LogDirEvidence, LogEvidence, PeerEvidence
 from snaprebuild.errors import ReadFailedError, RefusedError
-from snaprebuild.operations.log_facts import log_end_offset
+from snaprebuild.operations.log_facts import LogTail, log_tail
 from snaprebuild.storage.broker_lock import lock_holder
 from snaprebuild.storage.log_dir import LogDirState, read_leader_epochs, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -26,7 +26,7 @@ def log_dir_evidence(
     Args:
         state: its small files.
         siblings: the other log directories of that broker.
-        live_epoch: the broker epoch of a live broker, as the operator says.
+        live_epoch: the broker epoch of a live broker, as the operator gave it.
         asks_lock: whether a broker holds it; else it is taken for stopped.
     """
     meta, clean = state.meta, state.clean_shutdown
@@ -41,10 +41,12 @@ def log_dir_evidence(
         cluster_id=None if meta is None else meta.cluster_id,
         directory_id=None if meta is None else meta.directory_id,
         has_marker=clean is not None,
-        marker_epoch=epoch if epoch is not None and epoch >= 0 else None,  # -1 of a broker that stopped before it had registered
-        is_live=live_epoch is not None or (asks_lock and _is_held(state)),
+        marker_epoch=epoch if epoch is not None and epoch >= 0 else None,
+        is_marker_unregistered=epoch is not None and epoch < 0,
+        is_live=(live_epoch is not None and clean is None) or (asks_lock and _is_held(state)),
         live_epoch=live_epoch,
         siblings=tuple(log_dir_evidence(each, asks_lock=False) for each in siblings),
+        faults=state.faults,
     )
 
 
@@ -58,23 +60,32 @@ def _is_held(state: LogDirState) -> bool:
 
 
 def log_evidence(
-    directory: PartitionDir, state: LogDirState, *, log_end: int | None = None, last_stable: int | None = None
+    directory: PartitionDir,
+    state: LogDirState,
+    *,
+    log_end: int | None = None,
+    last_stable: int | None = None,
+    asks_stable: bool = False,
 ) -> LogEvidence:
     """What a partition directory says.
 
     Args:
         directory: the listing.
         state: the small files of its log directory.
-        log_end: end of its last whole batch, where that was read before; else it is read.
+        log_end: end of its last whole batch, where that was read before; else its tail is read.
         last_stable: the last stable offset, where it is known.
+        asks_stable: it was looked for: without it, it could not be found.
     """
     faults: list[str] = []
     bases = tuple(segment.base_offset for segment in directory.segments)
+    tail = None
     if log_end is None and bases:
         try:
-            log_end = log_end_offset(directory)
+            tail = log_tail(directory)
         except (ReadFailedError, FormatError) as error:
             faults.append(str(error))
+    # The lines of checkpoints go by topic and partition: a directory that is set aside or deleted has none of its own.
+    name = directory.topic_partition if directory.name.form in (DirectoryForm.PLAIN, DirectoryForm.FUTURE) else ""
     return LogEvidence(
         path=directory.path,
         topic=directory.name.topic,
@@ -83,15 +94,25 @@ def log_evidence(
         swapped=directory.swapped[0] if directory.swapped else None,
         topic_id=_topic_id(directory, faults),
         bases=bases,
-        log_end=log_end,
-        high_watermark=(state.high_watermarks or {}).get(directory.topic_partition),
-        recovery_point=(state.recovery_points or {}).get(directory.topic_partition),
-        log_start=(state.log_starts or {}).get(directory.topic_partition, 0),
+        log_end=log_end if tail is None else tail.end_offset,
+        high_watermark=(state.high_watermarks or {}).get(name),
+        recovery_point=(state.recovery_points or {}).get(name),
+        log_start=(state.log_starts or {}).get(name, 0),
         epochs=_epochs(directory, faults),
+        tail_epoch=None if tail is None else tail.leader_epoch,
+        tail_timestamp_ms=_appended_ms(directory, tail),
         last_stable=last_stable,
-        is_compacted=directory.topic_partition in (state.cleaner_points or {}),
+        is_stable_asked=asks_stable,
+        is_compacted=name in (state.cleaner_points or {}),
         faults=tuple(faults),
     )
+
+
+def _appended_ms(directory: PartitionDir, tail: LogTail | None) -> int | None:
+    """When the last batches were appended at the latest: also where a producer's clock is ahead, not after the file's last change."""
+    if tail is None or tail.max_timestamp_ms is None or tail.max_timestamp_ms < 0:
+        return None
+    return min(tail.max_timestamp_ms, directory.segments[-1].log.identity.mtime_ns // 1_000_000)
 
 
 def peer_evidence(directory: PartitionDir, state: LogDirState) -> PeerEvidence:
@@ -131,7 +152,8 @@ def brokers_of(
         named: paths that were named one by one. Those of the same cluster and broker id belong together although they have no directory
             ids, as before 3.7; that somebody names two of different clusters does not make them one broker's.
 
-    Copies of one disk, which share its directory id, are of different moments of a broker, and not beside each other.
+    Copies of one disk, which share its directory id, are of different moments of a broker, and are not siblings. A directory of a broker
+    whose ``meta.properties`` is missing or cannot be read may be of any broker, and counts as a sibling of each.
     """
     return {
         state.path: tuple(
@@ -142,6 +164,7 @@ def brokers_of(
                 (other.path in log_dirs and state.path in log_dirs and not _are_copies(state, other))
                 or (other.path in named and state.path in named and _are_alike(state, other) and not _are_copies(state, other))
                 or _are_of_one_broker(state, other)
+                or (other.meta is None and other.is_broker_directory)
             )
         )
         for state in states

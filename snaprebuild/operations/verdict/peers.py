@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from formats.file_names import DirectoryForm
 from snaprebuild.cluster.source_evidence import PeerEvidence
+from snaprebuild.errors import UsageError
 from snaprebuild.operations.findings import Finding, finding_of_error
 from snaprebuild.operations.source import Selection
 from snaprebuild.operations.verdict.evidence import peer_evidence
@@ -39,16 +40,21 @@ def read_peers(paths: Sequence[str], selection: Selection, settings: S3Settings,
         findings: gets what cannot be read.
 
     Raises:
-        UsageError: a path leads nowhere.
+        UsageError: a path leads nowhere, or to no selected partition.
     """
     if not paths:
         return Peers()
-    found = find_partitions(paths, settings)
-    findings += [finding_of_error(error, error.path or "") for error in found.faults]
     peers: dict[str, tuple[PeerEvidence, ...]] = {}
-    for log_dir in found.log_dirs:
-        for directory in log_dir.partitions:
-            if directory.name.form is DirectoryForm.PLAIN and selection.takes(directory) and is_judged(directory):
-                before = peers.get(directory.topic_partition, ())
-                peers[directory.topic_partition] = (*before, peer_evidence(directory, log_dir.state))
+    for path in paths:
+        found = find_partitions([path], settings)
+        findings += [finding_of_error(error, error.path or "") for error in found.faults]
+        directories = [each for log_dir in found.log_dirs for each in log_dir.partitions]
+        if not found.faults and not any(map(selection.takes, directories)):
+            raise UsageError(f"--peer: {selection.why_nothing(directories)}", path=path)
+        for log_dir in found.log_dirs:
+            for directory in log_dir.partitions:
+                if directory.name.form is DirectoryForm.PLAIN and selection.takes(directory) and is_judged(directory):
+                    known = peers.get(directory.topic_partition, ())
+                    if all(peer.path != directory.path for peer in known):
+                        peers[directory.topic_partition] = (*known, peer_evidence(directory, log_dir.state))
     return Peers(peers)

@@ -6,17 +6,18 @@ import contextlib
 from dataclasses import replace
 
 from formats.errors import FormatError
-from snaprebuild.cluster.source_evidence import Purpose
-from snaprebuild.cluster.source_verdict import Rule
-from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
+from snaprebuild.cluster.source_evidence import LogEvidence, Purpose
+from snaprebuild.cluster.source_verdict import Rule, SourceVerdict, judge
+from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
 from snaprebuild.operations.due_in_place import left_out_findings, not_trusted
 from snaprebuild.operations.each import Each
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.log_facts import check_deadline
 from snaprebuild.operations.planned import PartitionPlan, Request, nothing_planned
 from snaprebuild.operations.source import Source
-from snaprebuild.operations.verdict.cluster_truth import ClusterTruth
-from snaprebuild.operations.verdict.judges import Judges, KnownSource, named_only, rejection
+from snaprebuild.operations.verdict.cluster_truth import ClusterTruth, MetadataRead
+from snaprebuild.operations.verdict.evidence import log_evidence
+from snaprebuild.operations.verdict.judges import Judges, rejection, unknown_finding
 
 __all__ = ["judged_plans"]
 
@@ -54,21 +55,56 @@ def judged_plans(
         truth.named()
     judges = Judges(Purpose.REBUILD, truth, asks_locks=not holds_locks)
     judges.meet(source.log_dirs, request.paths, source.properties)
-    told: dict[str, PartitionPlan] = {}
+    judged: dict[str, PartitionPlan] = {}
+    read = []
     asked = []
     for plan in busy:
         try:
             check_deadline(deadline, plan.source.directory.path)
-            known = judges.know(plan.source.log_dir, named_only(plan.source.directory))
-            asked.append((plan, known, request.out is None, bool(request.stage), deadline))
+            asked.append((plan, isinstance(judges.metadata_of(plan.source.log_dir), MetadataRead), deadline))
         except DeadlinePassedError:
-            told[plan.source.directory.path], late = _too_late(plan)
+            judged[plan.source.directory.path], late = _too_late(plan)
             findings += late
-    for plan, found in each(_judged, asked):
-        told[plan.source.directory.path] = plan
-        findings += found
-    findings += [*truth.findings, *judges.findings]
-    return [told.get(plan.source.directory.path, plan) for plan in plans]
+    for plan, log, error in each(_read, asked):
+        path = plan.source.directory.path
+        if isinstance(error, DeadlinePassedError):
+            judged[path], late = _too_late(plan)
+            findings += late
+        elif error is not None:  # of this partition alone
+            judged[path] = nothing_planned(plan.source, plan.target, str(error))
+            findings.append(finding_of_error(error, path))
+        else:
+            assert log is not None
+            read.append((plan, log))
+    with contextlib.suppress(DeadlinePassedError):
+        judges.compare((plan.source.log_dir, log) for plan, log in read)
+    found: list[Finding] = []
+    for plan, log in read:
+        try:
+            check_deadline(deadline, plan.source.directory.path)
+            verdict = judge(judges.evidence(plan.source.log_dir, log))
+        except DeadlinePassedError:
+            judged[plan.source.directory.path], late = _too_late(plan)
+            found += late
+            continue
+        reported = [each.message for each in (*findings, *truth.findings, *judges.findings)]
+        judged[plan.source.directory.path], told = _limited(plan, verdict, request, reported)
+        found += told
+    findings += [*found, *truth.findings, *judges.findings]
+    return [judged.get(plan.source.directory.path, plan) for plan in plans]
+
+
+def _read(
+    asked: tuple[PartitionPlan, bool, float | None],
+) -> tuple[PartitionPlan, LogEvidence | None, SnaprebuildError | FormatError | None]:
+    """The files of a replica, in a worker. Its tail is read again only where there is a metadata log that may be older."""
+    plan, has_tail, deadline = asked
+    directory = plan.source.directory
+    try:
+        check_deadline(deadline, directory.path)
+        return plan, log_evidence(directory, plan.source.log_dir, log_end=None if has_tail else plan.log_end_offset), None
+    except (SnaprebuildError, FormatError) as error:
+        return plan, None, error
 
 
 def _too_late(plan: PartitionPlan) -> tuple[PartitionPlan, list[Finding]]:
@@ -79,16 +115,11 @@ def _too_late(plan: PartitionPlan) -> tuple[PartitionPlan, list[Finding]]:
     return replace(nothing, left_out=plan.left_out), [Finding("deadline-passed", Severity.FINDING, path, message)]
 
 
-def _judged(asked: tuple[PartitionPlan, KnownSource, bool, bool, float | None]) -> tuple[PartitionPlan, list[Finding]]:
-    plan, known, in_place, is_staged, deadline = asked
-    directory = plan.source.directory
-    try:
-        check_deadline(deadline, directory.path)
-        verdict = known.judged(directory, plan.source.log_dir, plan.log_end_offset)
-    except DeadlinePassedError:
-        return _too_late(plan)
-    except (ReadFailedError, RefusedError, FormatError) as error:  # of this partition alone
-        return nothing_planned(plan.source, plan.target, str(error)), [finding_of_error(error, directory.path)]
+def _limited(
+    plan: PartitionPlan, verdict: SourceVerdict, request: Request, reported: list[str]
+) -> tuple[PartitionPlan, list[Finding]]:
+    """The plan as far as the verdict on its replica goes."""
+    directory, in_place, is_staged = plan.source.directory, request.out is None, bool(request.stage)
     if verdict.is_rejected:
         finding = rejection(verdict, directory.path)
         if not in_place:
@@ -96,10 +127,12 @@ def _judged(asked: tuple[PartitionPlan, KnownSource, bool, bool, float | None]) 
             return replace(plan, verdict=verdict), [told]
         nothing = nothing_planned(plan.source, plan.target, f"{verdict}: {verdict.why}", plan.log_end_offset)
         return replace(nothing, left_out=plan.left_out, verdict=verdict), [finding]
+    unknown = unknown_finding(verdict, directory.path, Severity.FINDING if in_place else Severity.NOTE, reported)
+    found = [] if unknown is None else [unknown]
     # What is staged waits for a clean stop, and is then held against the segments that it rests on.
     below = verdict.limit_without(Rule.R9) if is_staged else verdict.offset
     if not in_place or below is None:
-        return replace(plan, verdict=verdict), []
+        return replace(plan, verdict=verdict), found
     # What is there is compared all the same: whoever wants it right is to know that it is wrong.
     plan = replace(plan, verdict=verdict)
     beyond = tuple(
@@ -112,4 +145,4 @@ def _judged(asked: tuple[PartitionPlan, KnownSource, bool, bool, float | None]) 
     if not kept:
         plan = nothing_planned(plan.source, plan.target, None, plan.log_end_offset)
     limited = replace(plan, boundaries=kept, left_out=left_out, verdict=verdict)
-    return limited, left_out_findings(replace(limited, left_out=beyond))
+    return limited, [*found, *left_out_findings(replace(limited, left_out=beyond))]

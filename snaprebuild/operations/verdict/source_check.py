@@ -1,4 +1,4 @@
-"""``source check``: may these replicas be sources, rule by rule."""
+"""``source check``: whether replicas may be sources, rule by rule."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from formats.errors import FormatError
 from formats.file_names import DirectoryForm
 from snaprebuild.cluster.source_evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source_ruling import State
-from snaprebuild.cluster.source_verdict import Outcome, SourceVerdict
-from snaprebuild.errors import SnaprebuildError, UsageError
+from snaprebuild.cluster.source_verdict import Outcome, SourceVerdict, judge
+from snaprebuild.errors import SnaprebuildError
 from snaprebuild.operations.broker_properties import log_dirs_online, read_server_properties
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
-from snaprebuild.operations.last_stable import last_stable_offsets
-from snaprebuild.operations.partition_view import view_partition
-from snaprebuild.operations.source import PartitionSource, Selection
+from snaprebuild.operations.last_stable import stable_ends
+from snaprebuild.operations.log_facts import log_end_offset
+from snaprebuild.operations.source import Selection, check_segments_are_files, partition_source
 from snaprebuild.operations.verdict.cluster_truth import ClusterTruth, MetadataRead
 from snaprebuild.operations.verdict.evidence import log_evidence
-from snaprebuild.operations.verdict.judges import Judges, is_judged, rejection, word_needed
-from snaprebuild.operations.verdict.peers import Peers, read_peers
+from snaprebuild.operations.verdict.judges import Judges, is_judged, rejection, unknown_finding, word_needed
+from snaprebuild.operations.verdict.peers import read_peers
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.log_dir import LogDirState, find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
@@ -46,6 +46,8 @@ class SourceQuestion:
         selection: of partitions.
         settings: of object stores.
         server_properties: path of the configuration of a broker, whose ``log.dirs`` are asked, too; None for none.
+        voters: metadata logs of other voters, which prove what a majority holds: id (None for that of ``meta.properties``) and location.
+        voter_ids: ids of all voters; None for what the log says.
     """
 
     paths: tuple[str, ...]
@@ -58,6 +60,8 @@ class SourceQuestion:
     selection: Selection = EVERYTHING
     settings: S3Settings = USUAL_S3
     server_properties: str | None = None
+    voters: tuple[tuple[int | None, str], ...] = ()
+    voter_ids: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,82 +110,87 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
     found = find_partitions((*question.paths, *log_dirs), question.settings)
     result = SourceCheck(question, findings=offline)
     result.findings += [finding_of_error(error, error.path or "") for error in found.faults]
-    truth = ClusterTruth(question.metadata, question.settings, question.at)
-    truth.named()  # told before the work
+    truth = ClusterTruth(question.metadata, question.settings, question.at, voters=question.voters, voter_ids=question.voter_ids)
+    truth.named()  # a fault of it is raised before the work
     judges = Judges(question.purpose, truth, question.broker_epoch, question.is_leader_by_word)
     states = [each.state for each in found.log_dirs]
     named = [absolute(path) for path in question.paths]
     judges.meet(states, named, properties)
     for state in states:
-        result.findings += [Finding("unreadable-broker-file", Severity.FINDING, state.path, fault) for fault in state.faults]
+        result.findings += [
+            Finding("unreadable-broker-file", Severity.FINDING, state.path, fault, is_unread=True) for fault in state.faults
+        ]
     pairs = [
         (directory, log_dir.state)
         for log_dir in found.log_dirs
         for directory in log_dir.partitions
         if question.selection.takes(directory) and is_judged(directory)
     ]
-    stable = _stable_offsets(question, pairs, now_ms, jobs, result.findings)
+    stable = _stable_ends(question, pairs, now_ms, jobs, result.findings)
     peers = read_peers(question.peers, question.selection, question.settings, result.findings)
+    logs = []
     for directory, state in pairs:
         try:
-            checked = _checked(judges, directory, state, stable.get(directory.path), peers)
-        except UsageError:
-            raise
-        except (SnaprebuildError, FormatError) as error:
+            logs.append((state, directory, _log_of(directory, state, stable)))
+        except SnaprebuildError as error:
             result.findings.append(finding_of_error(error, directory.path))
-            continue
+    judges.compare((state, log) for state, _, log in logs)
+    for state, directory, log in logs:
+        verdict = judge(judges.evidence(state, log, peers.of(directory)))
+        checked = CheckedSource(directory, state, log, judges.metadata_of(state), verdict)
         result.replicas.append(checked)
-        result.findings += _findings_of(checked, directory.path in found.named)
+        reported = [each.message for each in (*truth.findings, *judges.findings)]
+        result.findings += _findings_of(checked, directory.path in found.named, reported)
     result.findings += [*truth.findings, *judges.findings]
     if not result.replicas and not any(each.severity for each in result.findings):
-        message = "no partition was found here that the selection takes"
+        message = question.selection.why_nothing([each for log_dir in found.log_dirs for each in log_dir.partitions])
         result.findings.append(Finding("nothing-found", Severity.FINDING, absolute((*question.paths, *log_dirs)[0]), message))
     return result
 
 
-def _checked(
-    judges: Judges,
-    directory: PartitionDir,
-    state: LogDirState,
-    last_stable: int | None,
-    peers: Peers,
-) -> CheckedSource:
-    log = log_evidence(directory, state, last_stable=last_stable)
-    known = judges.know(state, log, peers.of(directory))
-    return CheckedSource(directory, state, log, judges.metadata_of(state), known.judge())
+def _log_of(directory: PartitionDir, state: LogDirState, stable: dict[str, int | None]) -> LogEvidence:
+    is_asked = directory.path in stable
+    return log_evidence(directory, state, last_stable=stable.get(directory.path), asks_stable=is_asked)
 
 
-def _stable_offsets(
+def _stable_ends(
     question: SourceQuestion,
     pairs: Sequence[tuple[PartitionDir, LogDirState]],
     now_ms: int,
     jobs: int | None,
     findings: list[Finding],
-) -> dict[str, int]:
-    """The last stable offset of each replica, by path: for what leaves the replica the log is replayed."""
+) -> dict[str, int | None]:
+    """The last stable offset of each replica, by path: for what leaves the replica the log is replayed. None where it cannot be."""
     if question.purpose is Purpose.REBUILD:
         return {}
-    views = []
+    found: dict[str, int | None] = {}
+    marks = []
     for directory, state in pairs:
-        if directory.name.form is not DirectoryForm.PLAIN or directory.swapped or not directory.segments:
+        source = partition_source(directory, state, directory.path)
+        if (
+            directory.name.form is not DirectoryForm.PLAIN
+            or directory.swapped
+            or not directory.segments
+            or not source.can_be_tiered
+        ):
             continue
-        source = PartitionSource(directory, state, directory.path)
-        if not source.can_be_tiered:
+        found[directory.path] = None
+        mark = (state.high_watermarks or {}).get(directory.topic_partition)
+        if mark is None:
             continue
         try:
-            view = view_partition(source)
+            check_segments_are_files(directory)
+            marks.append((source, min(max(mark, source.log_start_offset), log_end_offset(directory))))
         except (SnaprebuildError, FormatError) as error:
             findings.append(finding_of_error(error, directory.path))
-            continue
-        views.append((view, view.high_watermark))
     clock = Clock(now_ms, DEFAULT_EXPIRATION_MS)
-    return {path: known.value for path, known in last_stable_offsets(views, clock, findings, jobs).items()}
+    return found | stable_ends(marks, clock, findings, jobs)
 
 
-def _findings_of(checked: CheckedSource, is_named: bool) -> list[Finding]:
+def _findings_of(checked: CheckedSource, is_named: bool, reported: list[str]) -> list[Finding]:
     verdict, path = checked.verdict, checked.directory.path
     found = [
-        Finding("source-unreadable", Severity.FINDING, path, f"{fault}: what it tells counts as not known")
+        Finding("source-unreadable", Severity.FINDING, path, f"{fault}: what is in it is not known", is_unread=True)
         for fault in checked.log.faults
     ]
     if verdict.is_rejected:
@@ -195,6 +204,9 @@ def _findings_of(checked: CheckedSource, is_named: bool) -> list[Finding]:
         for each in verdict.results
         if each.state is State.WARN and each.rule is not verdict.rule
     ]
+    reported = [*reported, *(each.message for each in found if each.severity)]
+    if (unknown := unknown_finding(verdict, path, Severity.FINDING, reported)) is not None:
+        found.append(unknown)
     if (needed := word_needed(verdict, path, Severity.FINDING)) is not None:
         found.append(needed)
     found += [Finding("source-on-operators-word", Severity.NOTE, path, each) for each in verdict.on_word]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from snaprebuild.cluster.source_evidence import Purpose
-from snaprebuild.cluster.source_verdict import Rule, SourceVerdict
+from formats.errors import FormatError
+from snaprebuild.cluster.source_evidence import LogEvidence, Purpose
+from snaprebuild.cluster.source_verdict import Rule, SourceVerdict, judge
+from snaprebuild.errors import SnaprebuildError
 from snaprebuild.operations.findings import Finding
-from snaprebuild.operations.log_facts import known_log_end
 from snaprebuild.operations.source import PartitionSource, Selection
 from snaprebuild.operations.upload_fence import BrokerIdentity, UploadFence
 from snaprebuild.operations.verdict.cluster_truth import ClusterTruth, MetadataRead
-from snaprebuild.operations.verdict.judges import Judges, named_only
+from snaprebuild.operations.verdict.evidence import log_evidence
+from snaprebuild.operations.verdict.judges import Judges
 from snaprebuild.operations.verdict.peers import read_peers
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
 from snaprebuild.storage.store import S3Settings
@@ -37,6 +40,8 @@ class UploadSources:
         broker_epoch: int | None = None,
         is_leader_by_word: bool = False,
         peers: Sequence[str] = (),
+        voters: tuple[tuple[int | None, str], ...] = (),
+        voter_ids: tuple[int, ...] | None = None,
     ) -> None:
         """Reads the metadata log that was named, if one was.
 
@@ -44,27 +49,37 @@ class UploadSources:
             partitions: of the run.
             metadata: location of the metadata log, None for each broker's own.
             settings: of object stores.
-            broker_epoch: of a live broker, as the operator says.
-            is_leader_by_word: likewise, that these replicas lead.
+            broker_epoch: of a live broker, as the operator gave it.
+            is_leader_by_word: the operator asserts that these replicas lead.
             peers: locations of other replicas.
+            voters: metadata logs of other voters: what is not proven by a majority does not speak for a replica.
+            voter_ids: ids of all voters; None for what the log says.
 
         Raises:
             UsageError: what was named is no metadata log.
             RefusedError: it is damaged.
             StorageError: it cannot be read.
         """
-        truth = ClusterTruth(metadata, settings)
+        truth = ClusterTruth(metadata, settings, voters=voters, voter_ids=voter_ids)
         truth.named()
         self.judges = Judges(Purpose.UPLOAD, truth, broker_epoch, is_leader_by_word)
         self._settings = settings
         self.findings: list[Finding] = []
         self._peers = read_peers(peers, Selection(), settings, self.findings)
         self.judges.meet(list({each.log_dir.path: each.log_dir for each in partitions}.values()))
+        self.judges.compare(self._compared(partitions))
+
+    def _compared(self, partitions: Sequence[PartitionSource]) -> Iterator[tuple[LogDirState, LogEvidence]]:
+        """The replicas that have a metadata log to be compared with. What cannot be read is a finding when it is judged."""
+        for source in partitions:
+            if isinstance(self.judges.metadata_of(source.log_dir), MetadataRead):
+                with contextlib.suppress(SnaprebuildError, FormatError):
+                    yield source.log_dir, log_evidence(source.directory, source.log_dir)
 
     def judge(self, source: PartitionSource) -> SourceVerdict:
         """The verdict on a replica. Its last stable offset is not asked: each segment is held to it."""
-        known = self.judges.know(source.log_dir, named_only(source.directory), self._peers.of(source.directory))
-        return known.judged(source.directory, source.log_dir, known_log_end(source.directory) or None)
+        log = log_evidence(source.directory, source.log_dir)
+        return judge(self.judges.evidence(source.log_dir, log, self._peers.of(source.directory)))
 
     def fence(self, source: PartitionSource) -> UploadFence:
         """Who uploads a replica, and how to tell that it is no longer that."""

@@ -115,9 +115,9 @@ function producersOf(partition) {
 
 function transactionsOf(partition) {
   const rows = partition.transactions.map((each) =>
-    el("tr", {}, cells(Number(each.first), each.producer ?? "not named by a scan", each.until === null ? "log end" : String(each.until), each.isLate ? "late" : "")),
+    el("tr", {}, cells(Number(each.first), each.producer ?? "unknown (scan does not read the log)", each.isLate ? "late" : "")),
   );
-  return tableOf("Open transactions", ["from", "producer id", "seen open until", ""], rows);
+  return tableOf("Open transactions", ["from", "producer id", ""], rows);
 }
 
 function boundariesOf(partition) {

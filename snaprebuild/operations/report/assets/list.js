@@ -1,7 +1,7 @@
 // The list of partitions. Of thousands only those are in the document that are in sight, so that it stays quick; a reader of the screen is told
 // how many there are (aria-setsize) and which one is chosen (aria-activedescendant).
 
-const ROW = 48;
+const ROW = 68;
 const BEYOND = 8;
 const PRINTED_MAX = 200;
 
@@ -80,7 +80,7 @@ function badgesOf(partition) {
   if (partition.stuck) say("missing", `${sizeText(partition.stuck)} stuck`);
   if (partition.tones.missing) say(partition.matters ? "missing" : "quiet", `${partition.tones.missing} missing`);
   if (partition.matters && partition.tones.doubted) say("doubted", `${partition.tones.doubted} in doubt`);
-  if (partition.transactions.length) say("open", `${counted(partition.transactions.length, "transaction")} open`);
+  if (partition.open) say("open", `${counted(partition.open, "transaction")} open`);
   if (partition.tones.written) say("written", `${partition.tones.written} written`);
   if (!badges.length) say("quiet", partition.kind && partition.kind !== "remote" ? partition.kind : "nothing found");
   return badges.slice(0, 4);

@@ -38,8 +38,8 @@ function producerOf([id, offset, kind, field, expected, found, isCertain, cost, 
   return { id, offset, kind, field, expected, found, isCertain, cost, openFrom };
 }
 
-function transactionOf([first, until, producer, isLate]) {
-  return { first, until: until === undefined ? null : until, producer, isLate };
+function transactionOf([first, , producer, isLate]) {
+  return { first, producer, isLate };
 }
 
 function finish(partition, index) {
@@ -73,7 +73,7 @@ const FILTERS = [
   ["stuck", "Stuck", (each) => (each.stuck || 0) > 0],
   ["missing", "Missing snapshots", (each) => each.tones.missing > 0 && each.matters],
   ["doubted", "In doubt", (each) => each.tones.doubted > 0 && each.matters],
-  ["open", "Open transactions", (each) => each.transactions.length > 0],
+  ["open", "Open transactions", (each) => each.open > 0],
   ["written", "Written by a run", (each) => each.boundaries.some((boundary) => boundary.more.action)],
   ["elect", "Elect", (each) => each.outcome === "elect"],
   ["treat", "Treat", (each) => each.outcome === "treat"],

@@ -23,12 +23,27 @@ function showTop() {
     told("scan", "verify")
       ? ["missing snapshots", grouped(missing), missing ? "missing" : "", "of topics that can be uploaded"]
       : ["missing snapshots", "–", "", "not known: `scan` tells"],
-    told("scan", "verify", "transactions")
-      ? ["open transactions", grouped(sum((each) => each.transactions.length)), "", told("transactions") ? "by replay" : "at least, as snapshots tell"]
-      : ["open transactions", "–", "", "not known: `transactions` tells"],
+    openCard(),
     ["findings", grouped(DATA.findings.filter((each) => each[1] !== "note").length), "", `${grouped(DATA.findings.filter((each) => each[1] === "note").length)} notes`],
   ];
   byId("cards").append(...cards.map(([name, value, tone, below]) => el("div", { class: `card ${tone}` }, el("dt", {}, name), el("dd", { class: "value" }, value), el("dd", { class: "below" }, below))));
+}
+
+// Only what a document proves: a partition of which none shows its log end has an unknown number.
+function openCard() {
+  const known = PARTITIONS.filter((each) => each.open !== undefined);
+  if (!known.length) return ["open transactions", "–", "", "unknown: run `transactions`"];
+  const isReplayed = DATA.documents.some((each) => each.schema.startsWith("snaprebuild.transactions/"));
+  const left = PARTITIONS.length - known.length;
+  const below = [isReplayed ? "by replay" : "as the snapshots at the log ends show", left ? `${counted(left, "partition")} unknown` : null];
+  return ["open transactions", grouped(known.reduce((total, each) => total + each.open, 0)), "", below.filter(Boolean).join("; ")];
+}
+
+function showUnread() {
+  const paths = [...new Set(DATA.documents.flatMap((each) => each.unread))];
+  if (!paths.length) return;
+  const text = `NOT READ: ${counted(paths.length, "path")}. Nothing on this page covers ${paths.length === 1 ? "it" : "them"}: ${paths.slice(0, 20).join(", ")}${paths.length > 20 ? `, and ${grouped(paths.length - 20)} more` : ""}`;
+  byId("unread").append(el("p", { class: "notice wrong", role: "alert" }, text));
 }
 
 function showTables() {
@@ -82,9 +97,9 @@ function showFilters() {
 
 function showDocuments() {
   const rows = DATA.documents.map((each) =>
-    el("tr", {}, cells(each.name, each.schema, each.program, el("ul", { class: "lacks" }, each.facts.map(([name, value]) => el("li", {}, `${name}: ${value}`))), el("ul", { class: "lacks" }, each.lacks.map((text) => el("li", {}, text))))),
+    el("tr", {}, cells(each.name, each.schema, each.program, each.made || "unknown", each.host || "unknown", each.clusters.join(", ") || "unknown", each.command || "unknown", el("ul", { class: "lacks" }, each.facts.map(([name, value]) => el("li", {}, `${name}: ${value}`))), el("ul", { class: "lacks" }, each.lacks.map((text) => el("li", {}, text))))),
   );
-  byId("documents").append(tableOf("Made from", ["file", "form", "written by", "says", "does not have"], rows) || "");
+  byId("documents").append(tableOf("Made from", ["file", "form", "written by", "made", "host", "cluster id", "command", "contents", "not in it"], rows) || "");
   if (DATA.partitionsLeft) byId("documents").append(el("p", { class: "hint" }, `${grouped(DATA.partitionsLeft)} more partitions are in the documents and not on this page: the worst are here.`));
 }
 
@@ -100,6 +115,7 @@ function startTheme() {
 }
 
 function start() {
+  showUnread();
   showTop();
   showTables();
   showCodes();

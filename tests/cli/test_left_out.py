@@ -1,0 +1,66 @@
+"""Why a snapshot is not written: failed, refused or skipped; permission problems are one line with the user to run as."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from command import snaprebuild
+from every_verb import command
+from log_dirs import copy_of
+from manifests import FIXTURES
+
+from snaprebuild.cli.wrapped_command import Inherited
+from snaprebuild.storage.file_calls import FileCalls
+
+
+def test_permission_problems_are_one_line_for_each_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    real = FileCalls.open
+
+    def denied(calls: FileCalls, name: str, flags: int, *arguments: Any, **options: Any) -> int:
+        if name.endswith(".snapshot.tmp"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return real(calls, name, flags, *arguments, **options)
+
+    monkeypatch.setattr(FileCalls, "open", denied)
+    arguments = ["rebuild", str(logs), "--jobs", "1", "--receipt", str(tmp_path / "receipt")]
+    ran = CliRunner().invoke(command(), arguments, catch_exceptions=False, obj=Inherited(0o022), prog_name="snaprebuild")
+    assert ran.exit_code == 5
+    assert ran.stdout.splitlines()[0] == "Nothing was written"
+    assert "4 partitions: 14 failed\n" in ran.stdout
+    owner = f"Run as its owner (uid {os.getuid()}) or as root"
+    for line in (
+        f"storage: {logs / 'mixed-0'}: permission denied: 12 snapshots not written. {owner} (storage-failed)",
+        f"storage: {logs / 'logappend-0'}: permission denied: 2 snapshots not written. {owner} (storage-failed)",
+    ):
+        assert ran.stderr.splitlines().count(line) == 1
+    assert ran.stderr.count("storage: ") == 2
+
+
+def test_unsound_snapshots_need_all_boundaries(tmp_path: Path) -> None:
+    """Without its compaction known, a compacted log looks like one that lost batches."""
+    source = FIXTURES / "damaged/logs"
+    run = snaprebuild("rebuild", source, "--out", tmp_path / "some", "--replay-from", "log-start", "--keep-expired")
+    every = snaprebuild(
+        "rebuild", source, "--out", tmp_path / "all", "--replay-from", "log-start", "--keep-expired", "--boundaries", "all"
+    )
+    written = {path.name for path in (tmp_path / "some").rglob("*.snapshot")}
+    more = {path.name for path in (tmp_path / "all").rglob("*.snapshot")} - written
+    assert more
+    assert "UNSOUND" not in run.stdout.splitlines()[0]
+    (first,) = [line for line in every.stdout.splitlines()[:2] if "UNSOUND" in line]
+    assert first.endswith(("UNSOUND: do not use it", "UNSOUND: do not use them"))
+    assert (run.exit_code, every.exit_code) == (4, 4)
+
+
+@pytest.mark.parametrize("verb", ["dump", "diff"])
+def test_a_directory_is_no_file(verb: str) -> None:
+    directory = FIXTURES / "kafka27-mixed/logs/mixed-0"
+    run = snaprebuild(verb, *([directory] if verb == "dump" else [directory, directory]))
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert run.stderr.endswith(": is a directory; name the files in it\n")

@@ -1,0 +1,103 @@
+"""What a command asks of the file system for each partition and each segment: listings, opened files, looks at a file (stat).
+
+A partition is listed a fixed number of times, whatever its number of segments: a listing for each segment once made an upload of 5,000
+segments take 17 minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from every_verb import run_here
+from log_dirs import batch, make_log_dir, write_partition
+
+FEW, MANY = 4, 16
+AS_OF = ("--as-of", "1970-01-01T00:00:02Z")
+RECEIPT = ("--receipt", "{}.jsonl")
+ONE_JOB = ("--jobs", "1")
+OVER_A_LOG: dict[str, tuple[tuple[str, ...], int, int, int]] = {
+    "scan": (("scan", "{}"), 1, 0, 0),
+    "plan": (("plan", "{}", *AS_OF), 1, 1, 0),
+    "verify": (("verify", "{}", *AS_OF, *ONE_JOB), 1, 3, 0),
+    "rebuild --out": (("rebuild", "{}", "--out", "{}-out", *RECEIPT, *AS_OF, *ONE_JOB), 1, 4, 0),
+    "rebuild in place": (("rebuild", "{}", *RECEIPT, *AS_OF, *ONE_JOB), 3, 7, 3),
+    "rebuild --stage": (("rebuild", "{}", "--stage", "{}-staged", *AS_OF, *ONE_JOB), 1, 4, 0),
+    "transactions": (("transactions", "{}", *AS_OF, *ONE_JOB), 1, 2, 0),
+    "stats": (("stats", "{}", *AS_OF, *ONE_JOB), 1, 2, 0),
+    "explain": (("explain", "{}", "--producer-id", "7", *AS_OF, *ONE_JOB), 1, 2, 0),
+    "offsets": (("offsets", "{}", *ONE_JOB), 1, 1, 0),
+    "where": (("where", "{}"), 1, 0, 0),
+    "tier upload --dry-run": (("tier", "upload", "{}", "{}-store", "--dry-run", "--i-am-the-leader", *AS_OF), 1, 17, 1),
+}
+"""Of each command: its words, the listings of a partition, and the most opens and looks for each segment. What it takes today: a higher
+number needs a reason."""
+
+
+def log_dir(root: Path, count: int) -> Path:
+    """A broker's directory with one partition of closed segments, with all that an upload needs but snapshots."""
+    ends = {"t-0": count + 1}
+    checkpoint = f"0\n1\nt 0 {count + 1}\n"
+    make_log_dir(root, recovery_points=ends, **{"replication-offset-checkpoint": checkpoint})
+    segments = {offset: batch(offset, producer_id=7, sequence=offset) for offset in range(count + 1)}
+    directory = write_partition(root / "t-0", segments)
+    for offset in segments:
+        (directory / f"{offset:020d}.index").touch()
+        (directory / f"{offset:020d}.timeindex").write_bytes(struct.pack(">qi", 1_000, 0))
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    (directory / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAKg\n")
+    return root
+
+
+@contextlib.contextmanager
+def counted(directory: Path) -> Iterator[Counter[str]]:
+    """Calls that concern a directory or a file in it, by name or by an open descriptor of the directory."""
+    counts: Counter[str] = Counter()
+
+    def is_below(place: object, dir_fd: object = None) -> bool:
+        if isinstance(dir_fd, int):
+            place = os.readlink(f"/proc/self/fd/{dir_fd}")
+        elif isinstance(place, int):
+            place = os.readlink(f"/proc/self/fd/{place}")
+        return os.fspath(place).startswith(str(directory))  # type: ignore[call-overload]
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, kind in {
+            "scandir": "listings",
+            "listdir": "listings",
+            "open": "opens",
+            "stat": "looks",
+            "lstat": "looks",
+        }.items():
+
+            def call(*arguments: object, _real: object = getattr(os, name), _kind: str = kind, **options: object) -> object:
+                if arguments and is_below(arguments[0], options.get("dir_fd")):
+                    counts[_kind] += 1
+                return _real(*arguments, **options)  # type: ignore[operator]
+
+            patch.setattr(os, name, call)
+        yield counts
+
+
+def costs(name: str, root: Path, count: int) -> Mapping[str, int]:
+    words, *_ = OVER_A_LOG[name]
+    log = log_dir(root / f"{count}", count)
+    with counted(log / "t-0") as counts:
+        ran = run_here([each.replace("{}", str(log)) for each in words])
+    assert ran.code in (0, 1), ran
+    return counts
+
+
+@pytest.mark.parametrize("name", OVER_A_LOG)
+def test_a_partition_is_listed_a_fixed_number_of_times(name: str, tmp_path: Path) -> None:
+    _, listings, opens, looks = OVER_A_LOG[name]
+    few, many = (costs(name, tmp_path, count) for count in (FEW, MANY))
+    assert few["listings"] == many["listings"], (few, many)
+    assert many["listings"] == listings, many
+    for what, most in (("opens", opens), ("looks", looks)):
+        assert many[what] - few[what] <= most * (MANY - FEW), (what, (many[what] - few[what]) / (MANY - FEW))

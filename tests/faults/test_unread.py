@@ -1,0 +1,130 @@
+"""Whatever a reading verb could not read is the first line of its result, and no sentence of the result claims health."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from every_verb import VERBS, Ran, filled, run_here, written
+from log_dirs import copy_of, make_log_dir
+from manifests import FIXTURES
+
+READING = (
+    *("scan", "plan", "rebuild", "verify", "stats", "explain", "transactions", "offsets", "where", "bootstrap plan"),
+    *("source check", "isr check", "tier inventory", "tier audit", "tier audit (plugin)", "follower check", "metadata image"),
+    *("metadata history", "kraft check", "kraft advise", "fleet merge", "report"),
+)
+
+HEALTH = (
+    *("o snapshot is missing", "nothing to rebuild", "No broker has to be treated", "No snapshot is wrong", "nothing to repair"),
+    *("no violation", "all of it is proven", "no transaction"),
+)
+
+NOT_NEEDED = (".index", ".timeindex", "tier/metadata/.kafka_cleanshutdown", "tier/metadata/meta.properties")
+"""Without an index more of the segment is read. The log of remote storage's metadata needs no file of its broker."""
+
+OF_THE_VERDICT = ("leader-epoch-checkpoint", "partition.metadata", "quorum-state")
+"""Evidence for a verdict on a replica: the verdict is unknown then, which is tested with the verdicts."""
+
+
+@contextmanager
+def refused(target: Path, code: int, hit: list[str]) -> Iterator[None]:
+    """The system refuses to open or list one path."""
+    real = (os.open, os.scandir, builtins.open)
+
+    def checked(call: Callable[..., Any]) -> Callable[..., Any]:
+        def replacement(path: Any = ".", *arguments: Any, **options: Any) -> Any:
+            if isinstance(path, str | os.PathLike) and os.fspath(path) == str(target):
+                hit.append(str(path))
+                raise OSError(code, os.strerror(code), str(target))
+            return call(path, *arguments, **options)
+
+        return replacement
+
+    os.open, os.scandir, builtins.open = (checked(each) for each in real)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os.open, os.scandir, builtins.open = real  # type: ignore[assignment]
+
+
+def one_of_each_kind(root: Path) -> list[Path]:
+    """Of each tree a file of each kind, and the directory of a partition."""
+    chosen: dict[tuple[str, ...], Path] = {}
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        kind = ("directory", str(name.count("/"))) if path.is_dir() else (path.suffix or path.name, path.parent.name[:8])
+        if not name.startswith("out") and not name.endswith(NOT_NEEDED):
+            chosen.setdefault((name.split("/")[0], *kind), path)
+    return list(chosen.values())
+
+
+def check_says_so(ran: Ran, what: str) -> None:
+    assert ran.code != 0, what
+    if not ran.error:  # else one line of stderr is all
+        assert ran.stdout.startswith("NOT READ: "), f"{what}: {ran.stdout[:200]}"
+        assert not [each for each in HEALTH if each in ran.stdout], f"{what}: {ran.stdout}"
+
+
+@pytest.mark.parametrize("verb", READING)
+def test_what_cannot_be_read_comes_first(verb: str, tmp_path: Path) -> None:
+    written(VERBS[verb], tmp_path)
+    met = 0
+    for number, path in enumerate(one_of_each_kind(tmp_path)):
+        for out in tmp_path.glob("out*"):
+            shutil.rmtree(out) if out.is_dir() else out.unlink()
+        hit: list[str] = []
+        arguments = filled(VERBS[verb].arguments, tmp_path)
+        with refused(path, (errno.EACCES, errno.EIO)[number % 2], hit):
+            ran = run_here(arguments)
+        if verb == "follower check" and path.suffix == ".log" and "remote" in path.parts:
+            continue  # the copies before it and the log on disk prove the same
+        if hit and not (verb in ("plan", "rebuild", "source check", "follower check") and path.name in OF_THE_VERDICT):
+            met += 1
+            check_says_so(ran, f"{verb} without {path.relative_to(tmp_path)}")
+    assert met
+
+
+def test_a_partition_that_cannot_be_listed(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-killed", tmp_path)
+    unread = logs / "k-magicup-0"
+    with refused(unread, errno.EACCES, []):
+        ran = run_here(["scan", str(logs)])
+        document = json.loads(run_here(["scan", str(logs), "--output", "json"]).stdout)
+    assert ran.code == 5
+    assert ran.stdout.splitlines()[0] == f"NOT READ: 1 path: {unread}. The result does not cover it."
+    assert "No snapshot is missing" not in ran.stdout
+    assert (document["unread"], document["unread_paths"], document["total"]["missing"]) == (1, [str(unread)], 0)
+    assert (document["total"]["unread"], document["log_dirs"][0]["unread"]) == (1, 1)
+
+
+@pytest.mark.parametrize("verb", ["scan", "plan", "verify", "rebuild --dry-run", "stats", "transactions"])
+def test_a_log_directory_that_is_not_there(verb: str, tmp_path: Path) -> None:
+    shutil.copytree(FIXTURES / "kafka4-mixed/logs/mixed-0", tmp_path / "here/mixed-0")
+    make_log_dir(tmp_path / "here")
+    (tmp_path / "server.properties").write_text(f"log.dirs={tmp_path}/here,{tmp_path}/gone\n")
+    ran = run_here([*verb.split(), "--server-properties", str(tmp_path / "server.properties")])
+    assert ran.code == 5
+    assert ran.stdout.startswith(f"NOT READ: 1 path: {tmp_path}/gone. ")
+    assert not [each for each in HEALTH if each in ran.stdout]
+
+
+@pytest.mark.parametrize(
+    "name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "mixed-0/leader-epoch-checkpoint"]
+)
+def test_a_damaged_small_file(name: str, tmp_path: Path) -> None:
+    logs = copy_of("kafka4-mixed", tmp_path)
+    make_log_dir(logs)
+    (logs / name).write_bytes(b"\xff garbage")
+    ran = run_here(["scan", str(logs)])
+    assert ran.code == 1
+    assert ran.stdout.startswith("NOT READ: 1 path: ")
+    assert "No snapshot is missing" not in ran.stdout
