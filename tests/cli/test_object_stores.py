@@ -54,7 +54,7 @@ def uploaded(object_store: ObjectStore) -> dict[str, str]:
 def without_places(value: Any, places: dict[str, str]) -> Any:
     """A document without what must differ: locations, how the store was reached, identities but for the size, and times."""
     if isinstance(value, dict):
-        kept = {key: each for key, each in value.items() if key not in ("s3", "seconds", "rate_bytes_per_second", "receipt")}
+        kept = {key: each for key, each in value.items() if key not in ("s3", "run", "seconds", "rate_bytes_per_second", "receipt")}
         kept = {key: each for key, each in kept.items() if key not in ("seconds_estimated", "held_by", "modified_ms")}
         return {key: without_places(each, places) for key, each in kept.items()}
     if isinstance(value, list):

@@ -33,6 +33,7 @@ from log_dirs import (
     write_partition,
 )
 from manifests import FIXTURES, REPOSITORY, partition_fixtures
+from same_result import RUN_AND_FILES, documents, without
 
 import snaprebuild
 from formats.batch_headers import BytesSegment, reference_headers
@@ -71,11 +72,8 @@ def told(run: Run, *places: Path) -> dict[str, Any]:
     text = run.stdout
     for place in places:
         text = text.replace(str(place), "PLACE")
-    document: dict[str, Any] = json.loads(text)
     check(json.loads(run.stdout))
-    for each in (document, *document["partitions"]):
-        for name in ("seconds", "receipt", "inputs"):  # inputs tell inodes, which copies do not share
-            each.pop(name, None)
+    document: dict[str, Any] = without(json.loads(text), RUN_AND_FILES)
     return document
 
 
@@ -122,13 +120,9 @@ def test_documents_in_every_mode(
 def test_what_only_looks(spark: SparkSession, command: Command, verb: str) -> None:
     options = ("--as-of", NOW) if verb == "plan" else ()
     own, by_spark = (command(verb, FIXTURES, *options, "--output", "json", *engine) for engine in ((), SPARK))
-    documents = [json.loads(run.stdout) for run in (own, by_spark)]
-    for document in documents:
-        check(document)
-        document.pop("rate_bytes_per_second", None)
-        for name in [name for name in document if name.startswith("seconds")]:
-            document.pop(name)
-    assert documents[0] == documents[1]
+    for run in (own, by_spark):
+        check(json.loads(run.stdout))
+    assert documents(by_spark.stdout) == documents(own.stdout)
     assert (by_spark.exit_code, by_spark.stderr) == (own.exit_code, own.stderr)
 
 
