@@ -38,17 +38,22 @@ EXAMPLES = scaled(300)
 """Of a property of whole logs: so many that each kind of log is among them."""
 
 
-def each_seed(count: int = EXAMPLES) -> Callable[[Callable[[int], None]], Callable[[], None]]:
+def each_seed(
+    count: int = EXAMPLES, met: Callable[[], bool] = lambda: True
+) -> Callable[[Callable[[int], None]], Callable[[], None]]:
     """Runs a check for ``count`` seeds of 64 bits, which are the same in each run. The seed of a failure is in its traceback.
 
     For checks that make everything from one number. Hypothesis could not shrink it, and how often a case is met would be up to luck.
+    Where a test asserts afterwards which cases were met, the search goes on until they were, up to ``ROUNDS_MAX`` times ``count``.
     """
 
     def decorate(check: Callable[[int], None]) -> Callable[[], None]:
         @functools.wraps(check, assigned=("__name__", "__qualname__", "__doc__"))
         def run() -> None:
             seeds = random.Random(20)
-            for number in range(count):
+            for number in range(count * ROUNDS_MAX):
+                if number >= count and met():
+                    return
                 seed = seeds.getrandbits(64)
                 try:
                     check(seed)

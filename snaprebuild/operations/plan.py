@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from formats.batch_headers import HeaderReader
 from formats.errors import FormatError
 from formats.file_names import snapshot_file_name
-from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError, UsageError
+from snaprebuild.errors import ChangedFileError, DeadlinePassedError, ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.boundary_needs import boundary_needs, check_selected_boundaries
 from snaprebuild.operations.broker_properties import read_server_properties
 from snaprebuild.operations.due_in_place import IRREGULAR_NAME, left_out_findings, not_due
@@ -333,6 +333,6 @@ def _measured_rate(plans: list[PartitionPlan], check_crc: bool) -> float | None:
                 read = reader.bytes_read
                 if read >= RATE_SAMPLE_BYTES:
                     break
-    except (ReadFailedError, RefusedError, FormatError):
+    except (ReadFailedError, ChangedFileError, FormatError):
         return None
     return read / max(time.perf_counter() - started, 1e-6) if read else None

@@ -53,7 +53,8 @@ class _Reader(DataSourceReader):
         files, faults = self.files_and_faults()
         if faults and not self.options.skips_faults:
             others = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-            message = f"{faults[0].message}{others}; option mode=skip reads the rest"
+            advice = "; option mode=skip reads the rest" if files else ""
+            message = f"{faults[0].message}{others}{advice}"
             raise ReadFailedError(message, path=faults[0].path)
         nothing: dict[str, Any] = dict.fromkeys(self.of_file)
         files = [file for file in files if passes(self.known(file), self.ranges(file), self.filters)]

@@ -306,8 +306,10 @@ def counted(tmp_path: Path) -> Callable[[int], Path]:
     """Partitions of so many batches, one in each segment."""
     logs = make_log_dir(tmp_path / "logs")
 
+    numbers = itertools.count()
+
     def make(count: int) -> Path:
-        return write_partition(logs / f"t-{count}", {at: batch(at) for at in range(count)})
+        return write_partition(logs / f"t-{next(numbers)}", {at: batch(at) for at in range(count)})
 
     return make
 

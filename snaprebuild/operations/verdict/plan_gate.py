@@ -128,6 +128,8 @@ def _limited(
         nothing = nothing_planned(plan.source, plan.target, f"{verdict}: {verdict.why}", plan.log_end_offset)
         return replace(nothing, left_out=plan.left_out, verdict=verdict), [finding]
     unknown = unknown_finding(verdict, directory.path, Severity.FINDING if in_place else Severity.NOTE, reported)
+    if not in_place and not plan.source.log_dir.is_broker_directory:
+        unknown = None  # a bare copy cannot have the evidence
     found = [] if unknown is None else [unknown]
     # What is staged waits for a clean stop, and is then held against the segments that it rests on.
     below = verdict.limit_without(Rule.R9) if is_staged else verdict.offset
