@@ -126,7 +126,7 @@ class _Partition:
             return True
         self._trusted_end = trusted_end(verdict)
         refusal = rejection(verdict, path) if verdict.is_rejected else word_needed(verdict, path, Severity.REFUSED)
-        if refusal is None and not verdict.on_word:
+        if refusal is None and verdict.unknown_despite_word:
             refusal = unknown_finding(verdict, path, Severity.REFUSED)
         if refusal is None:
             return False

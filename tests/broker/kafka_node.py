@@ -293,7 +293,7 @@ class KafkaNode:
 
     @staticmethod
     def _set_checkpoint(file: Path, partition: str, offset: int) -> None:
-        version, _, *lines = file.read_text().splitlines() if file.exists() else ("0", "0")
+        version, _, *lines = (file.read_text() if file.exists() else "").splitlines() or ("0", "0")  # 2.7 makes it empty
         kept = [line for line in lines if not line.startswith(f"{partition} ")]
         kept.append(f"{partition} {offset}")
         file.write_text("\n".join([version, str(len(kept)), *kept]) + "\n")

@@ -110,10 +110,10 @@ def taken_by(version: str, root: Path) -> None:
     log.records(OTHER, 5)
 
     with KafkaNode(root, version=version, tiering=False) as node:
+        node.start()  # each has written its meta.properties before
         if node.zookeeper is None:  # a log of a topic that is not known yet would be taken for a stray one
-            node.start()
             node.create_topic("story", {})
-            node.stop()
+        node.stop()
         partition = node.plant("story-0", log.write(root / "log"), log.end)
         boundaries = [*log.segments, log.end][1:]
         run = in_json("rebuild", partition)

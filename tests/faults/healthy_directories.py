@@ -118,6 +118,12 @@ def _was_elected_uncleanly(directory: str, finding: Finding) -> bool:
     return finding["message"].startswith("single-0,") and told["deciding_rule"] == "R8"
 
 
+def _lost_with_its_disk(directory: str, finding: Finding) -> bool:
+    nodes = manifest_of(directory)["directories"]
+    before, after = (nodes[name]["partitions"]["single-0"]["batches"] for name in ("old/node2-replaced-disk", "node2"))
+    return finding["path"] == "single" and before > 0 == after
+
+
 def _has_a_gap(directory: str, _: Finding) -> bool:
     """Copies of a topic that do not follow each other."""
     variants = json.loads((FIXTURES / "aiven-layout" / "plugin-reads.json").read_text())["variants"]
@@ -150,6 +156,7 @@ TRUE: dict[tuple[str, str], Truth] = {
         "2.7 knew no topic ids", lambda directory, _: manifest_of(directory)["kafka_version"] == "2.7.2"
     ),
     ("isr check", "isr-elected-new-disk"): Truth("its disk was replaced, and nobody else had it", _was_elected_uncleanly),
+    ("fleet merge", "only-replica-empty"): Truth("its disk was replaced, and nobody else had it", _lost_with_its_disk),
     ("tier inventory", "tier-phantom"): Truth(
         "uploads of 3.9.2 that ended in the NullPointerException",
         lambda directory, finding: finding["message"].startswith(f"{manifest_of(directory)['counts']['phantoms']} copies "),

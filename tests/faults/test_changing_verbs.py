@@ -154,9 +154,10 @@ def is_refused(found: Outcome) -> bool:
 @pytest.mark.parametrize("name", VERBS)
 def test_the_truth_of_a_moment_or_refused(name: str, tmp_path: Path) -> None:
     place = Place.made(VERBS[name], tmp_path)
-    quiet = Calls()
-    with place.edited(dict(place.files)):
-        before = outcome(place, quiet)
+    for _ in range(2):  # the first run also opens the modules that it imports
+        quiet = Calls()
+        with place.edited(dict(place.files)):
+            before = outcome(place, quiet)
     read = [each for each in place.names() if os.path.basename(each) in quiet.names]
     victims = read[:: max(len(read) // VICTIMS, 1)] or place.names()[:VICTIMS]
     moments = set()
