@@ -403,6 +403,14 @@ def test_an_only_replica_that_is_empty_is_not_called_healthy(tmp_path: Path) -> 
     assert [(each.code, each.path) for each in result.findings if each.severity] == [("only-replica-empty", "alone")]
 
 
+@pytest.mark.parametrize(("leader_epoch", "outcome"), [(0, Outcome.HEALTHY), (1, Outcome.VERIFY)])
+def test_an_only_replica_of_which_no_other_was_elected_was_never_written_to(
+    leader_epoch: int, outcome: Outcome, tmp_path: Path
+) -> None:
+    placed = view(alone=Placement((1,), frozenset({1}), 1, leader_epoch=leader_epoch))
+    assert outcomes(merged(tmp_path, {1: [nothing_in("alone")]}, view=placed)) == {"alone-0": (outcome, None)}
+
+
 def test_the_scan_of_a_replaced_disk_is_not_the_brokers(tmp_path: Path) -> None:
     """Its directory id is none of those that the broker registered with: its replicas are left out, and that is a finding."""
     placed = view(a=Placement((1, 2), frozenset({1, 2}), 1))

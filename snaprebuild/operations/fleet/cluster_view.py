@@ -24,12 +24,14 @@ class Placement:
         in_sync: of these, those in sync, and those that are eligible to lead all the same (KIP-966).
         leader: None for none.
         is_reassigned: a reassignment is under way.
+        leader_epoch: counts the elections; 0 where the first leader has led ever since. None where it is not known.
     """
 
     replicas: tuple[int, ...]
     in_sync: frozenset[int]
     leader: int | None
     is_reassigned: bool = False
+    leader_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def view_of(image: MetadataImage) -> ClusterView:
             in_sync = frozenset(partition.isr) | frozenset(partition.elr)
             is_reassigned = bool(partition.adding or partition.removing)
             key = topic.name, number, uuid_to_text(topic.topic_id)
-            placements[key] = Placement(partition.replicas, in_sync, leader, is_reassigned)
+            placements[key] = Placement(partition.replicas, in_sync, leader, is_reassigned, partition.leader_epoch)
     voters = image.quorum.voters or ()
     directories = {broker.id: frozenset(map(uuid_to_text, broker.directories)) for broker in image.brokers.values()}
     controllers = frozenset(voter.voter_id for voter in voters)

@@ -159,7 +159,9 @@ def _judged(key: PartitionKey, replicas: list[Replica], view: ClusterView | None
 
 def _outcome(replicas: list[Replica], placement: Placement | None) -> tuple[Outcome, int | None, str | None]:
     states = {each.state for each in replicas}
-    if len(replicas) == 1 and replicas[0].is_empty:
+    # A disk is replaced while its broker is down, and then somebody is elected: in epoch 0 the replica was never written to.
+    is_first_epoch = placement is not None and placement.leader_epoch == 0
+    if len(replicas) == 1 and replicas[0].is_empty and not is_first_epoch:
         return Outcome.VERIFY, None, None
     if states == {ReplicaState.READY}:
         return Outcome.HEALTHY, None, None
