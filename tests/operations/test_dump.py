@@ -23,7 +23,7 @@ from snaprebuild.cli.dump_output import JsonLines, TextLines
 from snaprebuild.operations import dump_log
 from snaprebuild.operations.dump import dump_file
 from snaprebuild.operations.dump_items import Dump, DumpRequest, ItemForm
-from snaprebuild.operations.findings import Severity
+from snaprebuild.operations.findings import Severity, exit_code_of
 
 FILES = sorted(
     {
@@ -150,7 +150,8 @@ def test_a_broker_removes_a_file_before_its_turn(ending: str, tmp_path: Path) ->
     dump = dump_file(str(path), DumpRequest())
     path.unlink()
     assert list(dump.items) == []
-    assert [(finding.code, finding.severity) for finding in dump.findings] == [("storage-failed", Severity.STORAGE)]
+    assert [(finding.code, finding.severity) for finding in dump.findings] == [("busy-log", Severity.NOTE)]
+    assert exit_code_of(dump.findings) == 1
 
 
 @pytest.mark.parametrize("tail", [b"torn", bytes(300)], ids=["torn", "zeros"])

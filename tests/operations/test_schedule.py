@@ -19,7 +19,7 @@ from log_dirs import batch, write_partition
 
 from formats.errors import FormatError
 from formats.file_names import PartitionDirectoryName
-from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, StorageError
+from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, SnaprebuildError, StorageError
 from snaprebuild.operations import schedule
 from snaprebuild.operations.schedule import ReadTask, Work, allowed_processors, default_jobs, read_segment, run
 from snaprebuild.operations.segment_tasks import read_tasks
@@ -120,7 +120,7 @@ def test_a_failing_task_does_not_stop_the_others(anywhere: int, tmp_path: Path) 
     (tmp_path / "t-1" / f"{2:020d}.log").unlink()
     run(works, anywhere)
     assert [work.taken for work in works] == [list(range(6)), [0, 1], list(range(6))]
-    assert isinstance(works[1].error, ReadFailedError)
+    assert isinstance(works[1].error, GoneFileError)
     assert works[1].error.path == str(tmp_path / "t-1" / f"{2:020d}.log")
     assert [work.finished for work in works] == [1, 0, 1]
 
@@ -140,7 +140,7 @@ def test_a_segment_that_changed_is_refused(anywhere: int, tmp_path: Path) -> Non
     os.truncate(tmp_path / "cut-0" / f"{5:020d}.log", 10)
     run(works, anywhere)
     assert [len(work.taken) for work in works] == [2, 2, 6, 5]
-    assert [type(work.error) for work in works] == [RefusedError, RefusedError, type(None), RefusedError]
+    assert [type(work.error) for work in works] == [RefusedError, GoneFileError, type(None), RefusedError]
     assert "changed since it was listed" in str(works[0].error)
 
 

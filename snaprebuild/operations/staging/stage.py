@@ -127,6 +127,8 @@ def _staged(
         evidence: likewise.
     """
     plan, directory = result.plan, result.plan.source.directory
+    if not directory.segments:  # gone since it was planned
+        return None
     snapshots, reasons = _snapshots(result, files)
     first, given_up = result.replay_index, [each.offset for each in result.boundaries if each.action == LEFT_OUT]
     if earlier is not None:
