@@ -23,6 +23,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -38,6 +39,7 @@ from snaprebuild.storage.index_hints import read_positions_hint
 from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.manners import SharedManners, adopt_manners, manners, share_manners
 from snaprebuild.storage.meter import SharedCounts, adopt_meters, share_meters
+from snaprebuild.storage.parent_death import end_with_parent
 from snaprebuild.storage.segment_file import check_parts
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
@@ -410,8 +412,21 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _begin_worker(counts: SharedCounts, shared: SharedManners) -> None:
-    """In a worker: it only reads, so that it may end at once and without a word; limits of the run hold for what it asks for, too."""
+def _parent_of_workers(context: BaseContext) -> int:
+    """Process id of the process that starts workers: the fork server, or this one."""
+    return os.getpid() if context.get_start_method() == "spawn" else forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+
+
+def _begin_worker(parent: int, counts: SharedCounts, shared: SharedManners) -> None:
+    """In a worker: it only reads, so it may end at any moment and prints nothing then. Limits of the run apply to it, too.
+
+    The fork server ends when nobody holds the write end of its pipe, and then the kernel kills its workers. Python gives each worker a
+    copy of that write end, which would keep all of them alive after the death of the process that wants their results.
+    """
+    if (alive := forkserver._forkserver._forkserver_alive_fd) is not None:  # type: ignore[attr-defined]
+        os.close(alive)
+        forkserver._forkserver._forkserver_alive_fd = None  # type: ignore[attr-defined]
+    end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     adopt_meters(counts)
@@ -460,7 +475,7 @@ class _Pool:
                 forkserver.ensure_running()
         is_done = False
         while not is_done:
-            begin = (share_meters(context), share_manners(context, self.jobs))
+            begin = (_parent_of_workers(context), share_meters(context), share_manners(context, self.jobs))
             with ProcessPoolExecutor(self.jobs, mp_context=context, initializer=_begin_worker, initargs=begin) as pool:
                 try:
                     is_done = self._read_suspects(pool) and self._read_all(pool)
