@@ -144,6 +144,19 @@ def test_a_directory_that_a_broker_holds_is_refused(logs: Path) -> None:
     assert {each["state"] for each in run.document["partitions"][:2]} == {"not-prepared"}
 
 
+def test_a_directory_that_a_broker_holds_is_refused_where_nothing_is_missing(logs: Path) -> None:
+    assert in_json("hook run", logs).exit_code == 0
+    with live_broker(logs):
+        run = in_json("hook run", logs)
+        assert (run.exit_code, run.codes) == (3, {"refused": 1})
+        assert "uses this log directory" in run.messages("refused")
+        assert in_json("hook run", logs, "--dry-run").codes == {"live-broker": 1}, "which writes nothing"
+        closed = hook(logs, "--fail-closed", "--", "echo", "started")
+        assert (closed.returncode, closed.stdout) == (3, "")
+        assert hook(logs, "--", "echo", "started").stdout == "started\n"
+    assert hook(logs, "--fail-closed", "--", "echo", "started").stdout == "started\n"
+
+
 def test_damage_in_one_partition_stops_no_other(logs: Path) -> None:
     flip(logs / "mixed-0" / f"{2181:020d}.log", 61 + 20)
     run = in_json("hook run", logs)
