@@ -23,7 +23,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver
-from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -32,14 +31,14 @@ import numpy as np
 from formats.errors import FormatError
 from formats.offset_index import split_positions
 from snaprebuild.errors import ChangedFileError, OutOfMemoryError, SnaprebuildError, StorageError
+from snaprebuild.operations.worker_start import begin_worker, parent_of_workers
 from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.storage.block_device import readers_at_once
 from snaprebuild.storage.index_hints import read_positions_hint
 from snaprebuild.storage.local_store import LOCAL
-from snaprebuild.storage.manners import SharedManners, adopt_manners, manners, share_manners
-from snaprebuild.storage.meter import SharedCounts, adopt_meters, share_meters
-from snaprebuild.storage.parent_death import end_with_parent
+from snaprebuild.storage.manners import manners, share_manners
+from snaprebuild.storage.meter import share_meters
 from snaprebuild.storage.segment_file import check_parts
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
@@ -66,6 +65,8 @@ log = logging.getLogger(__name__)
 
 IN_PROCESS_BYTES_MAX = 96 << 20
 """Starting workers costs some tenths of a second, in which one process reads about this much."""
+
+FORK_SERVER = "snaprebuild.operations.fork_server"
 
 LOST_MAX = 8
 """Workers that die one after the other, before anything at all was read, die of something else than what they read."""
@@ -412,27 +413,6 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _parent_of_workers(context: BaseContext) -> int:
-    """Process id of the process that starts workers: the fork server, or this one."""
-    return os.getpid() if context.get_start_method() == "spawn" else forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
-
-
-def _begin_worker(parent: int, counts: SharedCounts, shared: SharedManners) -> None:
-    """In a worker: it only reads, so it may end at any moment and prints nothing then. Limits of the run apply to it, too.
-
-    The fork server ends when nobody holds the write end of its pipe, and then the kernel kills its workers. Python gives each worker a
-    copy of that write end, which would keep all of them alive after the death of the process that wants their results.
-    """
-    if (alive := forkserver._forkserver._forkserver_alive_fd) is not None:  # type: ignore[attr-defined]
-        os.close(alive)
-        forkserver._forkserver._forkserver_alive_fd = None  # type: ignore[attr-defined]
-    end_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    adopt_meters(counts)
-    adopt_manners(shared)
-
-
 def _end_workers(pool: ProcessPoolExecutor) -> None:
     """What they were reading is read again, or by nobody.
 
@@ -470,13 +450,15 @@ class _Pool:
     def run(self) -> None:
         context = multiprocessing.get_context("spawn" if self.reads_objects else "forkserver")
         if not self.reads_objects:
-            context.set_forkserver_preload([__name__])
+            # The kernel watches the thread that starts the server, and only the main thread lives as long as its process.
+            is_main = threading.current_thread() is threading.main_thread()
+            context.set_forkserver_preload([*([FORK_SERVER] if is_main else []), __name__])
             with _interrupts_ignored():
                 forkserver.ensure_running()
         is_done = False
         while not is_done:
-            begin = (_parent_of_workers(context), share_meters(context), share_manners(context, self.jobs))
-            with ProcessPoolExecutor(self.jobs, mp_context=context, initializer=_begin_worker, initargs=begin) as pool:
+            begin = (parent_of_workers(context), share_meters(context), share_manners(context, self.jobs))
+            with ProcessPoolExecutor(self.jobs, mp_context=context, initializer=begin_worker, initargs=begin) as pool:
                 try:
                     is_done = self._read_suspects(pool) and self._read_all(pool)
                 finally:

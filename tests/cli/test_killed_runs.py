@@ -111,6 +111,26 @@ def test_killed_when_so_many_processes_are_there(count: int, marked: Callable[..
     run.assert_nothing_left()
 
 
+SPAWNS = """
+begin = schedule._Pool.__init__
+def spawning(pool, *arguments):
+    begin(pool, *arguments)
+    pool.reads_objects = True
+schedule._Pool.__init__ = spawning
+"""
+"""Workers are started as where they read objects: by the main process itself."""
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_killed_with_workers_of_its_own(count: int, marked: Callable[..., MarkedRun]) -> None:
+    """Five: the main process, the resource tracker, three workers."""
+    run = marked(VERIFY, SPAWNS)
+    assert run.wait_for(lambda found: len(found) >= count)
+    run.main.kill()
+    run.main.wait()
+    run.assert_nothing_left()
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("number", range(scaled(4)))
 def test_killed_at_any_moment(number: int, marked: Callable[..., MarkedRun]) -> None:
