@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -16,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from log_dirs import batch, write_partition
+from manifests import REPOSITORY
 
 from formats.errors import FormatError
 from formats.file_names import PartitionDirectoryName
@@ -536,3 +539,14 @@ def test_small_work_starts_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyP
     work = Recorded(partition(tmp_path, "t-0"))
     run([work], 8)
     assert work.taken == list(range(6))
+
+
+PDEATHSIG = "import ctypes, signal; found = ctypes.c_int(); ctypes.CDLL(None).prctl(2, ctypes.byref(found)); print(found.value)"
+"""``PR_GET_PDEATHSIG``."""
+
+
+@pytest.mark.parametrize(("begin", "number"), [("", 0), ("from multiprocessing.forkserver import main; ", signal.SIGKILL)])
+def test_only_a_fork_server_ends_with_its_parent(begin: str, number: int) -> None:
+    script = f"{begin}import {schedule.FORK_SERVER}; {PDEATHSIG}"
+    done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert int(done.stdout) == number
