@@ -54,7 +54,7 @@ def append_to_journal(path: str, text: str) -> None:
     """
     try:
         with open(path, "r+b") as file:
-            end = file.seek(0, os.SEEK_END)
+            size = end = file.seek(0, os.SEEK_END)
             while end:
                 begin = max(end - _TAIL_BYTES, 0)
                 file.seek(begin)
@@ -63,7 +63,8 @@ def append_to_journal(path: str, text: str) -> None:
                     end = begin + newline + 1
                     break
                 end = begin
-            file.truncate(end)
+            if end < size:
+                file.truncate(end)
             file.seek(end)
             file.write(text.encode())
             file.flush()
