@@ -53,7 +53,7 @@ def append_to_journal(path: str, text: str) -> None:
         WriteFailedError: they cannot be written.
     """
     try:
-        with open(path, "r+b") as file:
+        with open(path, "rb") as file:
             size = end = file.seek(0, os.SEEK_END)
             while end:
                 begin = max(end - _TAIL_BYTES, 0)
@@ -63,12 +63,16 @@ def append_to_journal(path: str, text: str) -> None:
                     end = begin + newline + 1
                     break
                 end = begin
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
             if end < size:
-                file.truncate(end)
-            file.seek(end)
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
+                os.ftruncate(fd, end)
+            left = memoryview(text.encode())
+            while left:
+                left = left[os.write(fd, left) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
     except OSError as error:
         raise WriteFailedError(f"cannot be written: {error.strerror}", path=path, errno=error.errno) from error
 

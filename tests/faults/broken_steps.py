@@ -774,11 +774,8 @@ BROKEN_STEPS = (
     BrokenCode(
         "install: files are linked before they are announced",
         INSTALL,
-        '            with self._timed("announce"):\n                for each in linking:\n'
-        "                    self._receipt.announce_all(",
-        '            for each in linking:\n                self._link(each)\n            with self._timed("announce"):\n'
-        "                for each in linking:\n"
-        "                    self._receipt.announce_all(",
+        '            with self._timed("announce"):\n',
+        '            for each in linking:\n                self._link(each)\n            with self._timed("announce"):\n',
     ),
     BrokenCode("install: the lock is not looked at before the links", INSTALL, "            self._verify_lock(checked)\n", ""),
     BrokenCode("install: the directories are not synced", INSTALL, "        sync_directory(path)\n", "        pass\n"),
