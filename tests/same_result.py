@@ -10,8 +10,11 @@ from typing import Any
 OF_THE_RUN = ("seconds", "bytes_read", "as_of_ms", "rate_bytes_per_second", "seconds_estimated", "inputs", "run", "staged_ms")
 """Fields of documents that tell of the run, its clock and its speed, or of inodes and times of files, and not of what stands in them."""
 
-RUN_AND_FILES = ("run", "seconds", "receipt", "inputs")
-"""Fields that differ between two runs on copies of one log directory: the run itself, and inodes and times of its files."""
+OF_ONE_RUN = ("run", "seconds", "receipt")
+"""Fields that differ between two runs on one log directory."""
+
+RUN_AND_FILES = (*OF_ONE_RUN, "inputs")
+"""Fields that differ between two runs on copies of one log directory: also inodes and times of its files."""
 
 DRAWN = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])|(?<=-)[A-Za-z0-9_-]{22}(?=\W)")
 """Ids of segments that an upload draws."""

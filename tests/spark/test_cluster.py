@@ -24,7 +24,7 @@ from log_dirs import entries_in, files_below, make_log_dir, snapshot_name, truth
 from manifests import FIXTURES, REPOSITORY
 from object_driver import python_workers
 from object_store import ObjectStore, split
-from same_result import RUN_AND_FILES, without
+from same_result import OF_ONE_RUN, without
 
 from snaprebuild.operations.plan import make_plan
 from snaprebuild.operations.planned import Request
@@ -117,7 +117,7 @@ def test_every_bundled_directory(cluster: Cluster, tmp_path: Path) -> None:
         out = tmp_path / f"out{len(engine)}"
         done = run("-m", "snaprebuild", "rebuild", *bundled_directories(), "--out", str(out), *options, *engine)
         assert done.returncode == 4, done.stderr
-        document = without(json.loads(done.stdout.replace(str(out), "OUT")), RUN_AND_FILES)
+        document = without(json.loads(done.stdout.replace(str(out), "OUT")), OF_ONE_RUN)
         documents.append((document, all_bytes(out)))
         told.append(done.stderr.replace(str(out), "OUT"))
     assert documents[0] == documents[1]

@@ -20,7 +20,7 @@ from documents import check
 from log_dirs import batch, flip, make_log_dir, tree, write_partition
 from manifests import FIXTURES, REPOSITORY
 from object_store import ObjectStore
-from same_result import RUN_AND_FILES, without
+from same_result import OF_ONE_RUN, without
 
 from snaprebuild.operations.plan import make_plan
 from snaprebuild.operations.planned import Request
@@ -54,7 +54,7 @@ def document(run: Run, *places: Path) -> dict[str, Any]:
     text = run.stdout
     for place in places:
         text = text.replace(str(place), "PLACE")
-    found: dict[str, Any] = without(json.loads(text), (*RUN_AND_FILES, "effects"))
+    found: dict[str, Any] = without(json.loads(text), (*OF_ONE_RUN, "effects"))
     for each in found["partitions"]:
         each["bytes"] = each.pop("bytes_read") + each.pop("from_effects")["bytes"]
     return found

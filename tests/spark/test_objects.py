@@ -16,7 +16,7 @@ from command import Run
 from faulty_store import FaultyStore, faulty_store
 from log_dirs import Entries, entries_in, files_below, snapshot_name, truth
 from manifests import FIXTURES
-from same_result import RUN_AND_FILES, without
+from same_result import OF_ONE_RUN, without
 
 from snaprebuild.errors import RefusedError, SnaprebuildError
 from snaprebuild.operations.planned import Request
@@ -249,7 +249,7 @@ def test_a_bucket_with_odd_keys(store: FaultyStore, command: Callable[..., Run],
     for engine in ("process", "spark"):
         out = tmp_path / engine
         run = command("rebuild", "s3://b", "--out", out, *options, "--engine", engine)
-        document = without(json.loads(run.stdout.replace(str(out), "OUT")), RUN_AND_FILES)
+        document = without(json.loads(run.stdout.replace(str(out), "OUT")), OF_ONE_RUN)
         runs[engine] = run.exit_code, document, run.stderr, {name: (out / name).read_bytes() for name in files_below(out)}
     assert runs["spark"] == runs["process"]
     exit_code, document, _, files = runs["spark"]
