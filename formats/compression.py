@@ -9,9 +9,12 @@ lz4 ``Lz4BlockInputStream``.
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
+
 from formats.errors import BadLengthError, BadValueError, BadVersionError, LimitExceededError, TruncatedError
 
-__all__ = ["CODECS", "decompress"]
+__all__ = ["CODECS", "decompress", "decompress_to"]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 """By their number in the attributes of a batch."""
@@ -71,18 +74,80 @@ def decompress(codec: int, data: bytes, *, bytes_max: int, position: int = 0, ma
         room_bytes = min(room_bytes * ROOM_GROWTH, most_bytes)
 
 
+def decompress_to(codec: int, data: bytes, path: str, *, position: int = 0, magic: int = 2) -> None:
+    """Writes the records of a batch as they are decompressed, so that little is held of what may be any number of bytes.
+
+    Args:
+        codec: 1 to 4; ``data``, ``position`` and ``magic`` as in ``decompress``.
+        data: see there.
+        path: of a file or pipe. Where its reader goes away, the rest is not written.
+        position: see there.
+        magic: see there.
+
+    Raises:
+        FormatError: the data does not follow the format of its codec. What came before was written.
+    """
+    import cramjam
+
+    name = CODECS[codec]
+    if name == "snappy":
+        with io.FileIO(path, "wb") as pipe:
+            for block in _snappy_blocks(data, position):
+                _write_all(pipe, _decompressed_block(block, position))
+        return
+    data = _with_right_header_checksum(data) if magic == 0 and name == "lz4" else data
+    file = cramjam.File(path, read=False, write=True, truncate=False)
+    try:
+        getattr(cramjam, name).decompress_into(data, file)
+    except cramjam.DecompressionError as error:
+        if "Broken pipe" not in str(error):
+            raise BadValueError(f"{name} data", position=position, found=str(error)) from None
+    finally:
+        del file  # closes it, also while an error is on its way
+
+
+def _decompressed_block(block: bytes, position: int) -> bytes:
+    import cramjam
+
+    try:
+        size = cramjam.snappy.decompress_raw_len(block)
+        if size <= ROOM_BYTES_LEAST + MOST_OF_A_BYTE["snappy"] * len(block):
+            return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise BadValueError("snappy data", position=position, found=str(error)) from None
+    raise BadValueError("length of a snappy block", position=position, found=size)
+
+
+def _write_all(file: io.FileIO, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
 _NO_ROOM = ("write whole buffer", "smaller than required")
 
 
 def _snappy(data: bytes, room: bytearray, position: int) -> int:
     import cramjam
 
+    count = 0
+    for block in _snappy_blocks(data, position):
+        piece = bytearray(min(cramjam.snappy.decompress_raw_len(block), len(room) - count))
+        size = int(cramjam.snappy.decompress_raw_into(block, piece))
+        room[count : count + size] = piece[:size]
+        count += size
+    return count
+
+
+def _snappy_blocks(data: bytes, position: int) -> Iterator[bytes]:
+    """The blocks of a stream, or all of what is none."""
     if not data.startswith(SNAPPY_STREAM_MAGIC):
-        return int(cramjam.snappy.decompress_raw_into(data, room))
+        yield data
+        return
     version = int.from_bytes(data[8:12], "big", signed=True)
     if version < 1:  # SnappyInputStream: MINIMUM_COMPATIBLE_VERSION
         raise BadVersionError("version of a snappy stream", position=position + 8, expected="1 or more", found=version)
-    at, count = SNAPPY_STREAM_HEADER_BYTES, 0
+    at = SNAPPY_STREAM_HEADER_BYTES
     while at < len(data):
         length = int.from_bytes(data[at : at + 4], "big", signed=True)
         block = data[at + 4 : at + 4 + max(length, 0)]
@@ -90,12 +155,8 @@ def _snappy(data: bytes, room: bytearray, position: int) -> int:
             raise BadLengthError("length of a snappy block", position=position + at, expected="1 or more", found=length)
         if len(block) != length:
             raise TruncatedError("snappy block", position=position + at, expected=f"{length} bytes", found=f"{len(block)} bytes")
-        piece = bytearray(min(cramjam.snappy.decompress_raw_len(block), len(room) - count))
-        size = int(cramjam.snappy.decompress_raw_into(block, piece))
-        room[count : count + size] = piece[:size]
-        count += size
+        yield block
         at += 4 + length
-    return count
 
 
 def _with_right_header_checksum(frame: bytes) -> bytes:

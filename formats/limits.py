@@ -21,7 +21,9 @@ __all__ = [
     "PROPERTIES_LINES_MAX",
     "QUORUM_STATE_BYTES_MAX",
     "RANGES_MAX",
+    "RECORD_BYTES_MAX",
     "RECORD_HEADERS_MAX",
+    "RECORD_WINDOW_BYTES",
     "REPLICATION_MESSAGE_BYTES_MAX",
     "SEGMENT_BYTES_MAX",
     "SNAPSHOT_BYTES_MAX",
@@ -83,6 +85,13 @@ file."""
 INDEX_BYTES_MAX = 1 << 30
 """An offset, time or transaction index. `segment.index.bytes` is an int and 10 MiB by default; it is mapped as a whole by the
 broker."""
+
+RECORD_BYTES_MAX = 64 << 20
+"""One record or message of a compressed batch that is decompressed as it is read. `max.request.size` is 1 MiB by default, and bounds a
+record before it is compressed."""
+
+RECORD_WINDOW_BYTES = 1 << 20
+"""Of the decompressed records of a batch, held at a time. What has no more is decompressed at once."""
 
 RECORD_HEADERS_MAX = 100_000
 """Headers of one record. Each needs at least two bytes, and a header-less marker is the only record that replay reads."""

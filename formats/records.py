@@ -7,13 +7,13 @@ Source: ``DefaultRecordBatch.iterator``, ``DefaultRecord.readFrom``, ``AbstractL
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from formats import limits
 from formats.checksum import crc32
-from formats.compression import decompress
-from formats.errors import BadLengthError, BadMagicError, FormatError, TruncatedError
+from formats.compression import decompress, decompress_to
+from formats.errors import BadLengthError, BadMagicError, FormatError, LimitExceededError, TruncatedError
 from formats.record_batch import (
     ATTRIBUTE_LOG_APPEND_TIME,
     CRC_START,
@@ -59,51 +59,136 @@ def incremented_sequence(sequence: int, increment: int) -> int:
     return following if following <= INT32_MAX else following - INT32_MAX - 1
 
 
-def read_records(header: BatchHeader, batch: bytes, *, position: int = 0) -> Iterator[LogRecord]:
+class Reading(Protocol):
+    """A context that gives a function which reads so many bytes or fewer, none at the end."""
+
+    def __enter__(self) -> Callable[[int], bytes]: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any, /) -> object: ...
+
+
+Piped = Callable[[Callable[[str], None]], Reading]
+"""Runs a function that writes to a path, and reads what it writes meanwhile (``snaprebuild.storage.pipe_reader.piped``)."""
+
+_Item = TypeVar("_Item")
+
+
+def read_records(header: BatchHeader, batch: bytes, *, position: int = 0, piped: Piped | None = None) -> Iterator[LogRecord]:
     """The records of a whole batch, in their order.
 
     Args:
         header: of the batch.
         batch: its bytes, from the base offset on.
         position: where it begins in its file, for messages; a fault inside compressed data has the position of the batch.
+        piped: large compressed data is decompressed as it is read, and little of it is held; without it, at once.
 
     Raises:
-        LimitExceededError: stored or decompressed records are larger than ``limits.DATA_BATCH_BYTES_MAX``.
+        LimitExceededError: decompressed records are larger than ``limits.DATA_BATCH_BYTES_MAX``, or with ``piped`` one of them than
+            ``limits.RECORD_BYTES_MAX``.
         FormatError: they do not follow the format, or are not as many as the header counts. What came before was handed out.
     """
     if header.magic == 2:
-        return _records(header, batch, position)
-    return _messages(header, batch, position)
+        return _records(header, batch, position, piped)
+    return _messages(header, batch, position, piped)
 
 
-def _records(header: BatchHeader, batch: bytes, position: int) -> Iterator[LogRecord]:
+class _Window:
+    """Decompressed records, read forward; as much of them is held as is asked for."""
+
+    def __init__(self, data: bytes, read: Callable[[int], bytes] | None = None, position: int = 0) -> None:
+        self.data = data
+        self.passed = 0
+        self._read = read
+        self._position = position
+
+    def more(self, at: int, wanted: int = 1) -> bool:
+        """Lets go of what is before ``at``, and holds so many bytes from there, or all that are left. Returns whether any came."""
+        if self._read is not None and wanted > limits.RECORD_BYTES_MAX:
+            expected = f"at most {limits.RECORD_BYTES_MAX} bytes"
+            raise LimitExceededError("record of a batch", position=self._position, expected=expected, found=wanted)
+        parts = [self.data[at:]]
+        held = before = len(parts[0])
+        while self._read is not None and (held < wanted or held == before):
+            part = self._read(max(limits.RECORD_WINDOW_BYTES, wanted - held))
+            if not part:
+                break
+            parts.append(part)
+            held += len(part)
+        self.passed += at
+        if self.passed + held > limits.DATA_BATCH_BYTES_MAX:
+            expected = f"at most {limits.DATA_BATCH_BYTES_MAX} bytes"
+            raise LimitExceededError("records", position=self._position, expected=expected, found="more")
+        self.data = b"".join(parts)
+        return held > before
+
+
+def _walked(
+    header: BatchHeader, data: bytes, position: int, piped: Piped | None, walk: Callable[[_Window], Iterator[_Item]]
+) -> Iterator[_Item]:
+    """What a walk through decompressed records gives."""
+    bytes_max = limits.DATA_BATCH_BYTES_MAX if piped is None else limits.RECORD_WINDOW_BYTES
+    try:
+        whole = decompress(header.codec, data, bytes_max=bytes_max, position=position, magic=header.magic)
+    except LimitExceededError:
+        if piped is None:
+            raise
+    else:
+        yield from walk(_Window(whole))
+        return
+    with piped(lambda path: decompress_to(header.codec, data, path, position=position, magic=header.magic)) as read:
+        yield from walk(_Window(b"", read, position))
+
+
+def _records(header: BatchHeader, batch: bytes, position: int, piped: Piped | None) -> Iterator[LogRecord]:
     start = limits.BATCH_HEADER_BYTES_MAX
     if header.record_count < 0:
         raise BadLengthError("count of records", position=position + 57, expected="0 or more", found=header.record_count)
-    data = decompress(header.codec, batch[start:], bytes_max=limits.DATA_BATCH_BYTES_MAX, position=position + start)
-    base_position = position if header.codec else position + start
-    at = 0
+    yield from _walked(header, batch[start:], position + start, piped, lambda window: _records_of(header, window, position))
+
+
+def _records_of(header: BatchHeader, window: _Window, position: int) -> Iterator[LogRecord]:
+    base_position = position if header.codec else position + limits.BATCH_HEADER_BYTES_MAX
+    data, at = window.data, 0
     for number in range(header.record_count):
         if at == len(data):
-            raise TruncatedError("batch", position=position, expected=f"{header.record_count} records", found=number)
-        first = at
-        try:
-            at, timestamp_delta, offset_delta, key, value, headers = _record(data, at)
-        except IndexError:
-            raise TruncatedError(
-                "record",
-                position=base_position + (0 if header.codec else first),
-                expected="more bytes",
-                found="the end of its batch",
-            ) from None
-        except FormatError as error:
-            raise error.shifted_by(base_position + (0 if header.codec else first)) from None
+            if not window.more(at):
+                raise TruncatedError("batch", position=position, expected=f"{header.record_count} records", found=number)
+            data, at = window.data, 0
+        while True:
+            try:
+                end, timestamp_delta, offset_delta, key, value, headers = _record(data, at)
+                break
+            except IndexError:
+                if not window.more(at, _record_bytes(data, at)):
+                    raise TruncatedError(
+                        "record",
+                        position=base_position + (0 if header.codec else at),
+                        expected="more bytes",
+                        found="the end of its batch",
+                    ) from None
+                data, at = window.data, 0
+            except FormatError as error:
+                raise error.shifted_by(base_position + (0 if header.codec else at)) from None
+        at = end
         sequence = incremented_sequence(header.base_sequence, offset_delta) if header.base_sequence >= 0 else -1
         timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
         yield LogRecord(header.base_offset + offset_delta, timestamp, key, value, sequence, headers)
-    if at != len(data):
+    used = window.passed + at
+    while window.more(len(window.data)):  # only counted
+        pass
+    found = window.passed
+    if used != found:
         what = f"records of a batch that counts {header.record_count}"
-        raise BadLengthError(what, position=position, expected=f"{at} bytes", found=f"{len(data)} bytes")
+        raise BadLengthError(what, position=position, expected=f"{used} bytes", found=f"{found} bytes")
+
+
+def _record_bytes(data: bytes, at: int) -> int:
+    """Of the record that begins at a position, as far as its first bytes tell."""
+    try:
+        length, end = _varint(data, at)
+    except IndexError:
+        return len(data) - at + 1
+    return end - at + length
 
 
 Fields = tuple[int, int, int, bytes | None, bytes | None, tuple[RecordHeader, ...]]
@@ -175,7 +260,7 @@ def _varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
     return (raw >> 1) ^ -(raw & 1), at
 
 
-def _messages(header: BatchHeader, batch: bytes, position: int) -> Iterator[LogRecord]:
+def _messages(header: BatchHeader, batch: bytes, position: int, piped: Piped | None) -> Iterator[LogRecord]:
     outer = _message(batch, 0, header.magic, position)
     if not header.codec:
         yield outer
@@ -183,36 +268,51 @@ def _messages(header: BatchHeader, batch: bytes, position: int) -> Iterator[LogR
     if outer.value is None:
         raise BadLengthError("value of a wrapper message", position=position, expected="0 or more", found=-1)
     value_position = position + len(batch) - len(outer.value)
-    data = decompress(header.codec, outer.value, bytes_max=limits.DATA_BATCH_BYTES_MAX, position=value_position, magic=header.magic)
-    starts = _message_starts(data, position)
-    if not starts:
-        raise TruncatedError("wrapper message", position=position, expected="at least one message", found="none")
     # In magic 1 the offsets inside count from the first message, and the wrapper has that of the last; see KIP-31.
-    last = int.from_bytes(data[starts[-1] : starts[-1] + 8], "big", signed=True)
+    last = None
+    for data, start in _walked(header, outer.value, value_position, piped, lambda window: _messages_inside(window, position)):
+        last = int.from_bytes(data[start : start + 8], "big", signed=True)
+    if last is None:
+        raise TruncatedError("wrapper message", position=position, expected="at least one message", found="none")
     base = header.base_offset - last if header.magic == 1 else 0
-    for start in starts:
+    for data, start in _walked(header, outer.value, value_position, piped, lambda window: _messages_inside(window, position)):
         message = _message(data, start, header.magic, position)
         # All messages inside have the timestamp type of the wrapper.
         timestamp = header.max_timestamp if header.attributes & ATTRIBUTE_LOG_APPEND_TIME else message.timestamp
         yield message._replace(offset=base + message.offset, timestamp=timestamp)
 
 
-def _message_starts(data: bytes, position: int) -> list[int]:
-    starts, at = [], 0
-    while at < len(data):
-        if at + LOG_OVERHEAD_BYTES > len(data):
-            raise TruncatedError("message in a wrapper", position=position, expected="12 bytes", found=len(data) - at)
-        size = int.from_bytes(data[at + 8 : at + LOG_OVERHEAD_BYTES], "big", signed=True)
+def _messages_inside(window: _Window, position: int) -> Iterator[tuple[bytes, int]]:
+    """Bytes in which a whole message begins at the position beside them, one message after the other."""
+    at = 0
+    while True:
+        if at == len(window.data):
+            if not window.more(at):
+                return
+            at = 0
+        at = _held(window, at, LOG_OVERHEAD_BYTES)
+        left = len(window.data) - at
+        if left < LOG_OVERHEAD_BYTES:
+            raise TruncatedError("message in a wrapper", position=position, expected="12 bytes", found=left)
+        size = int.from_bytes(window.data[at + 8 : at + LOG_OVERHEAD_BYTES], "big", signed=True)
         if size < LENGTH_MIN[0]:
             raise BadLengthError(
                 "size of a message in a wrapper", position=position, expected=f"at least {LENGTH_MIN[0]}", found=size
             )
-        if at + LOG_OVERHEAD_BYTES + size > len(data):
-            left = len(data) - at - LOG_OVERHEAD_BYTES
+        at = _held(window, at, LOG_OVERHEAD_BYTES + size)
+        left = len(window.data) - at - LOG_OVERHEAD_BYTES
+        if left < size:
             raise TruncatedError("message in a wrapper", position=position, expected=f"{size} bytes", found=left)
-        starts.append(at)
+        yield window.data, at
         at += LOG_OVERHEAD_BYTES + size
-    return starts
+
+
+def _held(window: _Window, at: int, wanted: int) -> int:
+    """Where what is at a position begins once so many bytes of it are held, or all that are left."""
+    if len(window.data) - at >= wanted:
+        return at
+    window.more(at, wanted)
+    return 0
 
 
 def _message(data: bytes, at: int, magic: int, position: int) -> LogRecord:

@@ -1,7 +1,8 @@
 """What `install` adds to the downtime of a broker, phase by phase: partitions, boundaries and log directories as many as asked for.
 
-Segments are one batch each: an install reads none of them, so that their size is no matter. The directories are as warm as the making of
-them left them, and cannot be made cold here: where a disk has to be asked for each, `install --dry-run` before the stop warms them.
+Segments are one batch each: an install reads none of them, so that their size does not matter. Staged files are measured twice: as one run
+of `rebuild --stage` leaves them, when each is read; and after a second run, which has checked them, so that none is read. The caches are
+warm; `--cold` (root only) drops those of the whole machine before each run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,6 +57,7 @@ def main() -> int:
         action="append",
         help="where a log directory and its staged files are made; repeatable, one for each disk; default: a temporary one",
     )
+    asked.add_argument("--cold", action="store_true", help="drop the caches of the machine before each run")
     options = asked.parse_args()
     with contextlib.ExitStack() as stack:
         parents = options.directory or [None]
@@ -69,19 +72,26 @@ def main() -> int:
             f"{options.partitions} partitions x {options.boundaries} boundaries = {count} in {len(roots)} log directories on {systems} "
             f"file systems, made in {time.perf_counter() - began:.0f} s"
         )
-        print(f"| run | whole command s | {' | '.join(PHASES)} |\n|---|---|{'---|' * len(PHASES)}")
+        print(f"| bytes | run | whole command s | {' | '.join(PHASES)} |\n|---|---|---|{'---|' * len(PHASES)}")
         runs = []
-        for number in range(options.runs):
+        for number in range(2 * options.runs):
+            is_checked = number % 2 == 1
+            save_staged_plan(replace(plan, partitions=tuple(map(checked, plan.partitions))) if is_checked else plan)
+            if options.cold:
+                os.sync()
+                Path("/proc/sys/vm/drop_caches").write_text("3")
             seconds, phases = measure(root, plan.path, count, number)
-            runs.append((seconds, phases))
-            print(f"| {number + 1} | {seconds:.2f} | {' | '.join(f'{phases.get(each, 0):.2f}' for each in PHASES)} |", flush=True)
+            if not is_checked:
+                runs.append((seconds, phases))
+            columns = " | ".join(f"{phases.get(each, 0):.2f}" for each in PHASES)
+            print(f"| {'checked' if is_checked else 'read'} | {number // 2 + 1} | {seconds:.2f} | {columns} |", flush=True)
             for each in roots:
                 take_back(each)
         least = min(seconds for seconds, _ in runs)
         by_phase = " | ".join(f"{min(phases.get(each, 0) for _, phases in runs):.2f}" for each in PHASES)
-        print(f"| least | {least:.2f} | {by_phase} |")
+        print(f"| read | least | {least:.2f} | {by_phase} |")
         memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-        print(f"{least / count * 1e6:.0f} us a boundary; memory {memory:.0f} MiB; directories warm")
+        print(f"{least / count * 1e6:.0f} us a boundary; memory {memory:.0f} MiB; {'cold' if options.cold else 'warm'}")
     promised = PROMISED_SECONDS * max(count / PROMISED_BOUNDARIES, 1)
     if least > promised:
         print(f"MISSED: {promised:.0f} s")
@@ -136,6 +146,13 @@ def make(roots: list[Path], partitions: int, boundaries: int) -> StagedPlan:
     plan = StagedPlan(f"{stages[0]}/plan.jsonl", request, CLOCK, 2_000, log_dirs, tuple(staged))
     save_staged_plan(plan)
     return plan
+
+
+def checked(partition: StagedPartition) -> StagedPartition:
+    """As a second run of `rebuild --stage` leaves it."""
+    names = (f"{partition.target}/{each.offset:020d}.snapshot" for each in partition.snapshots)
+    both = zip(partition.snapshots, names, strict=True)
+    return replace(partition, snapshots=tuple(replace(one, checked_ctime_ns=os.lstat(name).st_ctime_ns) for one, name in both))
 
 
 def written(path: Path, data: bytes) -> FileIdentity:

@@ -6,6 +6,8 @@
     ├── UsageError            2   the request itself makes no sense
     ├── RefusedError          3   unsafe source, live broker, stale plan, owner that cannot be kept
     │   ├── ChangedFileError  3   a file changed while it was read
+    │   │   └── GoneFileError     a file that was listed is gone
+    │   │       └── GonePartitionError    and its directory, too
     │   ├── DeadlinePassedError  3   the time that was given is over
     │   ├── LockUnknownError  3   whether a broker runs here cannot be told
     │   ├── SnapshotRefusedError  3   an uploader gets no snapshot
@@ -32,6 +34,8 @@ __all__ = [
     "BusyError",
     "ChangedFileError",
     "DeadlinePassedError",
+    "GoneFileError",
+    "GonePartitionError",
     "LockUnknownError",
     "OutOfMemoryError",
     "OutcomeUnknownError",
@@ -89,6 +93,17 @@ class RefusedError(SnaprebuildError):
 
 class ChangedFileError(RefusedError):
     """A file changed while it was read: what was read of it may be half of one log and half of another. Reading it again may help."""
+
+
+class GoneFileError(ChangedFileError):
+    """A file that was listed is gone, or another one has its name: a broker deletes while we read.
+
+    List the partition again and read what is there now (``operations.source.with_new_listings``).
+    """
+
+
+class GonePartitionError(GoneFileError):
+    """A partition was deleted or moved, or made anew, after it was listed."""
 
 
 class LockUnknownError(RefusedError):

@@ -20,6 +20,12 @@ RESET = struct.pack("ii", 1, 0)
 
 LATE_SECONDS_MAX = 30
 
+HUGE_BYTES = 2_600_000_000
+"""Of an answer with the fault ``huge`` or ``drip``."""
+
+DRIP_SECONDS = 0.02
+"""Between two bytes of an answer with the fault ``drip`` or ``drip-headers``."""
+
 
 @dataclass
 class FaultyStore:
@@ -39,6 +45,7 @@ class FaultyStore:
         page: keys and directories of one answer to a listing.
         at_once: the most requests that were under way at the same time.
         seconds: that each request takes at least.
+        poured: bytes that were sent as answers with the fault ``huge``.
         uploads: large objects that were begun and not completed: by upload id the name, and the parts.
     """
 
@@ -58,6 +65,7 @@ class FaultyStore:
     at_once: int = 0
     seconds: float = 0.0
     under_way: int = 0
+    poured: int = 0
     uploads: dict[str, tuple[str, dict[int, bytes]]] = field(default_factory=dict)
 
     def fault(self, method: str) -> str:
@@ -134,15 +142,36 @@ class _Handler(BaseHTTPRequestHandler):
             self._drop()
         return fault in codes or fault == "drop"
 
+    def _without_end(self, fault: str) -> bool:
+        """Sends an answer that does not end before the client leaves, or the store is ``released``."""
+        if fault not in ("drip", "drip-headers", "huge"):
+            return False
+        self.close_connection = True
+        first, _, last = self.headers.get("Range", "").removeprefix("bytes=").partition("-")
+        span = f"Content-Range: bytes {first}-{last}/{HUGE_BYTES}\r\n" if last else ""
+        length = int(last) - int(first) + 1 if last else HUGE_BYTES
+        rest = "X: " if fault == "drip-headers" else f'ETag: "x"\r\n{span}Content-Length: {length}\r\n\r\n'
+        self.wfile.write(f"HTTP/1.1 {206 if last else 200} OK\r\n{rest}".encode())
+        block = b" " * (1 << 20) if fault == "huge" else b"x"
+        with contextlib.suppress(OSError):
+            while fault == "huge" or not self.store.released.wait(DRIP_SECONDS):
+                self.wfile.write(block)
+                with self.lock:
+                    self.store.poured += len(block)
+        return True
+
     def do_GET(self) -> None:
         name, fault = self._begin()
-        if self._failed(fault):
+        if self._failed(fault) or self._without_end(fault):
             return
         query = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
         if "uploads" in query or "uploadId" in query:
             self._list_uploads(name, query.get("uploadId", [""])[0])
             return
         if "list-type" in query:
+            if fault in ("endless", "endless-empty"):
+                self._list_without_end(query.get("prefix", [""])[0], is_empty=fault == "endless-empty")
+                return
             self._list(name.rstrip("/"), {name: values[0] for name, values in query.items()})
             return
         data = self.store.objects.get(name)
@@ -274,6 +303,16 @@ class _Handler(BaseHTTPRequestHandler):
                 for each, (key, _) in self.store.uploads.items()
             )
         self._answer(200, f"<R>{rows}</R>".encode())
+
+    def _list_without_end(self, prefix: str, *, is_empty: bool) -> None:
+        """One page of a listing to which another one always follows."""
+        number = len(self.store.seen)
+        status = "<Size>1</Size><ETag>x</ETag><LastModified>2026-11-21T00:00:00.000Z</LastModified>"
+        keys = [] if is_empty else [f"{prefix}{number:012d}-{each:012d}" for each in range(self.store.page)]
+        rows = "".join(f"<Contents><Key>{quote(key)}</Key>{status}</Contents>" for key in keys)
+        following = f"<NextContinuationToken>{number}</NextContinuationToken><EncodingType>url</EncodingType>"
+        text = f"<ListBucketResult><IsTruncated>true</IsTruncated>{following}{rows}</ListBucketResult>"
+        self._answer(200, text.encode())
 
     def _list(self, bucket: str, query: dict[str, str]) -> None:
         prefix = query.get("prefix", "")

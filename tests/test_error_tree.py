@@ -24,6 +24,8 @@ EXIT_CODES = {
     "AlreadyExistsError": 5,
     "BusyError": 5,
     "ChangedFileError": 3,
+    "GoneFileError": 3,
+    "GonePartitionError": 3,
     "OutcomeUnknownError": 5,
     "ReadFailedError": 5,
 }

@@ -22,6 +22,7 @@ from snaprebuild.cli.table import printable
 from snaprebuild.cli.verbs import Verb, VerbGroup
 from snaprebuild.cli.wrapped_command import Inherited, WithCommand
 from snaprebuild.errors import SnaprebuildError
+from snaprebuild.storage.document_mode import respect_umask
 
 __all__ = ["app", "main"]
 
@@ -238,6 +239,7 @@ def main() -> None:
     """Entry point: runs the command; an error is printed as one line and becomes its exit code."""
     # A temporary file that a crash leaves behind must stay readable for the broker, whatever the umask of the caller is.
     umask = os.umask(0o022)
+    respect_umask(umask)
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     open_standard_streams()

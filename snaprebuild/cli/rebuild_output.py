@@ -170,7 +170,9 @@ def _partition_result(result: PartitionResult) -> dict[str, object]:
         "inputs": [[segment.log.name, *segment.log.identity.row] for segment in directory.segments],
         "log_start_offset": result.plan.source.log_start_offset,
         "log_end_offset": result.plan.log_end_offset,
-        "replay_from_offset": directory.segments[result.replay_index].base_offset if result.boundaries else None,
+        "replay_from_offset": directory.segments[result.replay_index].base_offset
+        if result.boundaries and directory.segments
+        else None,
         "replay_reason": result.replay_reason,
         "bytes_read": result.bytes_read,
         "from_effects": result.from_effects.as_json(),

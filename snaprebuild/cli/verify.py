@@ -231,7 +231,7 @@ def _print_differences(result: VerifyResult, labels: dict[str, str]) -> None:
 def _print_totals(result: VerifyResult) -> None:
     """The verdict on everything, last, where it stays in sight."""
     from snaprebuild.cli.result import print_text
-    from snaprebuild.operations.findings import Severity, counted
+    from snaprebuild.operations.findings import BUSY_LOG, Severity, counted
 
     if result.differences_not_listed:
         print_text(f"{result.differences_not_listed} entries that differ are counted and not listed, here or in --output json")
@@ -242,6 +242,8 @@ def _print_totals(result: VerifyResult) -> None:
         are = "is" if missing == 1 else "are"
         text += f"; {counted(missing, 'snapshot')} {are} missing. Run `snaprebuild rebuild`."
     print_text(text)
-    unjudged = sum(any(each.severity > Severity.FINDING for each in verdict.findings) for verdict in result.partitions)
+    unjudged = sum(
+        any(each.severity > Severity.FINDING or each.code == BUSY_LOG for each in verdict.findings) for verdict in result.partitions
+    )
     if unjudged:
         print_text(f"{counted(unjudged, 'partition')} not judged to the end: stderr tells why")

@@ -17,19 +17,22 @@ from typer.core import TyperCommand
 from snaprebuild.cli.streams import tell
 from snaprebuild.cli.table import printable
 from snaprebuild.errors import UsageError
+from snaprebuild.storage.parent_death import end_with_parent
 
 __all__ = ["Inherited", "WithCommand", "start_after", "wrapped_command"]
 
+STOP_SECONDS, KILL_SECONDS, GIVE_UP_SECONDS = 6.0, 8.0, 9.0
+"""After its deadline the work may finish the file that it is writing. Then it is asked to end, then killed, then no longer waited for. The
+command starts at most ten seconds after the deadline: `ORPHANS_SECONDS` may follow."""
+
 GRACE_SECONDS = 10.0
-"""Behind its deadline, or an interrupt, the work may end what it has begun; then it is killed."""
+"""After an interrupt the work may finish the file that it is writing; then it is killed. No command starts."""
 
 LOOK_SECONDS = 0.02
 ORPHANS_SECONDS = 1.0
 
 NOT_FOUND, NOT_EXECUTABLE, DIED = 127, 126, 5
 """Exit codes: the first two as of a shell; the work ended by a signal."""
-
-PR_SET_PDEATHSIG = 1
 
 _KEY = "snaprebuild.wrapped_command"
 
@@ -92,10 +95,10 @@ def start_after(command: list[str], *, seconds: float | None, only_if_done: bool
         code = DIED
     else:
         if child == 0:
-            _end_with(parent)
+            end_with_parent(parent)  # else a start after this one finds its directories locked
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # which belongs to the command
             return
-        code = _waited(child, None if seconds is None else time.monotonic() + seconds + GRACE_SECONDS)
+        code = _waited(child, None if seconds is None else time.monotonic() + seconds)
     if parent == 1:
         _reap_orphans()
     if code and only_if_done:
@@ -115,50 +118,45 @@ def _forked() -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _end_with(parent: int) -> None:
-    """Where this process is killed, nobody else would wait for the work, which holds the lock that the next start wants."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        raise KeyboardInterrupt  # it was killed already
-
-
-def _waited(child: int, until: float | None) -> int:
-    """Exit code of the work, which is stopped at a moment."""
+def _waited(child: int, deadline: float | None) -> int:
+    """Exit code of the work, which is stopped after its deadline."""
     try:
-        while until is None or time.monotonic() < until:
-            if code := _ended(child, 0 if until is None else os.WNOHANG):
-                return code[0]
-            time.sleep(LOOK_SECONDS)
+        code = _exit_code(child, None if deadline is None else deadline + STOP_SECONDS)
     except KeyboardInterrupt:
-        _stop(child)
+        now = time.monotonic()
+        _stop(child, now + GRACE_SECONDS, now + 2 * GRACE_SECONDS)
         raise
+    if code is not None:
+        return code
     tell("snaprebuild: the preparation does not end at its deadline and is stopped")
-    return _stop(child)
+    assert deadline is not None
+    return _stop(child, deadline + KILL_SECONDS, deadline + GIVE_UP_SECONDS)
 
 
-def _ended(child: int, options: int) -> tuple[int] | None:
-    pid, status = os.waitpid(child, options)
-    if pid == 0:
-        return None
+def _exit_code(child: int, until: float | None) -> int | None:
+    """Exit code of the work, or None where it has not ended by then."""
+    while True:
+        pid, status = os.waitpid(child, 0 if until is None else os.WNOHANG)
+        if pid:
+            break
+        if until is not None and time.monotonic() >= until:
+            return None
+        time.sleep(LOOK_SECONDS)
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
-        return (code,)
+        return code
     tell(f"snaprebuild: the preparation was ended by signal {-code} ({signal.strsignal(-code)})")
-    return (DIED,)
+    return DIED
 
 
-def _stop(child: int) -> int:
-    """Asks it to end, and kills it where it does not: what it wrote is whole, and what it was writing has a name that Kafka ignores."""
-    for order in (signal.SIGTERM, signal.SIGKILL):
+def _stop(child: int, killed_at: float, given_up_at: float) -> int:
+    """Asks the work to end, then kills it: files that it wrote are whole, and Kafka ignores the name of an unfinished one."""
+    for order, until in ((signal.SIGTERM, killed_at), (signal.SIGKILL, given_up_at)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, order)
-        until = time.monotonic() + GRACE_SECONDS
-        while time.monotonic() < until:
-            if code := _ended(child, os.WNOHANG):
-                return code[0] or DIED
-            time.sleep(LOOK_SECONDS)
+        code = _exit_code(child, until)
+        if code is not None:
+            return code or DIED
     tell("snaprebuild: the preparation does not even end when it is killed: its storage hangs")
     return DIED
 

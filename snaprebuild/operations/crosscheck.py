@@ -10,7 +10,7 @@ import numpy as np
 from formats.errors import FormatError
 from formats.limits import INDEX_BYTES_MAX
 from formats.transaction_index import AbortedTransaction, read_transaction_index
-from snaprebuild.errors import ReadFailedError, RefusedError
+from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError
 from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, read_snapshot_file
 from snaprebuild.operations.source import PartitionSource
@@ -71,9 +71,11 @@ class CrossCheck:
 
         Raises:
             ReadFailedError: it cannot be read.
+            ChangedFileError: its broker is writing it.
         """
+        is_running = self.source.is_broker_running
         try:
-            found = read_snapshot_file(self.source.directory, state.offset, listed)
+            found = read_snapshot_file(self.source.directory, state.offset, listed, is_broker_running=is_running)
         except FormatError as error:
             return Comparison(SnapshotStatus.CORRUPT, True, len(state.entries), 0, 0, (), str(error))
         return None if found is None else self.judge(state, found)
@@ -130,6 +132,8 @@ class CrossCheck:
         try:
             data = directory.store.read_small(path, INDEX_BYTES_MAX)
             found = [] if data is None else list(read_transaction_index(data, file=path))
+        except ChangedFileError:
+            return None  # the broker appends to it: another moment tells
         except (FormatError, ReadFailedError) as error:
             return Finding("unreadable-transaction-index", Severity.FINDING, path, error.message, state.offset, is_unread=True)
         at = _first_difference(found, expected)

@@ -26,7 +26,7 @@ from formats.producer_snapshot import read_entries
 from formats.quorum_state import read_quorum_state
 from formats.time_index import read_time_index
 from formats.transaction_index import read_transaction_index
-from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
+from snaprebuild.errors import GoneFileError, SnaprebuildError, UsageError
 from snaprebuild.operations.dump_items import INT32_MAX, ROWS_MAX, Dump, DumpRequest, ItemForm, Items
 from snaprebuild.operations.dump_log import log_items
 from snaprebuild.operations.findings import Severity, finding_of_error
@@ -128,7 +128,7 @@ def _bytes_of(dump: Dump, bytes_max: int) -> bytes:
         raise LimitExceededError("file", expected=f"at most {bytes_max} bytes", found=dump.size_bytes)
     data = dump.store.read_small(dump.path, bytes_max)
     if data is None:
-        raise ReadFailedError("was removed meanwhile", path=dump.path)
+        raise GoneFileError("was removed meanwhile", path=dump.path)
     return data
 
 

@@ -31,9 +31,13 @@ from formats.record_batch import (
 from formats.records import LogRecord, read_records
 from snaprebuild.operations.dump_items import INT32_MAX, ROWS_MAX, Dump, DumpRequest, ItemForm, Items, Words
 from snaprebuild.operations.findings import Severity
+from snaprebuild.storage.pipe_reader import piped
 from snaprebuild.storage.store import OpenBytes
 
 __all__ = ["log_items"]
+
+HELD_BYTES_MAX = 4 << 20
+"""Keys and values that are held, until their records are shown together."""
 
 
 def log_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
@@ -253,11 +257,13 @@ def _record_items(dump: Dump, request: DumpRequest, source: OpenBytes, header: B
             raise LimitExceededError("records of a batch", position=position, expected=expected, found=header.size_bytes)
         batch = bytearray(header.size_bytes)
         source.read_into(position, memoryview(batch))
-        for record in read_records(header, bytes(batch), position=position):
+        held = 0
+        for record in read_records(header, bytes(batch), position=position, piped=piped):
             records.append(record)
-            if len(records) == ROWS_MAX:
+            held += len(record.key or b"") + len(record.value or b"")
+            if len(records) == ROWS_MAX or held >= HELD_BYTES_MAX:
                 yield from _shown_records(dump, request, header, records, position)
-                records = []
+                records, held = [], 0
     except LimitExceededError as error:
         dump.tell("over-limit", Severity.FINDING, error, header.base_offset)
     except FormatError as error:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from formats.errors import FormatError, LimitExceededError
 from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.producer_snapshot import ENTRY_DTYPE, HEADER_BYTES, read_entries
 from formats.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.operations.each import here_for
 from snaprebuild.replay.classes import ReplayRecord
 from snaprebuild.replay.difference import Knowledge, compare, impossible_entries
@@ -20,6 +21,7 @@ from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, effect_of_entries, entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import open_below_fault, same_when_loaded, settle, shows_transactions, witness_fault
+from snaprebuild.storage.file_changes import may_be_in_flux
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 
 __all__ = [
@@ -30,9 +32,12 @@ __all__ = [
     "in_order",
     "prefixes_of",
     "prove_window",
+    "read_in_flux",
     "read_snapshot_file",
     "trusted_base",
 ]
+
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,35 +48,61 @@ class Clock:
     expiration_ms: int
 
 
-def read_snapshot_file(directory: PartitionDir, offset: int, listed: ListedFile | None = None) -> np.ndarray | None:
+def read_snapshot_file(
+    directory: PartitionDir, offset: int, listed: ListedFile | None = None, *, is_broker_running: bool = False
+) -> np.ndarray | None:
     """Entries of the snapshot at an offset, or None where there is none.
 
     Args:
         directory: the listing.
         offset: of the snapshot.
         listed: which one, where several have this offset; None for the first.
+        is_broker_running: a broker holds the log directory, and may be writing the snapshot.
 
     Raises:
         FormatError: it does not parse.
         ReadFailedError: it cannot be read.
+        ChangedFileError: a broker is writing it: it was read twice.
     """
     listed = listed or directory.snapshot_at(offset)
     if listed is None:
         return None
+    path, size_bytes = directory.file_path(listed.name), listed.identity.size_bytes
+    if size_bytes > SNAPSHOT_BYTES_MAX:
+        raise LimitExceededError("snapshot", file=path, expected=f"at most {SNAPSHOT_BYTES_MAX} bytes", found=size_bytes)
+    bytes_max = SNAPSHOT_BYTES_MAX if directory.store.is_local else size_bytes + 1  # a file may have grown since it was listed
+
+    def read() -> np.ndarray | None:
+        data = directory.store.read_small(path, bytes_max)
+        return None if data is None else read_entries(data, file=path)
+
+    return read_in_flux(read, directory, listed, is_broker_running=is_broker_running)
+
+
+def read_in_flux(read: Callable[[], Read], directory: PartitionDir, listed: ListedFile, *, is_broker_running: bool) -> Read:
+    """Reads a snapshot once more where a broker may have been writing it.
+
+    Raises:
+        ChangedFileError: a broker is still writing it.
+        FormatError: it does not parse, and no broker is writing it.
+    """
     path = directory.file_path(listed.name)
-    if listed.identity.size_bytes > SNAPSHOT_BYTES_MAX:
-        raise LimitExceededError(
-            "snapshot", file=path, expected=f"at most {SNAPSHOT_BYTES_MAX} bytes", found=listed.identity.size_bytes
-        )
-    data = directory.store.read_small(path, listed.identity.size_bytes + 1)
-    return None if data is None else read_entries(data, file=path)
+    try:
+        return read()
+    except FormatError:
+        if not directory.store.is_local or not may_be_in_flux(path, listed.identity, is_broker_running=is_broker_running):
+            raise
+    try:
+        return read()
+    except FormatError as error:
+        raise ChangedFileError("is being written by a broker: run again to have it judged", path=path) from error
 
 
 def _readable_snapshot(directory: PartitionDir, offset: int) -> np.ndarray | None:
     """The same for evidence: what cannot be read, or cannot be true, is no evidence."""
     try:
         entries = read_snapshot_file(directory, offset)
-    except (FormatError, ReadFailedError):
+    except (FormatError, ReadFailedError, ChangedFileError):
         return None
     return None if entries is None or impossible_entries(entries, offset) is not None else entries
 

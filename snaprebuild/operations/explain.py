@@ -9,10 +9,10 @@ import numpy as np
 
 from formats.errors import FormatError
 from formats.producer_snapshot import ProducerEntry
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.operations.evidence import boundary_after
-from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
-from snaprebuild.operations.partition_work import PartitionWork, Progress, run_partitions
+from snaprebuild.operations.findings import BUSY_LOG, Finding, Severity, counted, finding_of_error, in_flux
+from snaprebuild.operations.partition_work import PartitionWork, Progress, read_partitions
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom, read_snapshot_file
 from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.operations.segment_tasks import read_tasks
@@ -171,8 +171,11 @@ def explain(
         jobs: worker processes, None for as many as processors.
         progress: told of every segment: partition and bytes.
     """
-    explanations = [Explanation(partition) for partition in source.partitions]
-    run_partitions((_ExplainWork(each, question, clock, check_crc=check_crc, progress=progress) for each in explanations), jobs)
+
+    def work_of(_: int, explanation: Explanation) -> _ExplainWork:
+        return _ExplainWork(explanation, question, clock, check_crc=check_crc, progress=progress)
+
+    explanations = read_partitions(source.partitions, lambda _, partition: Explanation(partition), work_of, jobs)
     known = [each for each in explanations if each.is_known]
     findings = [*source.findings, *live_broker_notes(source)]
     findings += [finding for each in explanations for finding in each.findings]
@@ -184,7 +187,10 @@ def explain(
         where = explanations[0].source.directory.path if len(explanations) == 1 else explanations[0].source.log_dir.path
         message = f"no partition that was read knows producer {question.producer_id}"
         message += "" if question.at is None else f" before offset {question.at}"
-        unread = sum(any(finding.severity > Severity.FINDING for finding in each.findings) for each in explanations)
+        unread = sum(
+            any(finding.severity > Severity.FINDING or finding.code == BUSY_LOG for finding in each.findings)
+            for each in explanations
+        )
         if unread:
             message += f"; {counted(unread, 'partition')} could not be read to the end, and may know it"
         # Who could not read all says so with other findings, and knows nothing of this one.
@@ -317,7 +323,11 @@ class _ExplainWork(PartitionWork):
     def _view(self, offset: int) -> SnapshotView | None:
         """What the snapshot says; None where neither it nor the log knows the producer."""
         try:
-            entries = read_snapshot_file(self._explanation.source.directory, offset)
+            source = self._explanation.source
+            entries = read_snapshot_file(source.directory, offset, is_broker_running=source.is_broker_running)
+        except ChangedFileError as error:
+            self._explanation.findings.append(in_flux(error, self._explanation.source.directory.path, offset))
+            return None
         except (FormatError, ReadFailedError) as error:
             if isinstance(error, ReadFailedError):
                 path = self._explanation.source.directory.path

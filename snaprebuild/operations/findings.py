@@ -7,9 +7,35 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 
 from formats.errors import FormatError
-from snaprebuild.errors import OutOfMemoryError, ReadFailedError, RefusedError, SnaprebuildError
+from snaprebuild.errors import (
+    ChangedFileError,
+    GoneFileError,
+    GonePartitionError,
+    OutOfMemoryError,
+    ReadFailedError,
+    RefusedError,
+    SnaprebuildError,
+)
 
-__all__ = ["Finding", "Severity", "counted", "exit_code_of", "finding_of_error", "first_of", "unread_paths"]
+__all__ = [
+    "BUSY_LOG",
+    "GONE",
+    "Finding",
+    "Severity",
+    "counted",
+    "exit_code_of",
+    "finding_of_error",
+    "first_of",
+    "in_flux",
+    "unread_paths",
+]
+
+
+BUSY_LOG = "busy-log"
+"""A broker deletes files faster than they can be read: no failure of the storage."""
+
+GONE = "gone-meanwhile"
+"""A partition was deleted or moved after the run began."""
 
 
 def counted(count: int, what: str, several: str | None = None) -> str:
@@ -67,8 +93,8 @@ class Finding:
 
 
 def exit_code_of(findings: Iterable[Finding]) -> int:
-    """The worst of all: 5, 3, 4, 1, 0."""
-    present = {finding.severity for finding in findings}
+    """The worst of all: 5, 3, 4, 1, 0; at least 1 where anything was not read."""
+    present = {max(finding.severity, Severity.FINDING) if finding.is_unread else finding.severity for finding in findings}
     return int(next((severity for severity in _WORST_FIRST if severity in present), Severity.NOTE))
 
 
@@ -76,6 +102,10 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str) -> Findin
     """An error that ended the work on one partition or file, as a finding, so that the others go on."""
     if isinstance(error, FormatError):
         return Finding("damaged-file", Severity.DAMAGED, error.file or path, error.message, is_unread=True)
+    if isinstance(error, GonePartitionError):
+        return Finding(GONE, Severity.NOTE, path, error.message)
+    if isinstance(error, GoneFileError):
+        return Finding(BUSY_LOG, Severity.NOTE, path, str(error) if error.path != path else error.message, is_unread=True)
     code, severity = "storage-failed", Severity.STORAGE
     if isinstance(error, RefusedError):
         code, severity = "refused", Severity.REFUSED
@@ -86,6 +116,11 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str) -> Findin
     is_unread = isinstance(error, ReadFailedError | OutOfMemoryError) or type(error) is SnaprebuildError
     message = str(error) if error.path is None else error.message
     return Finding(code, severity, error.path or path, message, is_unread=is_unread)
+
+
+def in_flux(error: ChangedFileError, path: str, offset: int | None = None) -> Finding:
+    """A file that its broker writes while it is read: the next run judges it."""
+    return Finding("in-flux", Severity.NOTE, error.path or path, error.message, offset)
 
 
 def unread_paths(findings: Iterable[Finding]) -> list[str]:

@@ -30,6 +30,8 @@ __all__ = ["HookRun", "PreparationState", "PreparedPartition", "bytes_blocked", 
 NO_CONCERN = frozenset(("delete-directory", "stray-directory", "future-directory", "interrupted-compaction"))
 """Directories that the broker deletes, moves or finishes itself: nothing in them is uploaded."""
 
+HELD = "a broker, or another run, uses this log directory"
+
 MADE_BY_MKFS = {"lost+found"}
 
 PLANNING_SHARE = 0.5
@@ -130,7 +132,7 @@ def hook_run(
     made = make_plan(request, most_first=bytes_blocked if by_bytes_blocked else None, deadline=planned_by, judged_by=deadline)
     rebuilt = rebuild(made, jobs=jobs, dry_run=dry_run, receipt=_receipt(made, receipt, dry_run=dry_run), deadline=deadline)
     partitions = tuple(PreparedPartition(each, bytes_blocked(each.plan.source), _bytes_left(each)) for each in rebuilt.partitions)
-    findings = tuple(_weighed(finding, made) for finding in rebuilt.findings)
+    findings = tuple(_weighed(finding, made, dry_run=dry_run) for finding in rebuilt.findings)
     return HookRun(rebuilt, partitions, findings, time.perf_counter() - started)
 
 
@@ -179,7 +181,11 @@ def _bytes_from(source: PartitionSource, missing: list[int]) -> int:
     return sum(segment.size_bytes for segment, following in pairs if following.base_offset >= missing[0])
 
 
-def _weighed(finding: Finding, plan: Plan) -> Finding:
+def _weighed(finding: Finding, plan: Plan, *, dry_run: bool) -> Finding:
+    """What a finding weighs here. A broker that runs is refused also where nothing is missing, so that nothing asked for its lock."""
+    if finding.code == "live-broker" and not dry_run:
+        is_asked = any(each.boundaries and each.source.log_dir.path == finding.path for each in plan.partitions)
+        return finding if is_asked else replace(finding, code="refused", severity=Severity.REFUSED, message=HELD)
     is_new_broker = finding.code == "nothing-found" and _is_new_broker(plan.request)
     return replace(finding, severity=Severity.NOTE) if finding.code in NO_CONCERN or is_new_broker else finding
 

@@ -6,7 +6,7 @@ A transaction whose marker is not replicated holds it like one that is open.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -14,9 +14,9 @@ from formats.batch_headers import TailKind
 from formats.errors import FormatError
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.operations.evidence import Clock
-from snaprebuild.operations.findings import Finding, Severity
+from snaprebuild.operations.findings import BUSY_LOG, GONE, Finding, Severity
 from snaprebuild.operations.partition_view import Known, PartitionView
-from snaprebuild.operations.partition_work import PartitionWork, run_partitions
+from snaprebuild.operations.partition_work import PartitionWork, read_partitions
 from snaprebuild.operations.replay_partition import BoundaryState, PartitionReplay, ReplayFrom
 from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.operations.segment_tasks import read_tasks
@@ -38,8 +38,7 @@ def last_stable_offsets(
         findings: gets what is damaged; such partitions are left out.
         jobs: worker processes, None for as many as processors.
     """
-    works = [_StateAtMark(view.source, view.log_start.value, mark, clock) for view, mark in views]
-    run_partitions(works, jobs)
+    works = _read([_StateAtMark(view.source, view.log_start.value, mark, clock) for view, mark in views], jobs)
     return {work.source.directory.path: work.last_stable() for work in works if not _take_findings(work, findings)}
 
 
@@ -54,17 +53,22 @@ def stable_ends(
         findings: gets what is damaged.
         jobs: worker processes, None for as many as processors.
     """
-    works = [_StateAtMark(source, source.log_start_offset, Known(mark, ""), clock) for source, mark in marks]
-    run_partitions(works, jobs)
+    works = _read([_StateAtMark(source, source.log_start_offset, Known(mark, ""), clock) for source, mark in marks], jobs)
     for work in works:
         if not _take_findings(work, findings) and (gap := work.gap) is not None:
             findings.append(Finding("log-gap", Severity.FINDING, work.source.directory.path, gap, work.stable_end()))
     return {work.source.directory.path: work.stable_end() for work in works}
 
 
+def _read(works: Sequence[_StateAtMark], jobs: int | None) -> list[_StateAtMark]:
+    """Each is read, anew where its broker deletes a segment meanwhile."""
+    sources = [work.source for work in works]
+    return read_partitions(sources, lambda place, source: works[place].begun_anew(source), lambda _, work: work, jobs)
+
+
 def _take_findings(work: _StateAtMark, findings: list[Finding]) -> bool:
-    """Takes what is damaged. Returns whether there is any."""
-    bad = [finding for finding in work.findings if finding.severity >= Severity.REFUSED]
+    """Takes what keeps a partition from being replayed to its end. Returns whether there is any."""
+    bad = [finding for finding in work.findings if finding.severity >= Severity.REFUSED or finding.code in (BUSY_LOG, GONE)]
     findings += bad
     return bool(bad)
 
@@ -78,12 +82,17 @@ class _StateAtMark(PartitionWork):
         self.source = source
         self._log_start = log_start
         self._mark = mark
+        self._clock = clock
         self._replay = PartitionReplay(source.directory, ReplayFrom.AUTO, clock, 0, len(source.directory.segments), 0)
         self._state: BoundaryState | None = None
         self._whole_end: int | None = None
         self._is_whole = True
         self._has_failed = False
         self.gap: str | None = None
+
+    def begun_anew(self, source: PartitionSource) -> _StateAtMark:
+        """The same of another listing."""
+        return _StateAtMark(source, max(self._log_start, source.log_start_offset), self._mark, self._clock)
 
     def all_tasks(self) -> list[ReadTask]:
         return read_tasks(self.source.directory, self._replay.begin(), check_crc=True, cuts=(self._mark.value,))

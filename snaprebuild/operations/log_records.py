@@ -10,6 +10,7 @@ from formats.errors import BadChecksumError, LimitExceededError
 from formats.record_batch import ATTRIBUTE_CONTROL, BatchHeader
 from formats.records import LogRecord, read_records
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.pipe_reader import piped
 from snaprebuild.storage.store import OpenBytes
 
 __all__ = ["batch_records", "log_records"]
@@ -56,4 +57,4 @@ def batch_records(source: OpenBytes, header: BatchHeader, position: int) -> Iter
         raise LimitExceededError("batch", file=source.name, position=position, expected=expected, found=header.size_bytes)
     batch = bytearray(header.size_bytes)
     source.read_into(position, memoryview(batch))
-    yield from read_records(header, bytes(batch), position=position)
+    yield from read_records(header, bytes(batch), position=position, piped=piped)

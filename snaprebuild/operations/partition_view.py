@@ -16,7 +16,7 @@ from snaprebuild.cluster.remote_log import highest_remote_offset
 from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.log_facts import log_end_offset
 from snaprebuild.operations.remote_partition import RemotePartition, Tier
-from snaprebuild.operations.source import PartitionSource, check_segments_are_files
+from snaprebuild.operations.source import PartitionSource, check_segments_are_files, with_new_listings
 from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
 
@@ -98,6 +98,10 @@ def view_partition(source: PartitionSource, tier: Tier | None = None, remote_sto
         FormatError: one does not parse.
         RefusedError: a limit of the run is used up.
     """
+    return with_new_listings(lambda now: _viewed(now, tier, remote_storage), source)
+
+
+def _viewed(source: PartitionSource, tier: Tier | None, remote_storage: bool | None) -> PartitionView:
     directory, findings = source.directory, list[Finding]()
     check_segments_are_files(directory)
     end = log_end_offset(directory) if directory.segments else None

@@ -7,18 +7,18 @@ it was.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from formats.batch_headers import HeaderReader
 from formats.errors import FormatError
 from formats.file_names import snapshot_file_name
-from snaprebuild.errors import ChangedFileError, DeadlinePassedError, ReadFailedError, RefusedError, UsageError
+from snaprebuild.errors import ChangedFileError, DeadlinePassedError, GoneFileError, ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.boundary_needs import boundary_needs, check_selected_boundaries
 from snaprebuild.operations.broker_properties import read_server_properties
 from snaprebuild.operations.due_in_place import IRREGULAR_NAME, left_out_findings, not_due
-from snaprebuild.operations.each import Each, here_for
-from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.each import Each, here, here_for
+from snaprebuild.operations.findings import GONE, Finding, Severity, finding_of_error, in_flux
 from snaprebuild.operations.log_facts import check_deadline, largest_timestamp_hint, log_end_offset, replay_window
 from snaprebuild.operations.output_place import check_output, target_directories, without_output
 from snaprebuild.operations.planned import (
@@ -32,7 +32,16 @@ from snaprebuild.operations.planned import (
 )
 from snaprebuild.operations.replay_partition import Clock, PartitionReplay, ReplayFrom, read_snapshot_file
 from snaprebuild.operations.running_broker import check_running_brokers
-from snaprebuild.operations.source import PartitionSource, check_segments_are_files, live_broker_notes, open_source
+from snaprebuild.operations.source import (
+    PartitionSource,
+    Source,
+    check_segments_are_files,
+    listed_now,
+    live_broker_notes,
+    open_source,
+    with_new_listings,
+    without_files,
+)
 from snaprebuild.operations.staging.stage_place import staged_directories
 from snaprebuild.operations.verdict.judges import is_judged
 from snaprebuild.operations.verdict.plan_gate import judged_plans
@@ -43,7 +52,7 @@ from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.log_dir import store_of
 from snaprebuild.storage.partition_dir import PartitionDir
 
-__all__ = ["check_next_start", "make_plan", "stop_index"]
+__all__ = ["check_next_start", "make_plan", "plan_anew", "stop_index"]
 
 RATE_SAMPLE_BYTES = 32 << 20
 
@@ -98,10 +107,37 @@ def make_plan(
     plans = judged_plans(plans, busy, request, source, each, findings, deadline if judged_by is None else judged_by)
     if all(each.fault is None for each in plans):
         check_selected_boundaries(request.selection, ((each.source, each.log_end_offset) for each in plans))
-    takes = request.selection.takes_boundary
-    plans = [replace(each, needs=boundary_needs(each.source, each.log_end_offset, takes)) for each in plans]
+    plans = _with_needs(plans, request)
     rate = _measured_rate(plans, request.check_crc) if measure_rate else None
     return Plan(request, clock, tuple(plans), tuple(findings), rate, retention_ms, retention_source)
+
+
+def plan_anew(plan: Plan, old: PartitionPlan, deadline: float | None) -> tuple[PartitionPlan, list[Finding]]:
+    """The plan of a partition whose broker deleted a segment after it was planned. It is listed again, and judged again.
+
+    Args:
+        plan: of all.
+        old: one of its partitions.
+        deadline: as for ``make_plan``.
+
+    Returns:
+        The plan, and what was found on the way.
+    """
+    request, path = plan.request, old.source.directory.path
+    try:
+        now = listed_now(old.source)
+    except (ReadFailedError, GoneFileError) as error:
+        return nothing_planned(without_files(old.source), old.target, str(error)), [finding_of_error(error, path)]
+    planned, findings = _planned(_Wanted(now, old.target, request, plan.clock, plan.retention_ms, deadline))
+    properties = None if request.server_properties is None else read_server_properties(request.server_properties)
+    due = [planned] if planned.boundaries and is_judged(planned.source.directory) else []
+    judged = judged_plans([planned], due, request, Source((planned.source,), (), None, properties), here, findings, deadline)
+    return _with_needs(judged, request)[0], findings
+
+
+def _with_needs(plans: Sequence[PartitionPlan], request: Request) -> list[PartitionPlan]:
+    takes = request.selection.takes_boundary
+    return [replace(each, needs=boundary_needs(each.source, each.log_end_offset, takes)) for each in plans]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +154,13 @@ class _Wanted:
 
 def _planned(wanted: _Wanted) -> tuple[PartitionPlan, list[Finding]]:
     findings: list[Finding] = []
+
+    def planned_as(partition: PartitionSource) -> PartitionPlan:
+        findings.clear()
+        return _plan_partition(replace(wanted, partition=partition), findings)
+
     try:
-        planned = _plan_partition(wanted, findings)
+        planned = with_new_listings(planned_as, wanted.partition)
     except DeadlinePassedError as error:
         message = f"{error.message} before this partition was looked into: what it lacks is not rebuilt"
         path = wanted.partition.directory.path
@@ -127,8 +168,10 @@ def _planned(wanted: _Wanted) -> tuple[PartitionPlan, list[Finding]]:
             Finding("deadline-passed", Severity.FINDING, path, message)
         ]
     except (ReadFailedError, RefusedError, FormatError) as error:  # of this partition alone
-        findings.append(finding_of_error(error, wanted.partition.directory.path))
-        planned = nothing_planned(wanted.partition, wanted.target, str(error))
+        found = finding_of_error(error, wanted.partition.directory.path)
+        findings.append(found)
+        partition = without_files(wanted.partition) if found.code == GONE else wanted.partition
+        planned = nothing_planned(partition, wanted.target, str(error))
     return planned, findings + left_out_findings(planned)
 
 
@@ -274,7 +317,7 @@ def _wanted(
         exists = offset in existing
         if exists and request.out is None and not request.set_aside:
             check_deadline(asked.deadline, directory.path)
-            _check_existing(directory, offset, findings)
+            _check_existing(partition, offset, findings)
         if request.boundaries == "missing" and exists and not request.set_aside:
             continue
         reason = None if exists else not_due(request, partition, offset, is_log_end=is_end)
@@ -291,9 +334,12 @@ def _wanted(
     return wanted, left_out
 
 
-def _check_existing(directory: PartitionDir, offset: int, findings: list[Finding]) -> None:
+def _check_existing(partition: PartitionSource, offset: int, findings: list[Finding]) -> None:
+    directory = partition.directory
     try:
-        read_snapshot_file(directory, offset)
+        read_snapshot_file(directory, offset, is_broker_running=partition.is_broker_running)
+    except ChangedFileError as error:
+        findings.append(in_flux(error, directory.path, offset))
     except ReadFailedError as error:
         findings.append(replace(finding_of_error(error, directory.path), offset=offset))
     except FormatError as error:

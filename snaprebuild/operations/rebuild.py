@@ -17,6 +17,7 @@ from formats.file_names import parse_file_name
 from formats.producer_snapshot import write_entries
 from snaprebuild.errors import (
     AlreadyExistsError,
+    ChangedFileError,
     DeadlinePassedError,
     ReadFailedError,
     RefusedError,
@@ -28,8 +29,10 @@ from snaprebuild.operations.boundary_work import BoundaryWork
 from snaprebuild.operations.chunks import Chunk, DivisibleJob, Failure, Unreached, failure_of
 from snaprebuild.operations.crosscheck import ListedDifferences, segment_findings
 from snaprebuild.operations.feed import Arrivals, feed
-from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
+from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error, in_flux
 from snaprebuild.operations.from_effects import FromEffects
+from snaprebuild.operations.partition_work import has_lost_a_file
+from snaprebuild.operations.plan import plan_anew
 from snaprebuild.operations.planned import BoundaryPlan, PartitionPlan, Plan, Request, remote_below
 from snaprebuild.operations.rebuild_result import (
     EQUAL,
@@ -47,6 +50,7 @@ from snaprebuild.operations.replay_partition import BoundaryState, Clock, Partit
 from snaprebuild.operations.schedule import Engine, ReadTask, Tell, run
 from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.operations.snapshot_writer import RebuiltSnapshot, SnapshotWriter, remove_other_name
+from snaprebuild.operations.source import LISTINGS_MAX
 from snaprebuild.operations.staging.write_staged import StageWriter
 from snaprebuild.operations.write_in_place import InPlaceWriter
 from snaprebuild.operations.write_out import OutWriter
@@ -107,7 +111,7 @@ def rebuild(
     if not dry_run:
         _prepare_writes(plan)
     results = [PartitionResult(partition) for partition in plan.partitions]
-    in_place = plan.request.in_place
+    in_place, kept = plan.request.in_place, _Kept()
     # The writers end before the locks are let go, also when an interrupt ends the run: nothing is written without the lock.
     with contextlib.ExitStack() as held, ThreadPoolExecutor(WRITERS, thread_name_prefix="writer") as writers:
         needed = in_place and not dry_run and not plan.request.broker_running
@@ -115,28 +119,74 @@ def rebuild(
         corrupt, listed = _told_corrupt(plan), ListedDifferences()
         sink = told if receipt is None and not dry_run else receipt
         context = _Context(_named(plan.request), plan.clock, writers, dry_run, sink, progress, corrupt, listed, deadline=deadline)
-        works = []
-        for place, result in enumerate(results):
+
+        def work_of(place: int) -> _RebuildWork | None:
+            result = results[place]
             second_names = _second_names(result.plan) if in_place and not dry_run else []
             if not result.plan.boundaries and not second_names:
-                continue
+                return None
             try:
                 lock = locks_of.of(result)
             except (RefusedError, WriteFailedError) as error:
                 if result.plan.boundaries:
                     _refuse(result, error)
-                continue
+                return None
             if lock is not None:
                 for offset in second_names:
                     remove_other_name(result, offset)
-            if result.plan.boundaries:
-                replay = _replay_of(result.plan, plan.request, plan.clock)
-                works.append(_RebuildWork(result, place, context, lock, replay))
+            if not result.plan.boundaries:
+                return None
+            return _RebuildWork(result, place, context, lock, _replay_of(result.plan, plan.request, plan.clock))
+
+        due: Sequence[int] = range(len(results))
         try:
-            run(works, jobs) if engine is None else engine(works)
+            for listing in range(LISTINGS_MAX):
+                works = [work for place in due if (work := work_of(place)) is not None]
+                run(works, jobs) if engine is None else engine(works)
+                due = [place for place in due if has_lost_a_file(results[place].findings)]
+                if not due or listing + 1 == LISTINGS_MAX:
+                    break
+                for place in due:
+                    old, results[place] = results[place], _begun_anew(plan, results[place], deadline)
+                    if not plan.request.stage:  # an install takes only what rests on segments that are there
+                        kept.keep(place, old, results[place].plan)
         finally:
             writers.shutdown(cancel_futures=True)
+    kept.give_back(results)
+    plan = replace(plan, partitions=tuple(result.plan for result in results))
     return RebuildResult(plan, tuple(results), dry_run, *_ended(receipt))
+
+
+class _Kept:
+    """Boundaries that were done before a broker deleted the segments that they rest on: each was the state of a moment."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, list[tuple[BoundaryPlan, BoundaryResult]]] = {}
+
+    def keep(self, place: int, result: PartitionResult, planned: PartitionPlan) -> None:
+        """Keeps what was done, and is not in the new plan of the partition."""
+        again = {boundary.offset for boundary in planned.boundaries}
+        by_offset = {boundary.offset: boundary for boundary in result.plan.boundaries}
+        done = [each for each in result.boundaries if each.action != LEFT_OUT and each.offset not in again]
+        self._of.setdefault(place, []).extend((by_offset[each.offset], each) for each in done)
+
+    def give_back(self, results: Sequence[PartitionResult]) -> None:
+        """Puts it into the final results."""
+        for place, kept in self._of.items():
+            result = results[place]
+            result.boundaries = sorted((*(each for _, each in kept), *result.boundaries), key=lambda each: each.offset)
+            planned = sorted((*(each for each, _ in kept), *result.plan.boundaries), key=lambda each: each.offset)
+            result.plan = replace(result.plan, boundaries=tuple(planned))
+
+
+def _begun_anew(plan: Plan, old: PartitionResult, deadline: float | None) -> PartitionResult:
+    """An empty result for a partition whose broker deleted a segment, planned with a new listing."""
+    planned, findings = plan_anew(plan, old.plan, deadline)
+    result = PartitionResult(planned)
+    # What could not be written is not forgotten.
+    result.findings += [finding for finding in old.findings if finding.severity is Severity.STORAGE]
+    result.findings += [finding for finding in findings if finding not in plan.findings]
+    return result
 
 
 def _named(request: Request) -> Request:
@@ -409,8 +459,11 @@ class _RebuildWork(BoundaryWork):
         if differs is not None:
             self._result.findings.append(differs)
         wanted = self._wanted.get(state.offset)
+        comparison: Comparison | None = None
         try:
             comparison = self.cross.snapshot(state)
+        except ChangedFileError as error:
+            self._result.findings.append(in_flux(error, self.source.directory.path, state.offset))
         except ReadFailedError as error:
             self._result.findings.append(replace(finding_of_error(error, str(error.path)), offset=state.offset))
             if wanted is not None:
@@ -508,7 +561,7 @@ def _leave_out(result: PartitionResult, reason: str | None) -> None:
         if wanted.offset not in done:
             why = reason or "the replay did not come to this boundary: the log changed while it was read"
             is_refused = any(each.severity is Severity.REFUSED for each in result.findings)
-            left_out_as = REFUSED if is_refused else FAILED
+            left_out_as = REFUSED if is_refused else SKIPPED if has_lost_a_file(result.findings) else FAILED
             left = BoundaryResult(wanted.offset, wanted.is_log_end, LEFT_OUT, None, (why,), left_out_as=left_out_as)
             result.boundaries.append(left)
             result.say("boundary-left-out", Severity.FINDING, why, wanted.offset)

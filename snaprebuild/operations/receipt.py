@@ -15,7 +15,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ from snaprebuild.errors import OutcomeUnknownError, SnaprebuildError, UsageError
 from snaprebuild.operations.planned import PartitionPlan, Plan
 from snaprebuild.operations.run_facts import run_json
 from snaprebuild.storage.fingerprint import Fingerprint
-from snaprebuild.storage.journal_file import JournalFile, check_journal_place
+from snaprebuild.storage.journal_file import JournalFile, append_to_journal, check_journal_place
 from snaprebuild.storage.store import is_object
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "RemoteReceipt",
     "Said",
     "default_receipt_path",
+    "record_undone",
     "take_step",
 ]
 
@@ -278,6 +279,22 @@ _line = json.JSONEncoder(separators=(",", ":")).encode
 
 def _facts(file: Fingerprint) -> dict[str, Any]:
     return {"sha256": file.sha256, "size_bytes": file.size_bytes, "mtime_ns": file.mtime_ns}
+
+
+def record_undone(path: str, offsets_by_partition: Mapping[int, Sequence[int]]) -> None:
+    """Appends to a receipt which files ``undo`` has removed, so that ``verify --receipt`` knows who did.
+
+    Args:
+        path: of the receipt.
+        offsets_by_partition: by the number that the receipt gives to the partition.
+
+    Raises:
+        WriteFailedError: it cannot be written.
+    """
+    lines = (
+        _line({"step": "undone", "partition": number, "offsets": [*each]}) + "\n" for number, each in offsets_by_partition.items()
+    )
+    append_to_journal(path, "".join(lines))
 
 
 def _header(plan: Plan) -> dict[str, Any]:

@@ -6,28 +6,24 @@ and says where it cannot know.
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from snaprebuild.errors import LockUnknownError, ReadFailedError
+from snaprebuild.errors import ChangedFileError, GoneFileError, LockUnknownError, ReadFailedError
 from snaprebuild.operations.each import Each, here_for
-from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error, first_of, unread_paths
+from snaprebuild.operations.findings import BUSY_LOG, Finding, Severity, counted, finding_of_error, first_of, unread_paths
 from snaprebuild.operations.scan_partition import scan_partition
 from snaprebuild.operations.scan_result import Counts, LogDirScan, PartitionScan, ScanResult, Shutdown
-from snaprebuild.operations.source import PartitionSource, Source, partition_source
+from snaprebuild.operations.source import LISTINGS_MAX, PartitionSource, Source, listed_now, without_files
 from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.broker_lock import HOLDER_NOT_VISIBLE, lock_holder
-from snaprebuild.storage.log_dir import LogDirState, foreign_directories, listed_again, read_log_dir
+from snaprebuild.storage.log_dir import LogDirState, foreign_directories
 from snaprebuild.storage.partition_dir import PartitionDir
 
 __all__ = ["scan"]
 
 log = logging.getLogger(__name__)
-
-LOOKS_MAX = 5
-"""At a partition of a running broker that looks wrong and changes meanwhile."""
 
 
 def scan(source: Source, each: Each | None = None) -> ScanResult:
@@ -78,26 +74,35 @@ def _scanned(partition: _Partition) -> PartitionScan:
     Retention renames a segment first, and takes its leader epochs and its snapshot away after that: a listing from before, beside small
     files from behind, shows a segment that lacks both.
     """
-    source, before = partition.source, None
-    for _ in range(LOOKS_MAX):
-        scanned = scan_partition(source, partition.shutdown, partition.expiration_ms)
-        wrong = _wrong(scanned)
-        # What two looks at two listings tell alike is so, whatever else came or went.
-        if partition.shutdown is not Shutdown.RUNNING or not wrong or wrong == before:
-            return scanned
+    source, path = partition.source, partition.source.directory.path
+    scanned: PartitionScan | None = None
+    before: list[Finding] = []
+    alike: list[Finding] = []
+    for _ in range(LISTINGS_MAX):
         try:
-            now = listed_again(source.directory)
-        except ReadFailedError as error:
-            if error.errno != errno.ENOENT:
-                return _told(scanned, (), finding_of_error(error, source.directory.path))
-            text = "was deleted or moved while it was looked at"
-            return _told(scanned, (), Finding("gone-meanwhile", Severity.NOTE, source.directory.path, text))
-        if _names_in(now) == _names_in(source.directory):
+            scanned = scan_partition(source, partition.shutdown, partition.expiration_ms)
+        except ChangedFileError:  # a file of the listing: it is listed again, whether or not a broker is seen
+            before, alike = [], []
+        else:
+            wrong = _wrong(scanned)
+            # What two looks at two listings tell alike is so, whatever else came or went.
+            if partition.shutdown is not Shutdown.RUNNING or not wrong or wrong == before:
+                return scanned
+            before, alike = wrong, [finding for finding in wrong if finding in before]
+        try:
+            now = listed_now(source)
+        except (GoneFileError, ReadFailedError) as error:
+            return _told(scanned or _nothing_of(partition), (), finding_of_error(error, path))
+        if scanned is not None and before and _names_in(now.directory) == _names_in(source.directory):
             return scanned
-        alike = [finding for finding in wrong if finding in (before or ())]
-        source, before = partition_source(now, read_log_dir(source.log_dir.path), source.relative), wrong
-    changes = ReadFailedError(f"changed while it was looked at, {LOOKS_MAX} times", path=source.directory.path)
-    return _told(scanned, alike, finding_of_error(changes, source.directory.path))
+        source = now
+    message = f"changed while it was looked at, {LISTINGS_MAX} times: its broker is busy, run again"
+    return _told(scanned or _nothing_of(partition), alike, Finding(BUSY_LOG, Severity.NOTE, path, message, is_unread=True))
+
+
+def _nothing_of(partition: _Partition) -> PartitionScan:
+    """Of a partition that is gone, or of which no look came to its end."""
+    return replace(scan_partition(without_files(partition.source), partition.shutdown, partition.expiration_ms), findings=())
 
 
 def _foreign(state: LogDirState) -> list[Finding]:

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from formats.errors import FormatError
 from formats.file_names import FileKind, parse_file_name, snapshot_file_name
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.operations.boundary_needs import Need, boundary_needs, why_not_needed
-from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error, unread_paths
+from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error, in_flux, unread_paths
 from snaprebuild.operations.log_facts import log_end_offset
 from snaprebuild.operations.scan_result import AtNextStart, BoundaryScan, BoundaryState, Counts, LogEnd, PartitionScan, Shutdown
 from snaprebuild.operations.snapshot_check import CheckedSnapshot, ReadOutcome, check_snapshots
@@ -66,6 +66,7 @@ class _PartitionScanner:
             self.expiration_ms,
             may_lack_data=not self.can_be_tiered,
             is_bootstrapped=bool(self.bases) and self.log_start < self.bases[0],
+            is_broker_running=self.shutdown is Shutdown.RUNNING,
         )
         self._say_what_is_wrong(checked)
         self._look_at_log_start()
@@ -196,6 +197,8 @@ class _PartitionScanner:
             if snapshot.outcome is ReadOutcome.CORRUPT:
                 message = f"{snapshot.error}; a broker deletes it when it comes to load it, and uploads it as it is"
                 self._say("corrupt-snapshot", Severity.FINDING, message, name=snapshot.file.name, offset=snapshot.offset)
+            elif isinstance(snapshot.error, ChangedFileError):
+                self.findings.append(in_flux(snapshot.error, self.directory.path, snapshot.offset))
             elif snapshot.outcome is ReadOutcome.UNREADABLE:
                 assert snapshot.error is not None
                 self._say_unreadable(snapshot)

@@ -31,13 +31,14 @@ import numpy as np
 from formats.errors import FormatError
 from formats.offset_index import split_positions
 from snaprebuild.errors import ChangedFileError, OutOfMemoryError, SnaprebuildError, StorageError
+from snaprebuild.operations.worker_start import begin_worker, parent_of_workers
 from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.storage.block_device import readers_at_once
 from snaprebuild.storage.index_hints import read_positions_hint
 from snaprebuild.storage.local_store import LOCAL
-from snaprebuild.storage.manners import SharedManners, adopt_manners, manners, share_manners
-from snaprebuild.storage.meter import SharedCounts, adopt_meters, share_meters
+from snaprebuild.storage.manners import manners, share_manners
+from snaprebuild.storage.meter import share_meters
 from snaprebuild.storage.segment_file import check_parts
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
@@ -64,6 +65,8 @@ log = logging.getLogger(__name__)
 
 IN_PROCESS_BYTES_MAX = 96 << 20
 """Starting workers costs some tenths of a second, in which one process reads about this much."""
+
+FORK_SERVER = "snaprebuild.operations.fork_server"
 
 LOST_MAX = 8
 """Workers that die one after the other, before anything at all was read, die of something else than what they read."""
@@ -410,14 +413,6 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _begin_worker(counts: SharedCounts, shared: SharedManners) -> None:
-    """In a worker: it only reads, so that it may end at once and without a word; limits of the run hold for what it asks for, too."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    adopt_meters(counts)
-    adopt_manners(shared)
-
-
 def _end_workers(pool: ProcessPoolExecutor) -> None:
     """What they were reading is read again, or by nobody.
 
@@ -455,13 +450,15 @@ class _Pool:
     def run(self) -> None:
         context = multiprocessing.get_context("spawn" if self.reads_objects else "forkserver")
         if not self.reads_objects:
-            context.set_forkserver_preload([__name__])
+            # The kernel watches the thread that starts the server, and only the main thread lives as long as its process.
+            is_main = threading.current_thread() is threading.main_thread()
+            context.set_forkserver_preload([*([FORK_SERVER] if is_main else []), __name__])
             with _interrupts_ignored():
                 forkserver.ensure_running()
         is_done = False
         while not is_done:
-            begin = (share_meters(context), share_manners(context, self.jobs))
-            with ProcessPoolExecutor(self.jobs, mp_context=context, initializer=_begin_worker, initargs=begin) as pool:
+            begin = (parent_of_workers(context), share_meters(context), share_manners(context, self.jobs))
+            with ProcessPoolExecutor(self.jobs, mp_context=context, initializer=begin_worker, initargs=begin) as pool:
                 try:
                     is_done = self._read_suspects(pool) and self._read_all(pool)
                 finally:

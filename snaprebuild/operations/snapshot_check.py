@@ -18,7 +18,8 @@ from formats import limits
 from formats.errors import FormatError
 from formats.producer_snapshot import ENTRY_BYTES, ENTRY_DTYPE, HEADER_BYTES, check_snapshot
 from formats.time_index import TIME_INDEX_ENTRY, last_timestamp_hint
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError
+from snaprebuild.operations.evidence import read_in_flux
 from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 
@@ -46,6 +47,8 @@ class ReadOutcome(Enum):
     """A broker would delete it when it comes to load it."""
     UNREADABLE = "unreadable"
     """It could not be read by this program."""
+    IN_FLUX = "in flux"
+    """Its broker is writing it."""
 
 
 class Suspicion(StrEnum):
@@ -86,7 +89,7 @@ class CheckedSnapshot:
     outcome: ReadOutcome = ReadOutcome.PARSED
     entries: int = 0
     why: list[Why] = field(default_factory=list)
-    error: FormatError | ReadFailedError | None = None
+    error: FormatError | ReadFailedError | ChangedFileError | None = None
     least_offset: int = NOTHING
     newest_timestamp: int = -1
     first_open_offset: int | None = None
@@ -108,7 +111,13 @@ class CheckedSnapshot:
 
 
 def check_snapshots(
-    directory: PartitionDir, boundaries: Sequence[int], expiration_ms: int, *, may_lack_data: bool, is_bootstrapped: bool
+    directory: PartitionDir,
+    boundaries: Sequence[int],
+    expiration_ms: int,
+    *,
+    may_lack_data: bool,
+    is_bootstrapped: bool,
+    is_broker_running: bool = False,
 ) -> list[CheckedSnapshot]:
     """Reads every snapshot of a partition.
 
@@ -118,12 +127,13 @@ def check_snapshots(
         expiration_ms: how old a producer may be before its absence is normal.
         may_lack_data: the topic is compacted or internal: nothing on disk need explain a snapshot, so empty ones are never suspected.
         is_bootstrapped: the log start lies below the first segment: the data before it went to the tier.
+        is_broker_running: a broker holds the log directory, and may be writing a snapshot.
 
     Returns:
         One value for each file, by offset. A file that cannot be read or parsed says so; no error is raised.
     """
     checked = [CheckedSnapshot(offset, file) for offset, file in directory.snapshots]
-    read = partial(_body, directory)
+    read = partial(_body, directory, is_broker_running=is_broker_running)
     # Each of an object is a request, which mostly waits.
     bodies = map(read, checked) if directory.store.is_local else at_once(read, checked, lambda each: each.file.identity.size_bytes)
     batch: list[tuple[CheckedSnapshot, memoryview]] = []
@@ -142,16 +152,23 @@ def check_snapshots(
     return checked
 
 
-def _body(directory: PartitionDir, snapshot: CheckedSnapshot) -> memoryview:
+def _body(directory: PartitionDir, snapshot: CheckedSnapshot, *, is_broker_running: bool) -> memoryview:
     """The bytes of the entries; empty without any, and where reading failed."""
     path = directory.file_path(snapshot.file.name)
-    try:
+
+    def read() -> tuple[bytes, int]:
         data = directory.store.read_small(path, limits.SNAPSHOT_BYTES_MAX)
         if data is None:
-            raise ReadFailedError("vanished while it was looked at", path=path)
-        if data == EMPTY_SNAPSHOT:
-            return NO_BODY
-        snapshot.entries = check_snapshot(data, file=path)
+            raise GoneFileError("is gone since it was listed", path=path)
+        return data, 0 if data == EMPTY_SNAPSHOT else check_snapshot(data, file=path)
+
+    try:
+        data, snapshot.entries = read_in_flux(read, directory, snapshot.file, is_broker_running=is_broker_running)
+    except GoneFileError:
+        raise
+    except ChangedFileError as error:
+        snapshot.outcome, snapshot.error = ReadOutcome.IN_FLUX, error
+        return NO_BODY
     except ReadFailedError as error:
         snapshot.outcome, snapshot.error = ReadOutcome.UNREADABLE, error
         return NO_BODY
@@ -289,6 +306,6 @@ class _LogTimes:
             return None
         try:
             data = self._directory.store.read_small(self._directory.file_path(segment.time_index), limits.INDEX_BYTES_MAX)
-        except ReadFailedError:
+        except (ReadFailedError, ChangedFileError):
             return None
         return None if data is None else last_timestamp_hint(data[:TIME_ENTRY_BYTES])

@@ -22,6 +22,7 @@ from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.fingerprint import Fingerprint
+from snaprebuild.storage.partition_dir import ListedFile
 from snaprebuild.storage.store import Store, is_object
 from snaprebuild.storage.whole_file import remove_second_name
 
@@ -31,6 +32,7 @@ __all__ = [
     "create_snapshot",
     "owner_of_snapshot",
     "remove_other_name",
+    "segment_of_snapshot",
     "tell_class",
     "too_little_proven",
 ]
@@ -129,10 +131,15 @@ def too_little_proven(rebuilt: RebuiltSnapshot, *, allow_unproven: bool) -> str 
     return None
 
 
+def segment_of_snapshot(partition: PartitionPlan, offset: int) -> ListedFile:
+    """The segment that ends at an offset."""
+    segments = partition.source.directory.segments
+    return segments[max(bisect.bisect_left(segments, offset, key=lambda each: each.base_offset) - 1, 0)].log
+
+
 def owner_of_snapshot(partition: PartitionPlan, offset: int) -> Ownership:
     """Owner, group and mode of the segment that ends at an offset."""
-    segments = partition.source.directory.segments
-    return segments[max(bisect.bisect_left(segments, offset, key=lambda each: each.base_offset) - 1, 0)].log.ownership
+    return segment_of_snapshot(partition, offset).ownership
 
 
 def create_snapshot(

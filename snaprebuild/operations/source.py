@@ -7,14 +7,15 @@ import difflib
 import fnmatch
 import os
 import shlex
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TypeVar
 
 from formats.broker_files import Properties
 from formats.errors import FormatError
 from formats.file_names import DirectoryForm, FileKind, parse_file_name
-from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.broker_properties import (
     expiration_of,
     log_dirs_of,
@@ -22,14 +23,16 @@ from snaprebuild.operations.broker_properties import (
     offline_log_dir,
     read_server_properties,
 )
-from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error, first_of
+from snaprebuild.operations.findings import GONE, Finding, Severity, counted, finding_of_error, first_of
 from snaprebuild.replay.broker_start import loaded_log_start
 from snaprebuild.storage.broker_lock import lock_holder
 from snaprebuild.storage.directory_kind import BROKER_FILES
 from snaprebuild.storage.log_dir import (
     LogDirState,
     find_partitions,
+    listed_again,
     read_leader_epochs,
+    read_log_dir,
     store_of,
 )
 from snaprebuild.storage.manners import beside_live_broker, manners
@@ -37,11 +40,13 @@ from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import USUAL_S3, S3Settings, absolute, common_ancestor, relative
 
 __all__ = [
+    "LISTINGS_MAX",
     "PartitionSource",
     "Selection",
     "Source",
     "TopicKind",
     "check_segments_are_files",
+    "listed_now",
     "live_broker_notes",
     "log_start_above",
     "open_source",
@@ -49,7 +54,15 @@ __all__ = [
     "partition_source",
     "topic_kind_of",
     "why_skipped",
+    "with_new_listings",
+    "without_files",
 ]
+
+
+Result = TypeVar("Result")
+
+LISTINGS_MAX = 5
+"""Of a partition whose files a broker deletes while they are read."""
 
 
 class TopicKind(Enum):
@@ -260,6 +273,7 @@ def open_source(
     findings += [
         Finding("duplicate-path", Severity.NOTE, path, "was reached before by another path") for path in discovery.duplicates
     ]
+    findings += [Finding(GONE, Severity.NOTE, path, "was deleted or moved while it was looked at") for path in discovery.gone]
     findings += [Finding("odd-keys", Severity.FINDING, path, message) for path, message in discovery.left_out]
     for log_dir in discovery.log_dirs:
         findings += [
@@ -279,7 +293,7 @@ def open_source(
     found = [directory for log_dir in discovery.log_dirs for directory in log_dir.partitions]
     if narrowed and not any(map(selection.takes, found)):
         findings.append(Finding("nothing-found", Severity.FINDING, absolute(roots[0]), selection.why_nothing(found)))
-    elif not partitions and not any(finding.severity for finding in findings):
+    elif not partitions and not discovery.gone and not any(finding.severity for finding in findings):
         # A mistyped path must not look like health; the directory of a new broker has no partition yet.
         is_new = any(store_of(root, settings).present(absolute(root), BROKER_FILES) for root in roots)
         if not is_new:
@@ -352,6 +366,39 @@ def partition_source(directory: PartitionDir, state: LogDirState, below: str) ->
     return replace(partition, is_tiered=_is_tiered(partition))
 
 
+def listed_now(partition: PartitionSource) -> PartitionSource:
+    """The same partition with a new listing: a broker has deleted a file of the old one.
+
+    Raises:
+        GoneFileError: it is gone.
+        ReadFailedError: it cannot be listed.
+    """
+    now, state = listed_again(partition.directory), partition.log_dir
+    found = partition_source(now, read_log_dir(state.path, state.store), partition.relative)
+    return replace(found, is_broker_running=partition.is_broker_running)
+
+
+def without_files(partition: PartitionSource) -> PartitionSource:
+    """The partition with an empty listing: what is known of one that is gone."""
+    listed = partition.directory
+    empty = PartitionDir(listed.path, listed.name, listed.device, inode=listed.inode, store=listed.store)
+    return replace(partition, directory=empty)
+
+
+def with_new_listings(look: Callable[[PartitionSource], Result], partition: PartitionSource) -> Result:
+    """What a function returns for a partition. It is called again, with a new listing, when a file is gone.
+
+    Raises:
+        GoneFileError: the partition is gone, or its files were deleted faster than they could be read, ``LISTINGS_MAX`` times.
+    """
+    for _ in range(LISTINGS_MAX - 1):
+        try:
+            return look(partition)
+        except GoneFileError:
+            partition = listed_now(partition)
+    return look(partition)
+
+
 def why_skipped(directory: PartitionDir, is_named: bool) -> Finding | None:
     """Directories that a broker deletes, moves or sets aside, or whose compaction was interrupted, are no source."""
     severity = Severity.REFUSED if is_named else Severity.FINDING
@@ -388,7 +435,7 @@ def _is_tiered(partition: PartitionSource) -> bool:
         return True
     try:
         epochs = read_leader_epochs(directory)
-    except (FormatError, ReadFailedError):
+    except (FormatError, ReadFailedError, ChangedFileError):
         return False  # scan tells of the file
     return any(start < first_base for _, start in epochs or ())
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from formats.errors import FormatError
-from snaprebuild.errors import SnaprebuildError
+from snaprebuild.errors import GoneFileError, SnaprebuildError
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.log_facts import known_log_end
-from snaprebuild.operations.partition_work import PartitionWork, Progress, run_partitions
+from snaprebuild.operations.partition_work import PartitionWork, Progress, read_partitions
 from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.operations.source import PartitionSource, Source, live_broker_notes
@@ -225,11 +225,11 @@ def stats(
     """
     expirations_ms = tuple(sorted({*EXPIRATIONS_MS, clock.expiration_ms}))
     sums = _Sums(source, expirations_ms, top)
-    works = (
-        _StatsWork(partition, place, clock, sums, check_crc=check_crc, progress=progress)
-        for place, partition in enumerate(sums.partitions)
-    )
-    run_partitions(works, jobs)
+
+    def work_of(place: int, partition: PartitionStats) -> _StatsWork:
+        return _StatsWork(partition, place, clock, sums, check_crc=check_crc, progress=progress)
+
+    partitions = read_partitions(source.partitions, lambda _, each: PartitionStats(each, sums.no_totals()), work_of, jobs)
     sums.close()
     topics = {name: group.totals for name, group in sums.topics.items()}
     return StatsResult(
@@ -237,7 +237,7 @@ def stats(
         expirations_ms=expirations_ms,
         total=sums.everything.totals,
         topics=dict(sorted(topics.items(), key=lambda each: (-each[1].batch_count, each[0]))),
-        partitions=tuple(sorted(sums.partitions, key=lambda each: (-each.totals.batch_count, each.source.directory.path))),
+        partitions=tuple(sorted(partitions, key=lambda each: (-each.totals.batch_count, each.source.directory.path))),
         producers=sums.producers,
         source_findings=(*source.findings, *live_broker_notes(source)),
     )
@@ -266,16 +266,16 @@ class _Sums:
 
     def __init__(self, source: Source, expirations_ms: tuple[int, ...], top: int) -> None:
         self.expirations_ms = expirations_ms
-        self.everything = _Group(self._no_totals())
-        self.partitions = [PartitionStats(each, self._no_totals()) for each in source.partitions]
+        self.everything = _Group(self.no_totals())
         self.topics: dict[str, _Group] = {}
         for each in source.partitions:
-            self.topics.setdefault(each.directory.name.topic, _Group(self._no_totals())).waiting += 1
+            self.topics.setdefault(each.directory.name.topic, _Group(self.no_totals())).waiting += 1
         self.producers = KeyedColumns.empty(PRODUCER_JOINS)
         self._top = top
         self._with_segments: list[tuple[int, int, PartitionStats]] = []
 
-    def _no_totals(self) -> Totals:
+    def no_totals(self) -> Totals:
+        """Sums of nothing."""
         return Totals(kept=(0,) * len(self.expirations_ms))
 
     def add(self, place: int, partition: PartitionStats, producers: KeyedColumns) -> None:
@@ -371,7 +371,7 @@ class _StatsWork(PartitionWork):
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
         super().fail(error)
-        if not self._ended:
+        if not self._ended and not isinstance(error, GoneFileError):
             self.finish()
 
     def finish(self) -> None:

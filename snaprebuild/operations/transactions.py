@@ -18,7 +18,7 @@ from formats.batch_headers import HeaderReader
 from formats.errors import FormatError
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.findings import Finding, Severity, counted
-from snaprebuild.operations.partition_work import PartitionWork, Progress, run_partitions
+from snaprebuild.operations.partition_work import PartitionWork, Progress, read_partitions
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom
 from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.operations.segment_tasks import read_tasks
@@ -178,8 +178,11 @@ def transactions(
         jobs: worker processes, None for as many as processors.
         progress: told of every segment: partition and bytes.
     """
-    partitions = [PartitionTransactions(partition) for partition in source.partitions]
-    run_partitions((_TransactionsWork(each, clock, late_ms, check_crc=check_crc, progress=progress) for each in partitions), jobs)
+
+    def work_of(_: int, partition: PartitionTransactions) -> _TransactionsWork:
+        return _TransactionsWork(partition, clock, late_ms, check_crc=check_crc, progress=progress)
+
+    partitions = read_partitions(source.partitions, lambda _, partition: PartitionTransactions(partition), work_of, jobs)
     found = [*source.findings, *live_broker_notes(source), *(finding for each in partitions for finding in each.findings)]
     return TransactionsResult(clock.as_of_ms, late_ms, tuple(partitions), tuple(found))
 

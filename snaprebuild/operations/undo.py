@@ -24,6 +24,7 @@ from snaprebuild.errors import (
     WriteFailedError,
 )
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.receipt import record_undone
 from snaprebuild.operations.written_receipt import WrittenFile, WrittenReceipt
 from snaprebuild.storage.broker_lock import LOCK_FILE_NAME, HeldLock, hold, lock_holder
 from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_at, fingerprint_of
@@ -100,7 +101,24 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
         lock_file = os.path.join(log_dir, LOCK_FILE_NAME)
         if receipt.in_place and os.path.lexists(lock_file):
             result.lock_files.append(lock_file)
+    _record(result)
     return result
+
+
+def _record(result: UndoResult) -> None:
+    """Notes in the receipt what was removed. No failure where it cannot be written: the files are gone all the same."""
+    numbers = {id(partition): number for number, partition in result.receipt.partitions.items()}
+    removed: dict[int, list[int]] = {}
+    for each in result.files:
+        if each.action == REMOVED:
+            removed.setdefault(numbers[id(each.written.partition)], []).append(each.written.offset)
+    if not removed:
+        return
+    try:
+        record_undone(result.receipt.path, removed)
+    except WriteFailedError as error:
+        message = f"{error.message}: `verify --receipt` will report the removed snapshots as lost"
+        result.findings.append(Finding("receipt-not-updated", Severity.NOTE, result.receipt.path, message))
 
 
 @contextlib.contextmanager

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from formats.errors import FormatError
-from snaprebuild.errors import ReadFailedError, SnaprebuildError
+from snaprebuild.errors import ChangedFileError, GoneFileError, ReadFailedError, SnaprebuildError
 from snaprebuild.operations.boundary_needs import NO_NEEDS, BoundaryNeeds, NeedCounts, boundary_needs, check_selected_boundaries
 from snaprebuild.operations.chunks import Chunk, DivisibleJob, Failure, Unreached, failure_of
 from snaprebuild.operations.crosscheck import CrossCheck, ListedDifferences
 from snaprebuild.operations.feed import Arrivals, feed
-from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+from snaprebuild.operations.findings import Finding, Severity, finding_of_error, in_flux
 from snaprebuild.operations.from_effects import NONE_KEPT, FromEffects
 from snaprebuild.operations.log_facts import known_log_end
-from snaprebuild.operations.partition_work import PartitionWork, Progress, run_partitions
+from snaprebuild.operations.partition_work import PartitionWork, Progress, read_partitions
 from snaprebuild.operations.replay_partition import (
     BoundaryState,
     Clock,
@@ -149,13 +149,12 @@ def verify(
     assert tell is None or engine is None, "states stay where they are made"
     if selection is not None:
         check_selected_boundaries(selection, ((each, known_log_end(each.directory)) for each in source.partitions))
-    verdicts = [PartitionVerdict(partition) for partition in source.partitions]
-    listed = ListedDifferences()
-    works = (
-        _VerifyWork(verdict, place, clock, selection or Selection(), listed, check_crc=check_crc, progress=progress, tell=tell)
-        for place, verdict in enumerate(verdicts)
-    )
-    run_partitions(works, jobs, engine)
+    selected, listed = selection or Selection(), ListedDifferences()
+
+    def work_of(place: int, verdict: PartitionVerdict) -> _VerifyWork:
+        return _VerifyWork(verdict, place, clock, selected, listed, check_crc=check_crc, progress=progress, tell=tell)
+
+    verdicts = read_partitions(source.partitions, lambda _, partition: PartitionVerdict(partition), work_of, jobs, engine)
     return VerifyResult(clock, tuple(verdicts), (*source.findings, *live_broker_notes(source)))
 
 
@@ -224,7 +223,8 @@ class _VerifyWork(PartitionWork):
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
         super().fail(error)
-        self._settle(f"the replay failed: {error}")
+        if not isinstance(error, GoneFileError):
+            self._settle(f"the replay failed: {error}")
 
     def finish(self) -> None:
         damage = self._replay.damage
@@ -276,6 +276,9 @@ class _VerifyWork(PartitionWork):
         """Judges a snapshot; False where it is gone by now."""
         try:
             comparison = self._cross.snapshot(state, listed)
+        except ChangedFileError as error:
+            self._verdict.findings.append(in_flux(error, self._verdict.source.directory.path, state.offset))
+            return True
         except ReadFailedError as error:
             self._unreadable(error)
             return True
@@ -318,7 +321,11 @@ class _VerifyWork(PartitionWork):
             is_first = bool(directory.segments) and offset <= directory.segments[0].base_offset
             why = "nothing before the first segment is on disk" if is_first else reason
             try:
-                entries = read_snapshot_file(directory, offset, listed)
+                running = self._verdict.source.is_broker_running
+                entries = read_snapshot_file(directory, offset, listed, is_broker_running=running)
+            except ChangedFileError as error:
+                self._verdict.findings.append(in_flux(error, directory.path, offset))
+                continue
             except ReadFailedError as error:
                 self._unreadable(error)
                 continue

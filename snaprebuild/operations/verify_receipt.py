@@ -35,7 +35,7 @@ class FileVerdict:
         written: the file as the receipt has it.
         status: ``kept``, ``removed``, ``replaced`` (other bytes) or ``unreadable``.
         reason: why; None where it was kept untouched.
-        is_explained: it is what a broker does with such a file.
+        is_explained: it is what a broker or ``undo`` does with such a file.
     """
 
     written: WrittenFile
@@ -79,6 +79,16 @@ def verify_receipt(receipt: WrittenReceipt) -> ReceiptVerdict:
 
 
 def _verdict(file: WrittenFile, partition: _Partition) -> FileVerdict:
+    verdict = _found(file, partition)
+    if not file.is_undone or verdict.status not in (REMOVED, REPLACED):
+        return verdict
+    reason = "`undo` removed it"
+    if verdict.status == REPLACED:
+        reason += "; what is there now was written or put back later, and `verify PATH` checks it"
+    return replace(verdict, reason=reason, is_explained=True)
+
+
+def _found(file: WrittenFile, partition: _Partition) -> FileVerdict:
     try:
         if _has_another_size(file):
             return FileVerdict(file, REPLACED, *partition.why_replaced(file.offset))
@@ -107,6 +117,8 @@ def _finding(verdict: FileVerdict) -> Finding:
     path, offset, message = verdict.written.path, verdict.written.offset, f"{verdict.status}: {verdict.reason}"
     if verdict.status == UNREADABLE:
         return Finding("storage-failed", Severity.STORAGE, path, message, offset, is_unread=True)
+    if verdict.written.is_undone:
+        return Finding("undone", Severity.NOTE, path, message, offset)
     if verdict.is_explained:
         return Finding("taken-by-broker", Severity.NOTE, path, message, offset)
     return Finding("lost-snapshot", Severity.FINDING, path, message, offset)

@@ -67,6 +67,7 @@ class WrittenFile:
         snapshot_class: its class; None likewise.
         is_settled: the run told what became of it; else it was killed, or could not tell.
         set_aside: (name, file) of the snapshot that was moved away for it, or None.
+        is_undone: ``undo`` has removed the file.
     """
 
     partition: PartitionReceipt
@@ -76,6 +77,7 @@ class WrittenFile:
     snapshot_class: str | None = None
     is_settled: bool = False
     set_aside: tuple[str, Fingerprint] | None = None
+    is_undone: bool = False
 
     @property
     def path(self) -> str:
@@ -208,6 +210,10 @@ class _Reading:
             receipt.ended = True
         elif step == "partition":
             receipt.partitions[whole(found["number"])] = _partition_of(found)
+        elif step == "undone":
+            number = whole(found["partition"])
+            for offset in found["offsets"]:
+                self._files[number, whole(offset)].is_undone = True
         else:
             number, offset = whole(found["partition"]), whole(found["offset"])
             file = self._files.setdefault((number, offset), WrittenFile(receipt.partitions[number], offset))

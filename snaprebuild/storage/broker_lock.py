@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from formats.file_names import META_PROPERTIES, FileKind, parse_file_name, parse_partition_dir_name
-from snaprebuild.errors import AlreadyExistsError, LockUnknownError, RefusedError, WriteFailedError
+from snaprebuild.errors import AlreadyExistsError, BusyError, LockUnknownError, RefusedError, WriteFailedError
 from snaprebuild.storage import record_lock
 from snaprebuild.storage.atomic_file import Ownership, create_file
 from snaprebuild.storage.record_lock import HOLDER_NOT_VISIBLE
@@ -109,7 +109,7 @@ def hold(log_dir: str | os.PathLike[str]) -> Iterator[HeldLock]:
         The lock, to be verified before each write.
 
     Raises:
-        RefusedError: somebody else holds it, or it cannot be created with the owner of the segments.
+        RefusedError: another process holds or creates it, or it cannot be created with the owner of the segments.
         LockUnknownError: it cannot be taken, so nobody can tell.
         WriteFailedError: the lock file cannot be created, or its disk fails or was mounted read-only: no broker can write there either.
     """
@@ -168,12 +168,14 @@ def _create(log_dir: str | os.PathLike[str], path: str) -> None:
     try:
         create_file(log_dir, LOCK_FILE_NAME, b"", owner=owner, temporary_name=_TEMPORARY_NAME)
     except AlreadyExistsError:
-        pass  # somebody was faster
+        pass  # another run was faster
+    except BusyError as error:
+        raise RefusedError("another run creates it at this moment: wait until that run is done", path=path) from error
     except RefusedError as error:
         message = f"cannot be created so that the broker's user can open it: run as uid {owner.uid} or as root"
         raise RefusedError(message, path=path) from error
     except WriteFailedError:
-        if not os.path.lexists(path):  # another run may be creating it at this moment; then it is there now
+        if not os.path.lexists(path):  # another run may have created it since
             raise
 
 

@@ -8,10 +8,13 @@ import os
 import threading
 
 from snaprebuild.errors import RefusedError, WriteFailedError
+from snaprebuild.storage.document_mode import document_mode
 from snaprebuild.storage.durable_directory import make_directories, sync_entries
 from snaprebuild.storage.small_file import check_place
 
-__all__ = ["JournalFile", "check_journal_place"]
+__all__ = ["JournalFile", "append_to_journal", "check_journal_place"]
+
+_TAIL_BYTES = 1 << 16
 
 
 def check_journal_place(path: str, *, needs_directory: bool = True) -> None:
@@ -39,6 +42,41 @@ def check_journal_place(path: str, *, needs_directory: bool = True) -> None:
         raise WriteFailedError("may not be written to", path=above, errno=errno.EACCES)
 
 
+def append_to_journal(path: str, text: str) -> None:
+    """Appends lines to a journal that an earlier run left; they are on the device then. Half a line at its end is removed first.
+
+    Args:
+        path: of the file.
+        text: lines, each with its end.
+
+    Raises:
+        WriteFailedError: they cannot be written.
+    """
+    try:
+        with open(path, "rb") as file:
+            size = end = file.seek(0, os.SEEK_END)
+            while end:
+                begin = max(end - _TAIL_BYTES, 0)
+                file.seek(begin)
+                newline = file.read(end - begin).rfind(b"\n")
+                if newline >= 0:
+                    end = begin + newline + 1
+                    break
+                end = begin
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if end < size:
+                os.ftruncate(fd, end)
+            left = memoryview(text.encode())
+            while left:
+                left = left[os.write(fd, left) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise WriteFailedError(f"cannot be written: {error.strerror}", path=path, errno=error.errno) from error
+
+
 class JournalFile:
     """A new file, open for appending. Several threads may append at once: one sync serves all lines that wait for it."""
 
@@ -57,7 +95,8 @@ class JournalFile:
         try:
             make_directories(directory)
             check_journal_place(path)
-            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._fd = os.open(path, flags, document_mode())
         except OSError as error:
             raise WriteFailedError(f"cannot be created: {error.strerror}", path=path, errno=error.errno) from error
         try:

@@ -6,6 +6,7 @@ each is listed once, and one that is reached twice (by two paths or a link) coun
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -28,7 +29,7 @@ from formats.file_names import (
     parse_partition_dir_name,
 )
 from formats.partition_metadata import read_partition_metadata
-from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.errors import ChangedFileError, GonePartitionError, ReadFailedError, UsageError
 from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.directory_kind import BROKER_FILES, REMOTE_LOG_INDEX_CACHE, is_partition, leads_to_directory
 from snaprebuild.storage.local_store import LOCAL
@@ -105,6 +106,7 @@ class Discovery:
         named: partition directories that were named themselves, not found below a path.
         duplicates: paths that led to a directory which another path had led to before.
         faults: errors of directories that could not be listed; the others are not affected.
+        gone: directories that were deleted or moved since the one above was listed.
         left_out: prefixes with keys that no file below a directory has, and a message that names one.
     """
 
@@ -112,6 +114,7 @@ class Discovery:
     named: set[str] = field(default_factory=set)
     duplicates: list[str] = field(default_factory=list)
     faults: list[ReadFailedError] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -174,15 +177,20 @@ def listed_again(directory: PartitionDir) -> PartitionDir:
 
     Raises:
         ReadFailedError: it cannot be listed.
-        RefusedError: it is a directory of objects that is gone.
+        GonePartitionError: it is gone.
     """
     if directory.store.is_local:
-        return list_partition_dir(directory.path, directory.name)
+        try:
+            return list_partition_dir(directory.path, directory.name)
+        except ReadFailedError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            raise GonePartitionError("was deleted or moved while it was looked at", path=directory.path) from error
     faults: list[ReadFailedError] = []
     assert isinstance(directory.store, Store), "objects that were listed"
     for now in find_objects(directory.store, directory.path, faults):
         return now
-    raise RefusedError("is gone", path=directory.path)
+    raise GonePartitionError("is gone", path=directory.path)
 
 
 def directory_fault(path: str) -> str | None:
@@ -217,6 +225,12 @@ def _walk(root: str, found: Discovery) -> Iterator[PartitionDir]:
                 yield partition_dir_of_entries(path, name, entries)
                 continue
             below = [entry.path for entry in entries if entry.name != REMOTE_LOG_INDEX_CACHE and leads_to_directory(entry)]
+        except (FileNotFoundError, GonePartitionError):
+            if depth or parse_partition_dir_name(os.path.basename(path)) is not None:
+                found.gone.append(path)
+            else:
+                found.faults.append(ReadFailedError("is gone", path=path, errno=errno.ENOENT))
+            continue
         except OSError as error:
             found.faults.append(ReadFailedError(f"cannot be listed: {error.strerror}", path=path, errno=error.errno))
             continue
@@ -268,7 +282,7 @@ def read_log_dir(path: str, store: Store = LOCAL) -> LogDirState:
     def small(name: str) -> bytes | None:
         try:
             return store.read_small(os.path.join(path, name), limits.TEXT_FILE_BYTES_MAX) if name in present else None
-        except ReadFailedError as error:
+        except (ReadFailedError, ChangedFileError) as error:
             faults.append(str(error))
             return None
 

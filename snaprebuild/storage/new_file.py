@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from snaprebuild.errors import RefusedError, WriteFailedError
+from snaprebuild.storage.document_mode import document_mode
 from snaprebuild.storage.durable_directory import sync_entries
 from snaprebuild.storage.file_calls import OS
 from snaprebuild.storage.journal_file import check_journal_place
@@ -33,7 +34,7 @@ def new_file(path: str) -> Iterator[IO[bytes]]:
             temporary = file.name
             yield file
             file.flush()
-            os.fchmod(file.fileno(), 0o644)
+            os.fchmod(file.fileno(), document_mode())
             os.fsync(file.fileno())
         if _is_named(directory, os.path.basename(temporary), name):
             temporary = None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from formats.file_names import INT64_MAX, FileKind, FileSuffix, PartitionDirectoryName, parse_file_name
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import GonePartitionError, ReadFailedError
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore, Status, Store
@@ -157,7 +157,8 @@ def list_partition_dir(path: str, name: PartitionDirectoryName) -> PartitionDir:
     """Lists a partition directory of the file system.
 
     Raises:
-        ReadFailedError: it cannot be listed, or has more than ``ENTRIES_MAX`` entries.
+        ReadFailedError: it cannot be listed (``errno`` is ENOENT where it is absent), or has more than ``ENTRIES_MAX`` entries.
+        GonePartitionError: it went away, or was made anew, meanwhile.
     """
     entries: list[os.DirEntry[str]] = []
     try:
@@ -195,12 +196,21 @@ def partition_dir_of_entries(
 
     Raises:
         ReadFailedError: a file cannot be looked at.
+        GonePartitionError: the directory is gone, or was made anew, since it was listed.
     """
     try:
         status = os.stat(path) if store.is_local else None
-        return _Sorter(path, name, status, store).sorted(entries)
+        sorter = _Sorter(path, name, status, store)
+        found = sorter.sorted(entries)
+        # Of a directory that is renamed, for its deletion, all files are gone: that is no empty partition.
+        is_same = not sorter.has_lost or status is None or os.path.samestat(status, os.stat(path))
+    except FileNotFoundError as error:
+        raise GonePartitionError("was deleted or moved while it was looked at", path=path) from error
     except OSError as error:
         raise ReadFailedError(f"cannot be looked at: {error.strerror}", path=path, errno=error.errno) from error
+    if not is_same:
+        raise GonePartitionError("was deleted or moved while it was looked at", path=path)
+    return found
 
 
 _STEM_CHARACTERS = 20
@@ -234,6 +244,7 @@ class _Sorter:
         self.sub_directories: list[str] = []
         self.flags: set[FileKind] = set()
         self.others = 0
+        self.has_lost = False
 
     def sorted(self, entries: Iterable[Entry]) -> PartitionDir:
         frequent = self.frequent
@@ -345,6 +356,7 @@ class _Sorter:
         try:
             status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
+            self.has_lost = True
             return None
         if stat.S_ISREG(status.st_mode):
             return status

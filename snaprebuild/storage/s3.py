@@ -75,6 +75,10 @@ DIRECTORIES_ENOUGH, LEVELS_MAX = 32, 4
 REQUESTS_OF_RANGE, RANGES_MAX = 4, 64
 """Of a listing that is parted: each range costs one request that is not full."""
 
+KEYS_MAX, ANSWERS_MAX = 10_000_000, 100_000
+"""Of one listing, unless ``--max-requests`` limits the run: some 400 bytes of memory for each key, and at least 100 of 1,000 keys an
+answer."""
+
 PROBE_NAME = ".snaprebuild-probe-"
 """Begins the names of the objects that tell whether a store honours conditions; they are deleted at once."""
 
@@ -91,6 +95,28 @@ _probed_lock = threading.Lock()
 def _pace_of(_settings: S3Settings) -> Pace:
     """Of the connections of this process to a store."""
     return Pace()
+
+
+@dataclass(slots=True)
+class _Listing:
+    """What came of one listing so far: a store may give keys without end."""
+
+    location: str
+    settings: S3Settings
+    keys: int = 0
+    answers: int = 0
+
+    def add(self, keys: int) -> None:
+        """Counts an answer.
+
+        Raises:
+            RefusedError: the listing has more than any should have.
+        """
+        self.keys += keys
+        self.answers += 1
+        if self.settings.max_requests is None and (self.keys > KEYS_MAX or self.answers > ANSWERS_MAX):
+            message = f"the store lists more than {KEYS_MAX:,} keys, or sends more than {ANSWERS_MAX:,} answers for one listing"
+            raise RefusedError(f"{message}: select fewer, or set --max-requests to allow more", path=self.location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,25 +136,26 @@ class S3Store:
         """See ``Store.list_below``: ascending by key. What does not fit one answer is listed in several ranges of keys at once."""
         bucket, prefix = bucket_and_key(location)
         prefix = f"{prefix}/" if prefix else ""
-        rows, is_whole = self._page(location, bucket, prefix, "")
+        listing = _Listing(location, self.settings)
+        rows, is_whole = self._page(listing, bucket, prefix, "")
         yield from rows
         if is_whole or not rows:
             return
         reached = prefix + rows[-1][0]
         bounds = [reached, *self._bounds(location, bucket, prefix, reached), None]
-        listed = partial(self._range_of_keys, location, bucket, prefix)
+        listed = partial(self._range_of_keys, listing, bucket, prefix)
         for found in at_once(listed, list(pairwise(bounds))):
             yield from found
 
     def _range_of_keys(
-        self, location: str, bucket: str, prefix: str, bounds: tuple[str, str | None]
+        self, listing: _Listing, bucket: str, prefix: str, bounds: tuple[str, str | None]
     ) -> list[tuple[str, ObjectStatus]]:
         """Of the keys behind the first bound, up to the second one, that one included."""
         after, last = bounds
         found: list[tuple[str, ObjectStatus]] = []
         is_done = False
         while not is_done:
-            rows, is_done = self._page(location, bucket, prefix, after)
+            rows, is_done = self._page(listing, bucket, prefix, after)
             for row in rows:
                 after = prefix + row[0]
                 if last is not None and after > last:
@@ -136,13 +163,15 @@ class S3Store:
                 found.append(row)
         return found
 
-    def _page(self, location: str, bucket: str, prefix: str, after: str) -> tuple[list[tuple[str, ObjectStatus]], bool]:
-        """One request: keys behind ``after`` and what is told of them, and whether they are the last ones."""
+    def _page(self, listing: _Listing, bucket: str, prefix: str, after: str) -> tuple[list[tuple[str, ObjectStatus]], bool]:
+        """One request: keys after ``after`` with their status, and whether they are the last ones."""
+        location = listing.location
         start = {"StartAfter": after} if after else {}
         try:
             page = client_of(self.settings).list_objects_v2(Bucket=bucket, Prefix=prefix, **start, **payer_of(self.settings))
         except (ClientError, BotoCoreError) as error:
             raise read_failed(error, location, "cannot be listed") from None
+        listing.add(len(page.get("Contents", ())))
         rows = []
         previous = after
         for found in page.get("Contents", ()):
@@ -181,9 +210,12 @@ class S3Store:
 
     def _level(self, location: str, bucket: str, prefix: str) -> Iterator[dict[str, Any]]:
         """What lies directly below a prefix, a request for each thousand."""
+        listing = _Listing(location, self.settings)
         try:
             pages = client_of(self.settings).get_paginator("list_objects_v2")
-            yield from pages.paginate(Bucket=bucket, Prefix=prefix, Delimiter="/", **payer_of(self.settings))
+            for page in pages.paginate(Bucket=bucket, Prefix=prefix, Delimiter="/", **payer_of(self.settings)):
+                listing.add(len(page.get("Contents", ())) + len(page.get("CommonPrefixes", ())))
+                yield page
         except (ClientError, BotoCoreError) as error:
             raise read_failed(error, location, "cannot be listed") from None
 

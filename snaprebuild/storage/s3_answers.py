@@ -1,19 +1,39 @@
 """Answers of an object store are not trusted to be what S3 gives: a gateway may leave out a field, or send a page of its own.
 
-The SDK parses them with what Python raises for a wrong number, date or text. All of that becomes one error of the SDK here, which whoever
-asks knows what to do with: to read again, or to take for unknown what became of a write.
+The SDK parses them with what Python raises for a wrong number, date or text. All of that becomes one error of the SDK here, and the
+caller handles that one: it reads again, or the outcome of its write is unknown. The SDK itself waits as long as a byte comes now and
+then, and holds whatever comes: here each answer has a deadline, and each that is held whole has a limit of bytes.
 """
 
 from __future__ import annotations
 
+import io
+import socket
+import time
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from botocore.exceptions import BotoCoreError
+from botocore.awsrequest import AWSHTTPConnection, AWSHTTPConnectionPool, AWSHTTPSConnection, AWSHTTPSConnectionPool
+from botocore.exceptions import BotoCoreError, ReadTimeoutError, ResponseStreamingError
 from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
+from urllib3.exceptions import ReadTimeoutError as NoBytesError
 
-__all__ = ["MalformedAnswerError", "check_answers"]
+__all__ = ["ANSWER_BYTES_MAX", "ANSWER_SECONDS", "LargeAnswerError", "MalformedAnswerError", "check_answers", "limit_answers"]
+
+ANSWER_SECONDS = 60.0
+"""Time that an answer may keep its reader waiting in all; each ``LEAST_BYTES_PER_SECOND`` that come add a second."""
+
+LEAST_BYTES_PER_SECOND = 16 << 10
+"""Of one connection. With 16 at once on a line of 2.5 Mbit/s each has more."""
+
+ANSWER_BYTES_MAX = 8 << 20
+"""An answer that is held whole: a listing, or an error. 1,000 keys of 1,024 bytes, each byte coded as three, take 3.5 MiB."""
+
+PIECE_BYTES = 64 << 10
+
+FIRST_ERROR_STATUS = 300
 
 _RAISED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, ResponseParserError)
 
@@ -35,6 +55,108 @@ class MalformedAnswerError(BotoCoreError):  # type: ignore[misc]
     """An answer that S3 never gives."""
 
     fmt = "the answer to {operation} is none of S3"
+
+
+class LargeAnswerError(BotoCoreError):  # type: ignore[misc]
+    """An answer that is held whole, and that has more than ``ANSWER_BYTES_MAX`` bytes."""
+
+    fmt = "the answer has more than {bytes_max} bytes"
+
+
+def limit_answers(client: Any) -> None:
+    """From now on answers to a client of the SDK have a deadline (its ``ReadTimeoutError``) and a limit of bytes (``LargeAnswerError``)."""
+    session = client._endpoint.http_session
+    session._pool_classes_by_scheme.update(http=_Pool, https=_TlsPool)
+    send = session.send
+
+    def limited(request: Any) -> Any:
+        is_streamed, request.stream_output = request.stream_output, True
+        answer = send(request)
+        if not is_streamed or answer.status_code >= FIRST_ERROR_STATUS:
+            answer._content = _whole(answer.raw, request.url)
+        return answer
+
+    session.send = limited
+
+
+def _whole(body: Any, url: str) -> bytes:
+    pieces, size = [], 0
+    try:
+        for piece in body.stream(PIECE_BYTES):
+            size += len(piece)
+            if size > ANSWER_BYTES_MAX:
+                body.close()
+                raise LargeAnswerError(bytes_max=ANSWER_BYTES_MAX)
+            pieces.append(piece)
+    except NoBytesError as error:
+        raise ReadTimeoutError(endpoint_url=url, error=error) from None
+    except HTTPError as error:
+        raise ResponseStreamingError(error=error) from None
+    return b"".join(pieces)
+
+
+class _TimedReader(io.RawIOBase):
+    """What comes over a connection, read for one answer. Time that its reader spends between two reads does not count."""
+
+    def __init__(self, raw: socket.SocketIO) -> None:
+        self._raw = raw
+        self._seconds_left = ANSWER_SECONDS
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        began = time.monotonic()
+        count = self._raw.readinto(buffer)
+        self._seconds_left += (count or 0) / LEAST_BYTES_PER_SECOND - (time.monotonic() - began)
+        if self._seconds_left < 0:
+            raise TimeoutError("the answer takes too long")
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _TimedSocket:
+    """A socket from which answers are read with a deadline."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._connected = connected
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connected, name)
+
+    def makefile(self, mode: str, buffering: int | None = None) -> io.BufferedReader | io.RawIOBase:
+        assert mode == "rb", "answers are read as bytes"
+        raw = _TimedReader(self._connected.makefile("rb", 0))
+        return raw if buffering == 0 else io.BufferedReader(raw)
+
+
+class _Timed:
+    """A connection over such a socket."""
+
+    sock: Any
+
+    def connect(self) -> None:
+        super().connect()  # type: ignore[misc]
+        self.sock = _TimedSocket(self.sock)
+
+
+class _Connection(_Timed, AWSHTTPConnection):  # type: ignore[misc]
+    pass
+
+
+class _TlsConnection(_Timed, AWSHTTPSConnection):  # type: ignore[misc]
+    pass
+
+
+class _Pool(AWSHTTPConnectionPool):  # type: ignore[misc]
+    ConnectionCls = _Connection
+
+
+class _TlsPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
+    ConnectionCls = _TlsConnection
 
 
 def check_answers(client: Any) -> None:

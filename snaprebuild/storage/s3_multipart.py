@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from itertools import islice
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -29,6 +30,9 @@ from snaprebuild.storage.store import OpenBytes, S3Settings
 __all__ = ["S3LargeObjects"]
 
 log = logging.getLogger(__name__)
+
+PARTS_MAX = 10_000
+"""Of one upload, as S3 allows them: a store may list them without end."""
 
 UPLOADS_MAX = 1000
 """Of one key, looked at: one page."""
@@ -155,9 +159,8 @@ class S3LargeObjects:
 
     def _listed(self, location: str, upload_id: str) -> dict[int, _Part]:
         pages = self._client().get_paginator("list_parts").paginate(**self._target(location), UploadId=upload_id)
-        return {
-            each["PartNumber"]: _Part(each["Size"], each["ETag"].strip('"')) for page in pages for each in page.get("Parts", ())
-        }
+        parts = islice((each for page in islice(pages, PARTS_MAX) for each in page.get("Parts", ())), PARTS_MAX)
+        return {each["PartNumber"]: _Part(each["Size"], each["ETag"].strip('"')) for each in parts}
 
     def _sent(self, location: str, upload_id: str, source: OpenBytes) -> tuple[dict[int, _Part], str]:
         """All parts, each of which the store has, and the ETag of our own bytes: what arrived may be others.

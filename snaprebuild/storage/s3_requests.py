@@ -37,6 +37,7 @@ from botocore.exceptions import (
     ParamValidationError,
     PartialCredentialsError,
     ProfileNotFound,
+    ReadTimeoutError,
 )
 from botocore.loaders import Loader
 from botocore.response import StreamingBody
@@ -46,7 +47,7 @@ from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.storage.at_once import THREADS
 from snaprebuild.storage.meter import meter_of
 from snaprebuild.storage.object_stream import ReadInto
-from snaprebuild.storage.s3_answers import check_answers
+from snaprebuild.storage.s3_answers import ANSWER_BYTES_MAX, ANSWER_SECONDS, LargeAnswerError, check_answers, limit_answers
 from snaprebuild.storage.store import OBJECT_SCHEME, S3Settings
 
 __all__ = [
@@ -203,6 +204,7 @@ def _connected(settings: S3Settings, attempts: int) -> Any:
         place = _key_place(settings)
         raise UsageError(f"{place}: the key would cross the network in the clear; expected an endpoint with https")
     check_answers(client)
+    limit_answers(client)
     meter = meter_of(settings.run)
     # Of each attempt, those of the SDK among them.
     client.meta.events.register("before-send.s3", lambda **_: meter.request(settings))
@@ -362,6 +364,10 @@ def told(error: Exception) -> str:
         return "no credentials were found in the environment, the shared configuration files, or the machine's role"
     if isinstance(error, ShortBodyError):
         return "the answer breaks off every time"
+    if isinstance(error, LargeAnswerError):
+        return f"the answer has more than {ANSWER_BYTES_MAX} bytes"
+    if isinstance(error, ReadTimeoutError):
+        return f"no answer came whole in {ANSWER_SECONDS:g} s ({type(error).__name__})"
     if isinstance(error, (EndpointConnectionError, ConnectTimeoutError)):
         return f"nothing answers at the endpoint ({type(error).__name__}), which --s3-endpoint-url, AWS_ENDPOINT_URL or the profile names"
     return f"the store does not answer as it should ({type(error).__name__})"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from typing import Self
 
 from formats.errors import FormatError
 from formats.file_names import LEADER_EPOCH_CHECKPOINT, FileKind
-from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
+from snaprebuild.errors import DeadlinePassedError, GoneFileError, ReadFailedError, RefusedError
 from snaprebuild.storage.file_changes import changed_error, has_changed
 from snaprebuild.storage.manners import cautious_reader, piece_bytes, wait_to_read
 from snaprebuild.storage.regular_file import open_regular_file
@@ -24,7 +25,7 @@ class SegmentFile:
 
     Raises:
         ReadFailedError: the file cannot be opened or is no regular file.
-        RefusedError: it is not the file of the listing.
+        RefusedError: it is not the file of the listing (``GoneFileError`` where that file is gone).
     """
 
     def __init__(
@@ -42,12 +43,18 @@ class SegmentFile:
         self._deadline = deadline
         self._may_grow = listed is None if may_grow is None else may_grow
         self._leader_epochs = _leader_epochs(path) if self._may_grow else None
-        self._fd, status = open_regular_file(path)
+        try:
+            self._fd, status = open_regular_file(path)
+        except ReadFailedError as error:
+            if listed is None or error.errno != errno.ENOENT:
+                raise
+            raise self._gone_error() from error
         self.identity = FileIdentity.of(status)
         """Size, modification time and inode when it was opened."""
         if listed is not None and not listed.is_still(self.identity, may_grow=self._may_grow):
             os.close(self._fd)
-            raise RefusedError("changed since it was listed (a broker is at work here): run again", path=path)
+            kind = RefusedError if listed.inode == self.identity.inode else GoneFileError
+            raise kind("changed since it was listed (a broker is at work here): run again", path=path)
         self._status = status
         self._has_read = False
         self._batches: list[tuple[int, bytes]] = []
@@ -110,7 +117,19 @@ class SegmentFile:
         except OSError as error:
             raise ReadFailedError(f"cannot be read: {error.strerror}", path=self._path, errno=error.errno) from error
         if not is_same:
-            raise changed_error(self._path)
+            # A broker renames what it deletes, which changes the file, too.
+            raise self._gone_error() if self._has_lost_its_name() else changed_error(self._path)
+
+    def _has_lost_its_name(self) -> bool:
+        try:
+            return not os.path.samestat(os.lstat(self._path), self._status)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+
+    def _gone_error(self) -> GoneFileError:
+        return GoneFileError("is gone since it was listed (a broker is at work here): run again", path=self._path)
 
     def _has_only_grown(self, now: os.stat_result) -> bool:
         was = self._status

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from formats.file_names import parse_file_name, parse_partition_dir_name
 from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
 from snaprebuild.storage.directory_kind import BROKER_FILES
+from snaprebuild.storage.document_mode import document_mode
 from snaprebuild.storage.durable_directory import sync_entries
 from snaprebuild.storage.regular_file import buffered, open_regular_file
 
@@ -65,7 +66,7 @@ def write_text_file(path: str, pieces: Iterable[str]) -> None:
             file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, document_mode())
         os.replace(temporary, path)
         temporary = None
         sync_entries(directory)

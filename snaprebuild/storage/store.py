@@ -171,8 +171,8 @@ class ReadStore(Protocol):
 
         Raises:
             ReadFailedError: it cannot be opened (``errno`` is ENOENT where it is absent).
-            RefusedError: it is not the file of the listing. So does reading an object. Leaving the context of a file that was read raises
-                ChangedFileError (``OpenBytes.check_unchanged``).
+            RefusedError: it is not the file of the listing (GoneFileError where that file is gone). So does reading an object. Leaving the
+                context of a file that was read raises ChangedFileError (``OpenBytes.check_unchanged``).
         """
 
 

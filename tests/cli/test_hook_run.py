@@ -144,6 +144,19 @@ def test_a_directory_that_a_broker_holds_is_refused(logs: Path) -> None:
     assert {each["state"] for each in run.document["partitions"][:2]} == {"not-prepared"}
 
 
+def test_a_directory_that_a_broker_holds_is_refused_where_nothing_is_missing(logs: Path) -> None:
+    assert in_json("hook run", logs).exit_code == 0
+    with live_broker(logs):
+        run = in_json("hook run", logs)
+        assert (run.exit_code, run.codes) == (3, {"refused": 1})
+        assert "uses this log directory" in run.messages("refused")
+        assert in_json("hook run", logs, "--dry-run").codes == {"live-broker": 1}, "which writes nothing"
+        closed = hook(logs, "--fail-closed", "--", "echo", "started")
+        assert (closed.returncode, closed.stdout) == (3, "")
+        assert hook(logs, "--", "echo", "started").stdout == "started\n"
+    assert hook(logs, "--fail-closed", "--", "echo", "started").stdout == "started\n"
+
+
 def test_damage_in_one_partition_stops_no_other(logs: Path) -> None:
     flip(logs / "mixed-0" / f"{2181:020d}.log", 61 + 20)
     run = in_json("hook run", logs)
@@ -398,13 +411,20 @@ def test_where_there_is_no_process_for_it_the_command_starts(logs: Path) -> None
 
 
 @pytest.mark.full
-def test_a_preparation_that_hangs_is_stopped_behind_its_deadline(logs: Path) -> None:
-    began = time.monotonic()
-    with replaced("time.sleep(600)", logs, "--deadline", 0, "--", "echo", "started") as process:
-        printed, told = process.communicate(timeout=SECONDS_MAX)
-    assert (process.returncode, printed) == (0, "started\n")
+def test_the_command_starts_ten_seconds_after_the_deadline_at_most(logs: Path) -> None:
+    """Also where the preparation does not even answer SIGTERM."""
+    deaf = "signal.signal(15, signal.SIG_IGN); print('working', file=sys.stderr, flush=True); time.sleep(600)"
+    with replaced(f"import signal; {deaf}", logs, "--deadline", 0, "--", "echo", "started") as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        assert process.stderr.readline() == "working\n"
+        working_at = time.monotonic()
+        assert process.stdout.readline() == "started\n"
+        assert time.monotonic() - working_at < 10
+        told = process.stderr.read()
+    assert process.returncode == 0
     assert "does not end at its deadline and is stopped" in told
-    assert time.monotonic() - began < 300
+    assert "was ended by signal 9 (Killed)" in told
 
 
 ORPHAN = "os.fork() or os.execvp('sleep', ['sleep', '0.3']); os._exit(0)"

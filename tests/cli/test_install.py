@@ -8,7 +8,9 @@ import itertools
 import json
 import os
 import shutil
+import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,8 +21,10 @@ from manifests import FIXTURES, bundled
 from staged_logs import AS_OF, bases_of, earlier, installed, running, snapshots_below, staged
 
 from snaprebuild.errors import UsageError
-from snaprebuild.operations.staging.install import install
+from snaprebuild.operations.staging import staged_check
+from snaprebuild.operations.staging.install import InstallResult, install
 from snaprebuild.operations.staging.staged_plan import load_staged_plan
+from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_at
 
 BUNDLED = sorted(path.parent.name for path in FIXTURES.glob("*/manifest.json"))
 MIXED = sorted(set(truth("kafka27-mixed", "mixed-0")) - {7045, 7637, 8231})
@@ -125,7 +129,8 @@ def test_what_was_staged_as_lines_follows_its_schema(tmp_path: Path) -> None:
         status = path.stat()
         assert (size, mtime_ns, inode) == (status.st_size, status.st_mtime_ns, status.st_ino)
         assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert [each[0] for each in mixed["snapshots"] if each[-1]] == MIXED
+    assert [each[0] for each in mixed["snapshots"] if each[7]] == MIXED
+    assert {each[8] for each in mixed["snapshots"]} == {None}, "nothing has checked them since"
 
 
 # --- what happened in between -----------------------------------------------------------------------------------------------
@@ -225,8 +230,148 @@ def test_a_staged_file_that_is_another_is_not_installed(tmp_path: Path) -> None:
     dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
     assert [offset for offset, action in dry.actions("mixed-0").items() if action == "left_out"] == MIXED[:4]
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
-    assert (done.exit_code, done.codes) == (3, {"stale-staged": 3})
-    assert [offset for offset, action in done.actions("mixed-0").items() if action == "left_out"] == MIXED[:3]
+    assert (done.exit_code, done.codes) == (3, {"stale-staged": 4})
+    assert [offset for offset, action in done.actions("mixed-0").items() if action == "left_out"] == MIXED[:4]
+
+
+def test_bytes_are_read_unless_they_were_checked_and_the_file_has_not_changed_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    directory = tmp_path / "staged" / "mixed-0.staged"
+    read: list[str] = []
+
+    def reading(path: str) -> Fingerprint:
+        read.append(Path(path).name)
+        return fingerprint_at(path)
+
+    monkeypatch.setattr(staged_check, "fingerprint_at", reading)
+
+    def read_by_install(number: int) -> list[str]:
+        read.clear()
+        done = install(load_staged_plan(str(tmp_path / "staged" / "plan.jsonl")), receipt=str(tmp_path / f"{number}.jsonl"))
+        assert {made.action for each in done.partitions for made in each.boundaries} == {"written"}
+        in_json("undo", tmp_path / f"{number}.jsonl")
+        return sorted(read)
+
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    names = [snapshot_name(offset) for offset in MIXED]
+    assert read_by_install(1) == names, "nothing has checked them since they were staged"
+    staged(logs, tmp_path / "staged", "--topic", "mixed")  # checks what is there
+    (directory / names[0]).chmod((directory / names[0]).stat().st_mode)
+    assert read_by_install(2) == names[:1]
+    assert read_by_install(3) == names, "each has had a second name meanwhile"
+
+
+# --- what a link would carry ------------------------------------------------------------------------------------------------
+
+
+def circle(tmp_path: Path, staged_files: Path, logs: Path) -> None:
+    """Every snapshot is installed as a copy, and the receipt finds it again."""
+    kept = snaprebuild("verify", "--receipt", tmp_path / "receipt.jsonl", "--output", "json")
+    assert (kept.exit_code, kept.document["totals"]) == (0, {"kept": len(MIXED)})
+    for offset in MIXED:
+        copy, original = logs / "mixed-0" / snapshot_name(offset), staged_files / snapshot_name(offset)
+        assert copy.read_bytes() == original.read_bytes()
+        assert not copy.samefile(original)
+    assert in_json("undo", tmp_path / "receipt.jsonl").document["totals"] == {"removed": len(MIXED)}
+
+
+def ready(tmp_path: Path) -> tuple[Path, Path, Callable[[], InstallResult]]:
+    """Log directory, directory of the staged files, and what installs them in this process."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    plan = tmp_path / "staged" / "plan.jsonl"
+    return logs, plan.parent / "mixed-0.staged", lambda: install(load_staged_plan(str(plan)), receipt=f"{tmp_path}/receipt.jsonl")
+
+
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.EPERM])
+def test_a_copy_is_installed_where_no_link_can_be_made(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EXDEV: also between directories of different quota projects."""
+    logs, files, run = ready(tmp_path)
+
+    link = os.link
+
+    def failing(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int, **more: bool) -> None:
+        if src_dir_fd != dst_dir_fd:
+            raise OSError(number, os.strerror(number), source, None, target)
+        link(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", failing)
+        done = run()
+    assert (done.exit_code, {made.action for each in done.partitions for made in each.boundaries}) == (0, {"written"})
+    circle(tmp_path, files, logs)
+
+
+def labels(monkeypatch: pytest.MonkeyPatch, label_of: Callable[[str], str]) -> None:
+    """Gives files SELinux labels: only a privileged process of a machine with SELinux can set them."""
+
+    def getxattr(path: str, name: str, **_more: bool) -> bytes:
+        assert name == "security.selinux"
+        return label_of(path).encode() + b"\0"
+
+    monkeypatch.setattr(os, "listxattr", lambda _path, **_more: ["security.capability", "security.selinux"])
+    monkeypatch.setattr(os, "getxattr", getxattr)
+
+
+def test_a_copy_is_installed_where_the_security_label_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs, files, run = ready(tmp_path)
+
+    def label_of(path: str) -> str:
+        user = "unconfined_u" if path.endswith(".tmp") else "system_u"
+        return f"{user}:object_r:{'kafka_data_t' if path.startswith(str(logs)) else 'user_tmp_t'}:s0"
+
+    labels(monkeypatch, label_of)
+    done = run()
+    assert done.exit_code == 0
+    assert [(each.code, each.message) for each in done.findings if each.code == "installed-as-copy"] == [
+        ("installed-as-copy", "12 staged files of another security label than the segments: a copy is installed, not a link")
+    ]
+    circle(tmp_path, files, logs)
+
+
+def test_the_user_of_a_security_label_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs, files, run = ready(tmp_path)
+    labels(monkeypatch, lambda path: f"{'system_u' if path.startswith(str(logs)) else 'unconfined_u'}:object_r:kafka_data_t:s0")
+    done = run()
+    assert (done.exit_code, done.findings) == (0, ())
+    assert (logs / "mixed-0" / snapshot_name(MIXED[0])).samefile(files / snapshot_name(MIXED[0]))
+
+
+def test_what_neither_a_link_nor_a_copy_would_have_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs, files, run = ready(tmp_path)
+    labels(monkeypatch, lambda path: f"u:object_r:{'kafka_data_t' if path.endswith('.log') else 'other_t'}:s0")
+    before = tree(logs)
+    done = run()
+    refused = [each for each in done.findings if each.severity]
+    assert (done.exit_code, {each.code for each in refused}, len(refused)) == (3, {"refused"}, len(MIXED))
+    command = f"chcon --reference={logs}/mixed-0/{583 - 583:020d}.log {files}/{snapshot_name(MIXED[0])}"
+    assert command in refused[0].message
+    assert changes(before, tree(logs))[0] <= {".lock"}
+
+
+def test_a_copy_inherits_the_default_access_control_list_of_its_directory(tmp_path: Path) -> None:
+    logs, files, run = ready(tmp_path)
+    rights = ((1, 6, -1), (2, 4, 1234), (4, 4, -1), (0x10, 4, -1), (0x20, 4, -1))  # acl(5): user 1234 may read
+    default = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *each) for each in rights)
+    os.setxattr(logs / "mixed-0", "system.posix_acl_default", default)
+    for path in (logs / "mixed-0").glob("*.log"):  # as if they had been made after it
+        os.setxattr(path, "system.posix_acl_access", default)
+    done = run()
+    assert (done.exit_code, {each.code for each in done.findings}) == (0, {"installed-as-copy"})
+    for offset in MIXED:
+        assert os.getxattr(logs / "mixed-0" / snapshot_name(offset), "system.posix_acl_access") == default
+        assert "system.posix_acl_access" not in os.listxattr(files / snapshot_name(offset))
+    circle(tmp_path, files, logs)
+
+
+def test_a_copy_is_installed_where_the_quota_project_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs, files, run = ready(tmp_path)
+    monkeypatch.setattr(staged_check, "project_of", lambda path: 7 if path.startswith(str(files)) else 0)
+    done = run()
+    assert (done.exit_code, {each.code for each in done.findings}) == (0, {"installed-as-copy"})
+    circle(tmp_path, files, logs)
 
 
 def test_a_snapshot_that_appeared_is_kept(tmp_path: Path) -> None:
@@ -240,6 +385,16 @@ def test_a_snapshot_that_appeared_is_kept(tmp_path: Path) -> None:
     assert (done.exit_code, done.codes) == (1, {"different-file": 1})
     assert {offset: done.actions("mixed-0")[offset] for offset in MIXED[:2]} == {MIXED[0]: "equal", MIXED[1]: "kept"}
     assert not {name for name in changes(before, tree(logs))[2] if not (logs / name).is_dir()}
+
+
+def test_an_installed_link_whose_bytes_have_changed_is_not_called_equal(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    staged(logs, tmp_path / "staged", "--topic", "mixed")
+    installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
+    path = tmp_path / "staged" / "mixed-0.staged" / snapshot_name(MIXED[0])
+    path.write_bytes(path.read_bytes()[:-1] + b"\x07")  # the file in the log directory is the same one
+    again = installed(tmp_path / "staged", tmp_path / "again.jsonl")
+    assert (again.exit_code, again.codes) == (1, {"different-file": 1})
 
 
 def test_a_topic_that_was_made_anew(tmp_path: Path) -> None:
@@ -400,12 +555,12 @@ def test_a_plan_that_is_none(tmp_path: Path) -> None:
     staged(logs, tmp_path / "staged")
     plan = tmp_path / "staged" / "plan.jsonl"
     whole = plan.read_text().splitlines(keepends=True)
-    for lines in ([], whole[:-1], whole[:1] + whole[2:], [whole[0].replace("staged-plan/2", "staged-plan/1"), *whole[1:]]):
+    for lines in ([], whole[:-1], whole[:1] + whole[2:], [whole[0].replace("staged-plan/3", "staged-plan/2"), *whole[1:]]):
         plan.write_text("".join(lines))
         run = snaprebuild("install", plan)
         assert run.exit_code == 2, run.stderr
         assert "is no staged plan: line" in run.stderr
-    assert 'line 1: expected the header of a plan, {"schema": "snaprebuild.staged-plan/2", ...}' in run.stderr
+    assert 'line 1: expected the header of a plan, {"schema": "snaprebuild.staged-plan/3", ...}' in run.stderr
     assert snaprebuild("install", tmp_path / "none").exit_code == 2
     with pytest.raises(UsageError, match="line 1"):
         load_staged_plan(str(FIXTURES / "kafka27-mixed" / "manifest.json"))

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,31 @@ def test_a_receipt_names_every_file_with_its_bytes(tmp_path: Path) -> None:
     assert [each[:2] for each in mixed["segments"]] == [
         [int(path.stem), path.stat().st_size] for path in sorted((logs / "mixed-0").glob("*.log"))
     ]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o077, 0o600), (0o027, 0o640), (0o002, 0o644)])
+def test_documents_have_no_permission_that_the_umask_takes_away(tmp_path: Path, umask: int, mode: int) -> None:
+    """Snapshots have the mode of their segment all the same: a broker must be able to read them."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    documents = [tmp_path / name for name in ("plan", "receipt", "report", "results.jsonl")]
+    plan, receipt, report, results = documents
+    before = os.umask(umask)
+    try:
+        assert snaprebuild("plan", logs, "--save", plan).exit_code == 0
+        run = snaprebuild("rebuild", logs, "--receipt", receipt, "--report", report, "--results", results)
+        assert run.exit_code == 0, run.stderr
+    finally:
+        os.umask(before)
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in documents} == dict.fromkeys(
+        map(os.path.basename, documents), mode
+    )
+    for name in announced_in(receipt):
+        segment = min((logs / "mixed-0").glob("*.log"))
+        assert stat.S_IMODE(Path(name).stat().st_mode) == stat.S_IMODE(segment.stat().st_mode)
+
+
+def announced_in(receipt: Path) -> list[str]:
+    return [each.path for each in load_receipt(str(receipt)).files]
 
 
 def test_a_run_that_writes_nothing_leaves_none(tmp_path: Path) -> None:

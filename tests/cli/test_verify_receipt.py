@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ from command import Run, live_broker, snaprebuild
 from documents import check
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapshots, snapshot_name, tree, write_partition
 from manifests import FIXTURES
+from receipts import steps
+
+from snaprebuild.operations.undo import undo
+from snaprebuild.operations.written_receipt import load_receipt
 
 
 def told(receipt: Path) -> Run:
@@ -153,11 +158,45 @@ def test_files_in_out(tmp_path: Path) -> None:
     assert (run.exit_code, run.codes) == (1, {"lost-snapshot": 1})
 
 
-def test_what_was_undone(tmp_path: Path) -> None:
-    _, receipt = of_ten_segments(tmp_path)
-    assert snaprebuild("undo", receipt).exit_code == 0
+def test_what_was_undone_is_not_lost(tmp_path: Path) -> None:
+    logs, receipt = of_ten_segments(tmp_path)
+    assert snaprebuild("undo", receipt, "--dry-run").exit_code == 0
+    remove_snapshots(logs / "t-0", 4)
+    assert told(receipt).codes == {"lost-snapshot": 1}, "a dry run undoes nothing"
+    undone = snaprebuild("undo", receipt)
+    assert undone.exit_code == 0
+    assert "before the run" not in undone.stdout, "a broker may have written since"
+    steps(receipt)
     run = told(receipt)
     assert (run.exit_code, run.document["totals"]) == (1, {"removed": 10})
+    assert run.codes == {"undone": 9, "lost-snapshot": 1}, "what undo did not find was lost before"
+    assert reasons(run)[5] == "removed: `undo` removed it"
+    before = receipt.read_bytes()
+    assert snaprebuild("undo", receipt).exit_code == 0
+    assert receipt.read_bytes() == before, "nothing was left to remove"
+    rebuilt(logs, tmp_path / "second.jsonl")
+    assert told(receipt).codes == {}, "the same bytes are there again"
+    (logs / "t-0" / snapshot_name(5)).write_bytes(EMPTY_SNAPSHOT)
+    assert told(receipt).codes == {"undone": 1}
+    assert told(tmp_path / "second.jsonl").codes == {"lost-snapshot": 1}
+
+
+def test_an_undo_of_a_run_that_was_killed_in_the_middle_of_a_line(tmp_path: Path) -> None:
+    _, receipt = of_ten_segments(tmp_path)
+    whole = receipt.read_bytes()
+    cut = whole.rindex(b"\n", 0, len(whole) - 1) + 10
+    receipt.write_bytes(whole[:cut])
+    assert snaprebuild("undo", receipt).exit_code == 0
+    assert receipt.read_bytes().startswith(whole[: cut - 9]), "up to the last whole line"
+    steps(receipt)
+    assert told(receipt).codes == {"undone": 10}
+
+
+def test_a_receipt_that_cannot_be_written_is_no_failure_of_undo(tmp_path: Path) -> None:
+    _, receipt = of_ten_segments(tmp_path)
+    result = undo(replace(load_receipt(str(receipt)), path=str(tmp_path / "no" / "receipt")))
+    assert [each.code for each in result.findings] == ["receipt-not-updated"]
+    assert {each.action for each in result.files} == {"removed"}
 
 
 @pytest.mark.parametrize("more", [("fixtures/magic0",), ("--topic", "t"), ("--offsets", "1")])

@@ -555,7 +555,7 @@ BROKEN_STEPS = (
     ),
     BrokenCode("plan: it is not synced", SMALL, "            os.fsync(file.fileno())\n", ""),
     BrokenCode("plan: it is synced before all bytes are written", SMALL, "            file.flush()\n", ""),
-    BrokenCode("plan: only its writer may read it", SMALL, "        os.chmod(temporary, 0o644)\n", ""),
+    BrokenCode("plan: only its writer may read it", SMALL, "        os.chmod(temporary, document_mode())\n", ""),
     BrokenCode(
         "plan: it is written in place",
         SMALL,
@@ -568,7 +568,7 @@ BROKEN_STEPS = (
     BrokenCode("table: it may be written among the files of a broker", NEW, "    check_journal_place(path)\n", ""),
     BrokenCode("table: it is not synced", NEW, "            os.fsync(file.fileno())\n", ""),
     BrokenCode("table: it is synced before all bytes are written", NEW, "            file.flush()\n", ""),
-    BrokenCode("table: only its writer may read it", NEW, "            os.fchmod(file.fileno(), 0o644)\n", ""),
+    BrokenCode("table: only its writer may read it", NEW, "            os.fchmod(file.fileno(), document_mode())\n", ""),
     BrokenCode(
         "table: an existing file is replaced", NEW, "OS.link(temporary, name, dir_fd=fd)", "OS.rename(temporary, name, dir_fd=fd)"
     ),
@@ -730,14 +730,14 @@ BROKEN_STEPS = (
     BrokenCode(
         "staged: a file that is there is not compared",
         STAGED,
-        "if found != wanted or owner != owner_of_snapshot(plan, offset):",
+        "if found != Fingerprint.of(rebuilt.data(), found.mtime_ns) or Ownership.of(os.lstat(rebuilt.path)) != owner:",
         "if False:",
     ),
     BrokenCode(
         "staged: a file with another owner is taken",
         STAGED,
-        "if found != wanted or owner != owner_of_snapshot(plan, offset):",
-        "if found != wanted:",
+        "if found != Fingerprint.of(rebuilt.data(), found.mtime_ns) or Ownership.of(os.lstat(rebuilt.path)) != owner:",
+        "if found != Fingerprint.of(rebuilt.data(), found.mtime_ns):",
     ),
     BrokenCode(
         "staged: the directory may not survive",
@@ -774,11 +774,8 @@ BROKEN_STEPS = (
     BrokenCode(
         "install: files are linked before they are announced",
         INSTALL,
-        '            with self._timed("announce"):\n                for each in linking:\n'
-        "                    self._receipt.announce_all(",
-        '            for each in linking:\n                self._link(each)\n            with self._timed("announce"):\n'
-        "                for each in linking:\n"
-        "                    self._receipt.announce_all(",
+        '            with self._timed("announce"):\n',
+        '            for each in linking:\n                self._link(each)\n            with self._timed("announce"):\n',
     ),
     BrokenCode("install: the lock is not looked at before the links", INSTALL, "            self._verify_lock(checked)\n", ""),
     BrokenCode("install: the directories are not synced", INSTALL, "        sync_directory(path)\n", "        pass\n"),

@@ -47,7 +47,7 @@ class LiveLog:
         """Makes what stands there at first: three segments, an active one, and a compacted partition."""
         self.rng = random.Random(seed)
         self.pace = self.rng.choice(PACES)
-        self.truth = SimulatedBroker(seed, SEGMENTS)
+        self.truth = self.log_of(seed)
         self.root, self.directory, self.compacted = root, root / "t-0", root / "c-0"
         self.moment = moment
         self.first = self.active = self.batch = 0
@@ -64,6 +64,10 @@ class LiveLog:
         while self.active < 3:
             self._append()
         self._checkpoint()
+
+    def log_of(self, seed: int) -> SimulatedBroker:
+        """What is written into the log."""
+        return SimulatedBroker(seed, SEGMENTS)
 
     def step(self) -> None:
         """Something that a broker does."""

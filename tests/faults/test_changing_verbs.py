@@ -28,6 +28,7 @@ OF_THE_LISTING = ("bytes", "size_bytes", "kept_bytes", "deleted_bytes", "stays_b
 NOT_COMPARED = OF_THE_RUN + OF_THE_LISTING
 SAYS_SO = re.compile(
     r"cannot be opened: No such file|changed while|vanished while|is gone|has changed|is the active segment|tier-not-audited"
+    r"|busy-log|in-flux"
 )
 DAMAGED = 4
 VICTIMS = 3

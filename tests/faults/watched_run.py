@@ -54,7 +54,7 @@ class _Watch:
             self._files.pop(fd, None)
             return
         self._files[fd] = path
-        if flags & os.O_CREAT:
+        if flags & (os.O_CREAT | os.O_WRONLY | os.O_RDWR):
             self._sizes[fd] = os.fstat(fd).st_size
         self.changes.append(Change("create" if flags & os.O_CREAT else "open", path, fd=fd))
 

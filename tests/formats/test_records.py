@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import struct
+import threading
 import tracemalloc
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import cramjam
 import pytest
+from compressed_batches import compressed, packed
 from fixture_files import each_broker_file
 from header_engines import segment
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import header_of, message_of, payloads, records
 
-from formats import compression
+from formats import compression, limits
 from formats.batch_headers import reference_headers
 from formats.compression import CODECS, decompress
 from formats.errors import BadLengthError, BadValueError, FormatError, LimitExceededError, TruncatedError
 from formats.record_batch import BatchHeader, Record, build_record_batch, parse_batch_header, parse_record
 from formats.records import LogRecord, incremented_sequence, read_records
+from snaprebuild.storage.pipe_reader import piped
 
 LOG_APPEND_TIME = 0x08
 
@@ -180,13 +184,6 @@ def test_any_message(magic: int, payload: bytes, codec: int) -> None:
 # --- compression -----------------------------------------------------------------------------------------------------------
 
 
-def packed(codec: str, data: bytes) -> bytes:
-    if codec == "snappy":  # snappy-java: a header, then blocks of 32 KiB
-        blocks = (bytes(cramjam.snappy.compress_raw(data[at : at + 32768])) for at in range(0, len(data), 32768))
-        return b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(each)) + each for each in blocks)
-    return bytes(getattr(cramjam, codec).compress(data))
-
-
 @pytest.mark.parametrize("codec", CODECS[1:])
 @pytest.mark.parametrize("size", [0, 1, 65536, 65537, 1_000_000])
 def test_room_grows_to_what_comes_out(codec: str, size: int) -> None:
@@ -216,6 +213,60 @@ def test_a_size_that_is_declared_gets_no_room() -> None:
 def test_more_than_the_limit_is_refused(codec: str) -> None:
     with pytest.raises(LimitExceededError, match="expected at most 999999 bytes"):
         decompress(CODECS.index(codec), packed(codec, bytes(1_000_000)), bytes_max=999_999)
+
+
+# --- as they are decompressed ---------------------------------------------------------------------------------------------
+
+
+def read_both(header: BatchHeader, batch: bytes) -> tuple[object, object]:
+    """What both ways of reading give: records, or an error."""
+
+    def outcome(read: Callable[[], list[LogRecord]]) -> object:
+        try:
+            return read()
+        except FormatError as error:
+            return type(error), error.message
+
+    return outcome(lambda: list(read_records(header, batch))), outcome(lambda: list(read_records(header, batch, piped=piped)))
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_records_are_the_same_as_they_are_decompressed(codec: str, magic: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for window_bytes in (1, 100, 4096):
+        monkeypatch.setattr(limits, "RECORD_WINDOW_BYTES", window_bytes)
+        for values in ([b""], [b"a" * 5000], [bytes([at]) * (7 * at) for at in range(200)], [b"x" * 100_000, b"", b"y" * 300]):
+            whole, streamed = read_both(*compressed(codec, magic, values))
+            assert isinstance(whole, list)
+            assert streamed == whole
+            assert len(whole) == len(values)
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_faults_are_the_same_as_they_are_decompressed(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RECORD_WINDOW_BYTES", 64)
+    values = [b"value"] * 50
+    for count in (49, 51):
+        whole, streamed = read_both(*compressed(codec, 2, values, count))
+        assert streamed == whole != []
+    header, batch = compressed(codec, 2, [b"value" * 5000])
+    whole, streamed = read_both(header, batch[:-9])
+    assert isinstance(whole, tuple)
+    assert isinstance(streamed, tuple)
+    monkeypatch.setattr(limits, "DATA_BATCH_BYTES_MAX", 10_000)
+    whole, streamed = read_both(header, batch)
+    assert whole == streamed == (LimitExceededError, whole[1])  # type: ignore[index]
+    monkeypatch.setattr(limits, "RECORD_BYTES_MAX", 5_000)
+    with pytest.raises(LimitExceededError, match="record of a batch: expected at most 5000 bytes"):
+        list(read_records(header, batch, piped=piped))
+
+
+def test_a_reader_that_stops_early_ends_the_other_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = read_records(*compressed("zstd", 2, [bytes(1000)] * 50_000), piped=piped)
+    assert next(reader).offset == 100
+    assert [each.name for each in threading.enumerate()].count("piped") == 1
+    reader.close()
+    assert "piped" not in [each.name for each in threading.enumerate()]
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])

@@ -88,15 +88,15 @@ def other_mode(path: Path) -> None:
 
 @pytest.mark.parametrize("change", [other_bytes, other_mode])
 def test_a_staged_file_that_was_changed(tmp_path: Path, change: Callable[[Path], None]) -> None:
-    """It is neither installed nor taken for what another run would stage."""
+    """It is not installed, and another run stages it anew."""
     logs = staged(tmp_path)
     (file,) = (tmp_path / "staged").rglob(STAGED)
-    change(file)
     data = file.read_bytes()
+    change(file)
     assert installed(tmp_path).code == 3
     assert not (logs / "t-0" / STAGED).exists()
     (tmp_path / "staged" / "plan.jsonl").unlink()
-    assert "1 kept, 1 equal" in stage(tmp_path).stdout
+    assert "1 written, 1 equal" in stage(tmp_path).stdout
     assert file.read_bytes() == data
 
 

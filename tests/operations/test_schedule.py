@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -16,10 +18,11 @@ from pathlib import Path
 
 import pytest
 from log_dirs import batch, write_partition
+from manifests import REPOSITORY
 
 from formats.errors import FormatError
 from formats.file_names import PartitionDirectoryName
-from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, StorageError
+from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, SnaprebuildError, StorageError
 from snaprebuild.operations import schedule
 from snaprebuild.operations.schedule import ReadTask, Work, allowed_processors, default_jobs, read_segment, run
 from snaprebuild.operations.segment_tasks import read_tasks
@@ -120,7 +123,7 @@ def test_a_failing_task_does_not_stop_the_others(anywhere: int, tmp_path: Path) 
     (tmp_path / "t-1" / f"{2:020d}.log").unlink()
     run(works, anywhere)
     assert [work.taken for work in works] == [list(range(6)), [0, 1], list(range(6))]
-    assert isinstance(works[1].error, ReadFailedError)
+    assert isinstance(works[1].error, GoneFileError)
     assert works[1].error.path == str(tmp_path / "t-1" / f"{2:020d}.log")
     assert [work.finished for work in works] == [1, 0, 1]
 
@@ -140,7 +143,7 @@ def test_a_segment_that_changed_is_refused(anywhere: int, tmp_path: Path) -> Non
     os.truncate(tmp_path / "cut-0" / f"{5:020d}.log", 10)
     run(works, anywhere)
     assert [len(work.taken) for work in works] == [2, 2, 6, 5]
-    assert [type(work.error) for work in works] == [RefusedError, RefusedError, type(None), RefusedError]
+    assert [type(work.error) for work in works] == [RefusedError, GoneFileError, type(None), RefusedError]
     assert "changed since it was listed" in str(works[0].error)
 
 
@@ -536,3 +539,14 @@ def test_small_work_starts_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyP
     work = Recorded(partition(tmp_path, "t-0"))
     run([work], 8)
     assert work.taken == list(range(6))
+
+
+PDEATHSIG = "import ctypes, signal; found = ctypes.c_int(); ctypes.CDLL(None).prctl(2, ctypes.byref(found)); print(found.value)"
+"""``PR_GET_PDEATHSIG``."""
+
+
+@pytest.mark.parametrize(("begin", "number"), [("", 0), ("from multiprocessing.forkserver import main; ", signal.SIGKILL)])
+def test_only_a_fork_server_ends_with_its_parent(begin: str, number: int) -> None:
+    script = f"{begin}import {schedule.FORK_SERVER}; {PDEATHSIG}"
+    done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert int(done.stdout) == number

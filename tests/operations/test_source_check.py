@@ -786,6 +786,18 @@ def test_a_sibling_without_meta_properties_counts_as_one(node: Path, tmp_path: P
     assert (str(found), found.rule) == ("TRUSTED_BELOW(322)", Rule.R9)
 
 
+def test_only_the_log_of_the_only_voter_is_proven_to_its_end(tmp_path: Path) -> None:
+    """Node 2 was killed, and its copy of the log ends eight records before that of node 1, which is the only voter."""
+    place = FIXTURES / "follower-lost-state"
+    bare = Path(shutil.copytree(place / "node1", tmp_path / "bare", ignore=shutil.ignore_patterns("meta.properties")))
+    proofs = {}
+    for name, directory in (("node1", place / "node1"), ("node2", place / "node2"), ("bare", bare)):
+        (proofs[name],) = {(each.metadata.proven_below, each.metadata.proof) for each in check(directory).replicas}
+    assert proofs["node1"] == (136, "proven committed to its end: its quorum has one voter")
+    assert proofs["node2"] == (0, "not proven committed: no checkpoint, and it is not the log of the only voter, node 1")
+    assert proofs["bare"] == proofs["node2"], "a missing meta.properties raises no trust"
+
+
 def test_voters_prove_what_a_verdict_rests_on() -> None:
     """All voters hold the whole log of node 1. Of the log of a node that was killed another voter has heard a later epoch."""
     logs = tuple((None, str(CLUSTER / node)) for node in ("node2", "node3"))

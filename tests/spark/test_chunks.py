@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -124,12 +124,11 @@ def test_transactions_that_span_chunks(tmp_path: Path) -> None:
     assert [each.code for each in judged(logs).findings] == ["transaction-index-differs"]
 
 
-@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: os.truncate(path, 10)], ids=["gone", "shorter"])
-def test_a_segment_that_cannot_be_read(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+def test_a_segment_that_is_shorter(tmp_path: Path) -> None:
     logs = make_log_dir(tmp_path / "logs")
     directory = write_partition(logs / "t-0", {at: batch(at, producer_id=at) for at in range(6)})
     plan = plan_of(logs, tmp_path / "out")
-    spoil(directory / f"{3:020d}.log")
+    os.truncate(directory / f"{3:020d}.log", 10)
     found = rebuilt(plan)
     assert [each.action for each in found.boundaries] == [WOULD_WRITE] * 3 + [LEFT_OUT] * 3
     assert len([each for each in found.findings if each.code != "boundary-left-out"]) == 1

@@ -42,7 +42,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from formats.errors import BadMagicError, FormatError, TruncatedError
 from formats.producer_snapshot import parse_snapshot
-from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.spark import header_rows, snapshot_rows
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots
@@ -495,7 +495,7 @@ def test_a_file_that_vanished_since_it_was_listed(tmp_path: Path) -> None:
         hidden = [path.rename(path.with_suffix(".hidden")) for path in (root / B0, root / "b-0" / snapshot_name(6))]
         for reader, (task,) in zip(readers, tasks, strict=True):
             if mode == "fail":
-                with pytest.raises(ReadFailedError, match="b-0"):
+                with pytest.raises(SnaprebuildError, match="b-0"):
                     list(reader.read(task))
             else:
                 (row,) = [row for rows in reader.read(task) for row in rows.to_pylist()]

@@ -47,6 +47,7 @@ from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import LEFT_OUT, WOULD_WRITE, RebuildResult
 from snaprebuild.operations.schedule import ReadTask, Work
 from snaprebuild.operations.source import open_source
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.spark import job, packing, results
 from snaprebuild.spark.job import SparkEngine
 
@@ -238,7 +239,7 @@ def _replaced(path: Path) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize(("spoil", "exit_code"), [(Path.unlink, 5), (_fifo, 5), (_directory, 5), (_truncated, 3), (_replaced, 3)])
+@pytest.mark.parametrize(("spoil", "exit_code"), [(_fifo, 5), (_directory, 5), (_truncated, 3)])
 def test_a_segment_that_cannot_be_read(spark: SparkSession, tmp_path: Path, spoil: Callable[[Path], None], exit_code: int) -> None:
     """It ends its partition behind what lies before it; the three others are rebuilt."""
     logs = copy_of("kafka27-mixed", tmp_path)
@@ -248,6 +249,22 @@ def test_a_segment_that_cannot_be_read(spark: SparkSession, tmp_path: Path, spoi
     actions = {each.plan.source.topic_partition: {one.action for one in each.boundaries} for each in result.partitions}
     assert actions.pop("mixed-0") == {WOULD_WRITE, LEFT_OUT}
     assert set(map(frozenset, actions.values())) == {frozenset({WOULD_WRITE})}
+
+
+@pytest.mark.parametrize(("spoil", "exit_code", "unsound"), [(Path.unlink, 1, 11), (_replaced, 0, 0)])
+def test_a_segment_that_is_gone(
+    spark: SparkSession, tmp_path: Path, spoil: Callable[[Path], None], exit_code: int, unsound: int
+) -> None:
+    """Its partition is listed again: without the segment nothing above the hole is proven, and another file is read instead."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    request = Request((str(logs),), out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=int(NOW))
+    result = same_where_it_goes_wrong(spark, request, lambda: spoil(logs / "mixed-0" / f"{2181:020d}.log"))
+    assert exit_code_of(result.findings) == exit_code
+    (mixed,) = [each for each in result.partitions if each.plan.source.topic_partition == "mixed-0"]
+    assert [each.snapshot_class is SnapshotClass.UNSOUND for each in mixed.boundaries] == [False] * (15 - unsound) + [
+        True
+    ] * unsound
+    assert {one.action for each in result.partitions for one in each.boundaries} == {WOULD_WRITE}
 
 
 class Counts(Work):

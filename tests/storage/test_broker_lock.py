@@ -11,14 +11,17 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from open_files import nothing_left_open
 
-from snaprebuild.errors import LockUnknownError, RefusedError, WriteFailedError
+from snaprebuild.errors import LockUnknownError, RefusedError, SnaprebuildError, WriteFailedError
 from snaprebuild.storage import broker_lock, record_lock
 from snaprebuild.storage.broker_lock import HOLDER_NOT_VISIBLE, LOCK_FILE_NAME, hold, lock_holder
+from snaprebuild.storage.file_calls import FileCalls
 
 # Python's lockf is F_SETLK, the call behind Java's FileChannel.tryLock; flock is another kind of lock.
 HOLDS = """
@@ -330,6 +333,51 @@ def test_a_killed_run_that_was_creating_the_lock_file(tmp_path):
     (tmp_path / ".lock.tmp").write_bytes(b"")
     with hold(tmp_path):
         assert os.listdir(tmp_path) == [LOCK_FILE_NAME]
+
+
+def test_of_two_runs_that_start_at_once_one_holds_it_and_the_other_is_refused(tmp_path, monkeypatch):
+    """The second run comes before and after each system call with which the first one makes the lock file."""
+    calls = [name for name in vars(FileCalls) if not name.startswith("_")]
+
+    def race(log_dir: Path, moment: int) -> tuple[int, list[SnaprebuildError]]:
+        """Returns how many moments there are, and the errors of the runs that do not hold the lock."""
+        log_dir.mkdir()
+        refused: list[SnaprebuildError] = []
+        reached = 0
+        with contextlib.ExitStack() as held, monkeypatch.context() as patched:
+
+            def run() -> None:
+                try:
+                    held.enter_context(hold(log_dir))
+                except SnaprebuildError as error:
+                    refused.append(error)
+
+            def passed() -> None:
+                nonlocal reached
+                reached += 1
+                if reached == moment:
+                    run()
+
+            def watched(call: Callable[..., Any]) -> Callable[..., Any]:
+                def watching(*given: Any, **more: Any) -> Any:
+                    passed()
+                    try:
+                        return call(*given, **more)
+                    finally:
+                        passed()
+
+                return watching
+
+            for name in calls:
+                patched.setattr(FileCalls, name, watched(getattr(FileCalls, name)))
+            run()
+        return reached, refused
+
+    moments, alone = race(tmp_path / "alone", 0)
+    assert (moments > 20, alone) == (True, [])
+    for moment in range(1, moments + 1):
+        _, refused = race(tmp_path / str(moment), moment)
+        assert [(type(error), error.exit_code) for error in refused] == [(RefusedError, 3)], (moment, refused)
 
 
 def test_the_lock_file_is_removed_while_we_take_it(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import os
 import pickle
 import random
@@ -11,13 +12,13 @@ import socket
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 
 import pytest
-from faulty_store import FaultyStore, faulty_store
+from faulty_store import HUGE_BYTES, FaultyStore, faulty_store
 from log_dirs import EMPTY_SNAPSHOT, batch
 from object_store import ObjectStore
 
@@ -33,7 +34,7 @@ from snaprebuild.errors import (
     WriteFailedError,
 )
 from snaprebuild.operations.source import open_source
-from snaprebuild.storage import at_once, object_bytes, s3, s3_requests
+from snaprebuild.storage import at_once, object_bytes, s3, s3_answers, s3_requests
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.object_bytes import AHEAD, HELD_MAX, RANGE_BYTES
 from snaprebuild.storage.s3 import S3Store
@@ -529,6 +530,78 @@ def test_a_long_listing_is_fetched_at_once(faulty: FaultyStore) -> None:
     faulty.seen.clear()
     assert len(list(store_of(faulty).list_below("s3://bucket/copies/broker-0/t0-0"))) == 5
     assert len(faulty.seen) == 1, "what fits one answer costs one request"
+
+
+# ------------------------------------------------------------------------------------------------------- answers without end
+
+
+def first_bytes(store: S3Store) -> int:
+    with store.open_bytes(LOCATION, FileIdentity(HUGE_BYTES, 0, 0, '"x"')) as source:
+        return source.read_into(0, memoryview(bytearray(100)))
+
+
+ASKS: dict[str, Callable[[S3Store], object]] = {
+    "list": lambda store: list(store.list_below("s3://bucket/t-0")),
+    "names": lambda store: store.names_in(PLACE),
+    "small": lambda store: store.read_small(LOCATION, 1 << 40),
+    "range": first_bytes,
+}
+
+
+@pytest.mark.parametrize("ask", ASKS)
+@pytest.mark.parametrize("fault", ["drip", "drip-headers"])
+def test_an_answer_that_drips_has_a_deadline(fault: str, ask: str, faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_answers, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(s3_requests, "ATTEMPTS", 2)
+    faulty.faults, faulty.lasting = {"GET": [fault]}, {"GET"}
+    began = time.monotonic()
+    with pytest.raises(ReadFailedError, match=r"no answer came whole in|breaks off"):
+        ASKS[ask](store_of(faulty, run=f"{fault}-{ask}"))
+    faulty.released.set()
+    assert time.monotonic() - began < 20, "every attempt ends by itself"
+
+
+def test_a_slow_reader_and_a_slow_line_have_their_time(faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline counts neither the time that a reader takes between two reads, nor that of a slow line on which bytes come."""
+    monkeypatch.setattr(s3_answers, "ANSWER_SECONDS", 0.2)
+    faulty.objects[KEY] = bytes(1000)
+    with store_of(faulty).open_bytes(LOCATION) as source:
+        for position in range(0, 1000, 250):
+            time.sleep(0.1)
+            assert source.read_into(position, memoryview(bytearray(250))) == 250
+    one, other = socket.socketpair()
+    with one, other, s3_answers._TimedSocket(one).makefile("rb") as answer:
+        for _ in range(6):  # 96 KiB in 0.6 s are six seconds' worth
+            sender = threading.Timer(0.1, other.sendall, [bytes(16 << 10)])
+            sender.start()
+            assert answer.read(16 << 10) == bytes(16 << 10)
+            sender.join()
+
+
+@pytest.mark.parametrize("status", ["listing", "names"])
+def test_a_listing_of_gigabytes_is_refused(status: str, faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    faulty.faults, faulty.lasting = {"GET": ["huge"]}, {"GET"}
+    ask = ASKS["list" if status == "listing" else "names"]
+    with pytest.raises(ReadFailedError, match="cannot be listed: the answer has more than 8388608 bytes"):
+        ask(store_of(faulty))
+    assert faulty.poured < 64 << 20, "what the kernel holds, and no more"
+
+
+def test_a_listing_without_end(faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "KEYS_MAX", 50)
+    monkeypatch.setattr(s3, "ANSWERS_MAX", 20)
+    faulty.page = 10
+    for fault, ask in itertools.product(("endless", "endless-empty"), ("list", "names")):
+        faulty.faults, faulty.lasting = {"GET": [fault]}, {"GET"}
+        faulty.seen.clear()
+        with pytest.raises((RefusedError, ReadFailedError), match=r"--max-requests|a listing without end"):
+            ASKS[ask](store_of(faulty))
+        assert len(faulty.seen) <= 21
+    faulty.faults, faulty.lasting = {}, set()
+    faulty.objects |= {f"bucket/t-0/{number:03d}": b"" for number in range(51)}
+    with pytest.raises(RefusedError, match="select fewer, or set --max-requests to allow more"):
+        ASKS["list"](store_of(faulty))
+    assert len(list(store_of(faulty, max_requests=1000, run="more").list_below("s3://bucket/t-0"))) == 51
 
 
 # ---------------------------------------------------------------------------------------------------------------- at once

@@ -15,7 +15,7 @@ from formats.producer_snapshot import check_snapshot
 from snaprebuild.cluster.log_start import OffsetAndEpoch
 from snaprebuild.cluster.log_start_facts import BatchBelow, CheckpointFacts, LogFacts
 from snaprebuild.cluster.metadata_batch import MetadataBatch
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import GoneFileError, ReadFailedError
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.metadata.listing import open_metadata_log
 from snaprebuild.operations.metadata.log import MetadataCheckpoint, MetadataLog
@@ -76,6 +76,10 @@ def read_node(location: str, settings: S3Settings = USUAL_S3) -> NodeFacts:
         reader = _Reader(open_metadata_log(location, settings))
         try:
             node = reader.read(location)
+        except GoneFileError:
+            if is_last:
+                raise
+            continue
         except ReadFailedError as error:
             if error.errno != errno.ENOENT or is_last:
                 raise

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from formats.errors import BadValueError, FormatError
 from snaprebuild.cluster.metadata_fold import ImageFold
-from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.errors import GoneFileError, ReadFailedError, UsageError
 from snaprebuild.operations.metadata.listing import open_metadata_log
 from snaprebuild.operations.metadata.log import MetadataCheckpoint, MetadataLog, MetadataWalk
 from snaprebuild.storage.store import USUAL_S3, S3Settings
@@ -58,6 +58,8 @@ def with_fresh_listing(
     for _ in range(ATTEMPTS - 1):
         try:
             return work(open_metadata_log(location, settings, deadline))
+        except GoneFileError:
+            pass
         except ReadFailedError as error:
             if error.errno != errno.ENOENT:
                 raise

@@ -209,7 +209,8 @@ class MetadataWalk:
 
     Raises, while it is iterated:
         FormatError: damage, with file and position; what comes before it was handed out.
-        ReadFailedError: a segment cannot be read (``errno`` is ENOENT where it has gone since the listing).
+        GoneFileError: a segment is gone since the listing.
+        ReadFailedError: a segment cannot be read.
         DeadlinePassedError: the deadline of the log has passed.
 
     Attributes:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from formats.errors import FormatError
-from formats.file_names import snapshot_file_name
+from formats.file_names import snapshot_file_name, snapshot_temporary_file_name
 from snaprebuild.errors import (
     DeadlinePassedError,
     LockUnknownError,
@@ -23,6 +23,7 @@ from snaprebuild.errors import (
     ReadFailedError,
     RefusedError,
     SnaprebuildError,
+    StorageError,
     UsageError,
     WriteFailedError,
 )
@@ -33,13 +34,18 @@ from snaprebuild.operations.planned import Plan, Request
 from snaprebuild.operations.rebuild_result import FAILED, LEFT_OUT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.operations.receipt import Receipt
 from snaprebuild.operations.replay_partition import Clock
+from snaprebuild.operations.snapshot_writer import owner_of_snapshot
 from snaprebuild.operations.staging.closed_since import replay_closed_since
 from snaprebuild.operations.staging.staged_check import CheckedPartition, checked_partition
 from snaprebuild.operations.staging.staged_plan import StagedPartition, StagedPlan, StagedSnapshot
 from snaprebuild.replay.classes import SnapshotClass
+from snaprebuild.storage.atomic_file import create_file
 from snaprebuild.storage.broker_lock import HeldLock, hold, lock_holder
+from snaprebuild.storage.fingerprint import Fingerprint
+from snaprebuild.storage.link_attributes import correction, difference
 from snaprebuild.storage.linked_files import link_files
 from snaprebuild.storage.log_dir import LogDirState, read_log_dir
+from snaprebuild.storage.regular_file import read_small_file
 from snaprebuild.storage.whole_file import sync_directory
 
 __all__ = ["InstallResult", "InstalledPartition", "install"]
@@ -48,6 +54,10 @@ AT_ONCE = 64
 """Partitions that are taken together: one sync of the receipt serves them all, and one of a journalling file system all their links."""
 
 SYNCS_AT_ONCE = 8
+
+_NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS})
+"""Another mount or quota project, a file of another owner (fs.protected_hardlinks), too many links, or a file system without them: a copy
+is installed."""
 
 OF_A_WINDOW = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
 """Classes that hold for an expiration."""
@@ -264,10 +274,10 @@ class _Install:
         try:
             with self._timed("announce"):
                 for each in linking:
-                    self._receipt.announce_all(
-                        each.result.plan,
-                        ((one.offset, one.snapshot_class.value, one.entries, one.file) for one in each.links),
-                    )
+                    links = [one for one in each.links if one.offset not in each.copies]
+                    if links:
+                        files = ((one.offset, one.snapshot_class.value, one.entries, one.file) for one in links)
+                        self._receipt.announce_all(each.result.plan, files)
                 self._receipt.sync()
         except (WriteFailedError, RefusedError) as error:
             for each in linking:
@@ -291,15 +301,56 @@ class _Install:
         left = dict(by_name)
         try:
             self._verify_lock(checked)
-            for name, failure in link_files(checked.staged.target, checked.staged.path, by_name):
+            linked = [name for name, snapshot in by_name.items() if snapshot.offset not in checked.copies]
+            for name, failure in link_files(checked.staged.target, checked.staged.path, linked):
                 snapshot = left.pop(name)
                 if failure is None:
                     checked.result.boundaries.append(self._linked(checked, snapshot, WRITTEN))
+                elif failure.errno in _NO_LINK:
+                    left[name] = snapshot
                 else:
                     self._fail_one(checked, snapshot, failure)
+            for name in list(left):
+                self._copy(checked, left.pop(name))
         except (WriteFailedError, RefusedError) as error:
             checked.links = list(left.values())
             self._fail(checked, error)
+
+    def _copy(self, checked: CheckedPartition, snapshot: StagedSnapshot) -> None:
+        """A new file, which inherits label, list and quota project from the directory of its partition, as the segments did."""
+        assert self._receipt is not None
+        receipt, plan, staged, segment = (
+            self._receipt,
+            checked.result.plan,
+            checked.staged_path(snapshot),
+            checked.segment_path(snapshot),
+        )
+        temporary_name = snapshot_temporary_file_name(snapshot.offset)
+
+        def check_and_announce(status: os.stat_result) -> None:
+            what = difference(os.path.join(checked.staged.path, temporary_name), segment)
+            if what is not None:
+                message = f"neither a link nor a copy would have the {what} of its segment: run `{correction(staged, segment)}`, then again"
+                raise RefusedError(message, path=staged)
+            made = replace(snapshot.file, mtime_ns=status.st_mtime_ns)
+            receipt.announce(plan, snapshot.offset, snapshot.snapshot_class.value, snapshot.entries, made)
+
+        try:
+            data = read_small_file(staged, snapshot.file.size_bytes)
+            if data is None or Fingerprint.of(data, snapshot.file.mtime_ns) != snapshot.file:
+                raise ReadFailedError("is not what was staged", path=staged)
+            create_file(
+                checked.staged.path,
+                snapshot_file_name(snapshot.offset),
+                data,
+                owner=owner_of_snapshot(plan, snapshot.offset),
+                temporary_name=temporary_name,
+                before_name=check_and_announce,
+            )
+        except (StorageError, RefusedError) as error:
+            self._fail_one(checked, snapshot, error)
+            return
+        checked.result.boundaries.append(self._linked(checked, snapshot, WRITTEN))
 
     def _verify_lock(self, checked: CheckedPartition) -> None:
         lock = self._locks.get(checked.result.plan.source.log_dir.path)

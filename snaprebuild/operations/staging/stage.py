@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from formats.file_names import snapshot_file_name
-from snaprebuild.errors import SnaprebuildError
+from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.operations.broker_properties import log_dirs_of, read_server_properties
 from snaprebuild.operations.planned import PartitionPlan, Plan, Request
 from snaprebuild.operations.rebuild import Progress, rebuild
@@ -24,7 +24,7 @@ from snaprebuild.operations.staging.staged_plan import (
     save_staged_plan,
 )
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.storage.fingerprint import Fingerprint
+from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_at
 
 __all__ = ["stage"]
 
@@ -127,11 +127,13 @@ def _staged(
         evidence: likewise.
     """
     plan, directory = result.plan, result.plan.source.directory
+    if not directory.segments:  # gone since it was planned
+        return None
     snapshots, reasons = _snapshots(result, files)
     first, given_up = result.replay_index, [each.offset for each in result.boundaries if each.action == LEFT_OUT]
     if earlier is not None:
         # Also those that nothing is wanted of now: a broker up to 2.7 may delete what stands there until it is installed.
-        lie = [each for each in earlier.snapshots if each.offset > directory.segments[0].base_offset]
+        lie = [_checked(each, plan.target) for each in earlier.snapshots if each.offset > directory.segments[0].base_offset]
         by_offset = {each.offset: each for each in (*lie, *snapshots)}
         snapshots = [by_offset[offset] for offset in sorted(by_offset)]
         reasons = reasons or earlier.reasons
@@ -156,6 +158,17 @@ def _staged(
         request=request,
         evidence=evidence,
     )
+
+
+def _checked(snapshot: StagedSnapshot, target: str) -> StagedSnapshot:
+    """A snapshot of an earlier run, with the change time of its file where its bytes are still those that were staged."""
+    path = os.path.join(target, snapshot_file_name(snapshot.offset))
+    try:
+        ctime_ns = os.lstat(path).st_ctime_ns  # before its bytes: what is changed later has a later one
+        is_same = fingerprint_at(path) == snapshot.file
+    except (OSError, ReadFailedError):
+        is_same = False
+    return replace(snapshot, checked_ctime_ns=ctime_ns if is_same else None)
 
 
 def _both(earlier: Request, now: Request) -> Request:

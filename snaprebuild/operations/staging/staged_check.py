@@ -12,18 +12,19 @@ from formats.file_names import parse_partition_dir_name, snapshot_file_name
 from formats.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.operations.due_in_place import is_missed, left_out_findings, not_due
-from snaprebuild.operations.findings import Severity
+from snaprebuild.operations.findings import Severity, counted
 from snaprebuild.operations.log_facts import log_end_offset
 from snaprebuild.operations.plan import check_next_start
 from snaprebuild.operations.planned import BoundaryPlan, PartitionPlan, Request, nothing_planned
 from snaprebuild.operations.rebuild_result import EQUAL, KEPT, LEFT_OUT, BoundaryResult, PartitionResult
 from snaprebuild.operations.replay_partition import Clock
-from snaprebuild.operations.snapshot_writer import owner_of_snapshot
+from snaprebuild.operations.snapshot_writer import owner_of_snapshot, segment_of_snapshot
 from snaprebuild.operations.source import PartitionSource, check_segments_are_files, partition_source, why_skipped
 from snaprebuild.operations.staging.staged_plan import StagedPartition, StagedSnapshot
 from snaprebuild.replay.window import same_when_loaded
 from snaprebuild.storage.atomic_file import Ownership
-from snaprebuild.storage.fingerprint import fingerprint_at
+from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_at
+from snaprebuild.storage.link_attributes import difference, project_of
 from snaprebuild.storage.log_dir import LogDirState, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
 
@@ -38,13 +39,24 @@ class CheckedPartition:
         staged: what was staged.
         result: what became of it so far, with the partition as it is now.
         links: what is to get its name.
+        copies: offsets of those that are installed as a copy, because a link would carry something that the segment has not; and what.
         closed_since: boundaries that are due, and for which nothing was staged.
     """
 
     staged: StagedPartition
     result: PartitionResult
     links: list[StagedSnapshot] = field(default_factory=list)
+    copies: dict[int, str] = field(default_factory=dict)
     closed_since: list[BoundaryPlan] = field(default_factory=list)
+
+    def staged_path(self, snapshot: StagedSnapshot) -> str:
+        """Where a staged file is."""
+        return os.path.join(self.staged.target, snapshot_file_name(snapshot.offset))
+
+    def segment_path(self, snapshot: StagedSnapshot) -> str:
+        """Of the segment that owner, label and list of a snapshot follow."""
+        plan = self.result.plan
+        return plan.source.directory.file_path(segment_of_snapshot(plan, snapshot.offset).name)
 
     def leave_out(self, offset: int, why: str, *, is_log_end: bool = False) -> None:
         """Tells of a boundary that gets no snapshot."""
@@ -61,7 +73,8 @@ def checked_partition(
         state: the small files of its log directory.
         ancestor: of all paths, for labels.
         request: that of ``staged``, which decides which snapshots are due: to be written in place, or, before the stop, to be staged.
-        reads_bytes: read every staged file, and hold its bytes against the plan; else size, time and inode tell.
+        reads_bytes: read every staged file, and compare its bytes with the plan; else only those whose change time is not the one of
+            their last check.
 
     Raises:
         ReadFailedError: the partition cannot be looked at.
@@ -152,7 +165,24 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
             checked.leave_out(offset, f"the staged file {fault}")
         else:
             checked.links.append(snapshot)
+            if (what := difference(checked.staged_path(snapshot), checked.segment_path(snapshot))) is not None:
+                checked.copies[offset] = what
+    if checked.links:
+        _take_project(checked)
+    if checked.copies:
+        what = " and ".join(sorted(set(checked.copies.values())))
+        message = (
+            f"{counted(len(checked.copies), 'staged file')} of another {what} than the segments: a copy is installed, not a link"
+        )
+        checked.result.say("installed-as-copy", Severity.NOTE, message)
     _tell_not_due(checked, no_more)
+
+
+def _take_project(checked: CheckedPartition) -> None:
+    """Files of one directory belong to one quota project: one file and its segment are compared for all."""
+    one = checked.links[0]
+    if project_of(checked.staged_path(one)) != project_of(checked.segment_path(one)):
+        checked.copies = {each.offset: checked.copies.get(each.offset, "quota project") for each in checked.links}
 
 
 def _tell_not_due(checked: CheckedPartition, no_more: list[tuple[int, str]]) -> None:
@@ -167,23 +197,21 @@ def _tell_not_due(checked: CheckedPartition, no_more: list[tuple[int, str]]) -> 
 
 def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: Clock) -> None:
     """A file of that name is there: of an earlier run of this plan, or of a broker. It is never replaced."""
-    directory, staged = checked.result.plan.source.directory, checked.staged
+    directory = checked.result.plan.source.directory
     listed = directory.snapshot_at(snapshot.offset)
     assert listed is not None
     path = directory.file_path(listed.name)
-    is_equal = listed.identity.inode == snapshot.inode
-    if not is_equal:
-        try:
-            mine, theirs = (
-                read_entries(directory.store.read_small(each, size + 1) or b"", file=each)
-                for each, size in (
-                    (os.path.join(staged.target, listed.name), snapshot.file.size_bytes),
-                    (path, listed.identity.size_bytes),
-                )
+    try:
+        theirs = directory.store.read_small(path, listed.identity.size_bytes + 1) or b""
+        is_equal = Fingerprint.of(theirs, snapshot.file.mtime_ns) == snapshot.file
+        if not is_equal:
+            made = checked.staged_path(snapshot)
+            mine = directory.store.read_small(made, snapshot.file.size_bytes) or b""
+            is_equal = Fingerprint.of(mine, snapshot.file.mtime_ns) == snapshot.file and same_when_loaded(
+                read_entries(theirs, file=path), read_entries(mine, file=made), clock.as_of_ms, clock.expiration_ms
             )
-            is_equal = same_when_loaded(theirs, mine, clock.as_of_ms, clock.expiration_ms)
-        except (FormatError, ReadFailedError):
-            is_equal = False
+    except (FormatError, ReadFailedError):
+        is_equal = False
     if not is_equal:
         message = "a snapshot stands here that differs from the staged one: kept; `verify` tells which is right"
         checked.result.say("different-file", Severity.FINDING, message, snapshot.offset)
@@ -219,9 +247,9 @@ def _fault_of(
     owner, wanted = Ownership.of(status), owner_of_snapshot(checked.result.plan, snapshot.offset)
     if owner != wanted:
         return f"has {owner}, its segment has {wanted}"
-    if reads_bytes:
+    if reads_bytes or status.st_ctime_ns != snapshot.checked_ctime_ns:
         try:
-            if fingerprint_at(os.path.join(checked.staged.target, name)) != made:
+            if fingerprint_at(checked.staged_path(snapshot)) != made:
                 return "has other bytes than were staged"
         except ReadFailedError as error:
             return error.message

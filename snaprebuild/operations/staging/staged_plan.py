@@ -33,7 +33,7 @@ __all__ = [
     "save_staged_plan",
 ]
 
-SCHEMA = "snaprebuild.staged-plan/2"
+SCHEMA = "snaprebuild.staged-plan/3"
 
 PLAN_NAME = "plan.jsonl"
 """In the first of the directories that were asked for."""
@@ -52,6 +52,8 @@ class StagedSnapshot:
         snapshot_class: its class.
         entries: count.
         is_due: it was missing then; else it is the state from which what closes later is replayed, and is installed if it is missing now.
+        checked_ctime_ns: inode change time when its bytes were last compared with the SHA-256, after it had its name; None where nothing
+            has compared them since they were staged.
     """
 
     offset: int
@@ -60,13 +62,14 @@ class StagedSnapshot:
     snapshot_class: SnapshotClass
     entries: int
     is_due: bool
+    checked_ctime_ns: int | None = None
 
     @property
     def row(self) -> list[object]:
         """As a plan has it."""
         made = self.file
-        klass = self.snapshot_class.value
-        return [self.offset, made.size_bytes, made.mtime_ns, self.inode, made.sha256, klass, self.entries, self.is_due]
+        klass, ctime_ns = self.snapshot_class.value, self.checked_ctime_ns
+        return [self.offset, made.size_bytes, made.mtime_ns, self.inode, made.sha256, klass, self.entries, self.is_due, ctime_ns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +273,7 @@ def _partition_of(line: dict[str, Any], requests: tuple[Request, ...]) -> Staged
     if topic_id is not None and re.fullmatch("[0-9a-f]{32}", topic_id) is None:
         raise ValueError(f"topic_id {topic_id}")
     segments = tuple((base, _identity_of(row)) for base, row in _ascending(line["segments"], 4))
-    snapshots = tuple(_snapshot_of(offset, row) for offset, row in _ascending(line["snapshots"], 8))
+    snapshots = tuple(_snapshot_of(offset, row) for offset, row in _ascending(line["snapshots"], 9))
     if len(segments) < 2 or not snapshots or segments[-1][0] != snapshots[-1].offset:
         raise ValueError("the last segment does not begin at the last snapshot")
     return StagedPartition(
@@ -311,11 +314,12 @@ def _ascending(rows: Any, count: int) -> Iterator[tuple[int, list[Any]]]:
 
 
 def _snapshot_of(offset: int, row: list[Any]) -> StagedSnapshot:
-    size, mtime_ns, inode, sha256, klass, entries, is_due = row
+    size, mtime_ns, inode, sha256, klass, entries, is_due, ctime = row
     if type(is_due) is not bool or re.fullmatch("[0-9a-f]{64}", sha256) is None:
         raise ValueError(f"snapshot {offset}")
     made = Fingerprint(sha256, whole(size), whole(mtime_ns, least=-INT64_MAX))
-    return StagedSnapshot(offset, made, whole(inode), SnapshotClass(klass), whole(entries), is_due)
+    checked_ctime_ns = None if ctime is None else whole(ctime, least=-INT64_MAX)
+    return StagedSnapshot(offset, made, whole(inode), SnapshotClass(klass), whole(entries), is_due, checked_ctime_ns)
 
 
 def _path(value: object) -> str:

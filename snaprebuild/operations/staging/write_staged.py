@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 
 from snaprebuild.errors import ReadFailedError, WriteFailedError
-from snaprebuild.operations.findings import Severity
 from snaprebuild.operations.planned import Request
-from snaprebuild.operations.rebuild_result import EQUAL, KEPT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
+from snaprebuild.operations.rebuild_result import EQUAL, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.operations.receipt import ReceiptSink
 from snaprebuild.operations.snapshot_writer import (
     RebuiltSnapshot,
@@ -21,12 +22,21 @@ from snaprebuild.operations.write_out import create_in_turn
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.durable_directory import make_directories
 from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_at
+from snaprebuild.storage.whole_file import remove_file
 
 __all__ = ["StageWriter"]
 
+log = logging.getLogger(__name__)
+
+ROUNDS_MAX = 3
+"""One run at a time stages into a directory: a file is removed once, unless another program makes it again."""
+
 
 class StageWriter(SnapshotWriter):
-    """Writes the snapshots of one partition to its directory below ``--stage``, and tells a list of them what is there."""
+    """Writes the snapshots of one partition to its directory below ``--stage``, and lists them for the staged plan.
+
+    What an earlier run staged at the same boundary is used again where it is the same, else replaced.
+    """
 
     def __init__(self, result: PartitionResult, request: Request, staged: ReceiptSink | None, *, dry_run: bool) -> None:
         """Takes what decides.
@@ -56,25 +66,29 @@ class StageWriter(SnapshotWriter):
         except OSError as error:
             raise WriteFailedError(f"cannot be created: {error.strerror}", path=rebuilt.target, errno=error.errno) from error
         owner = owner_of_snapshot(plan, rebuilt.wanted.offset)
-        if create_in_turn(lambda: create_snapshot(rebuilt, owner, plan, self._staged)):
-            return rebuilt.result(WRITTEN)
-        return self._there(rebuilt)
+        for _ in range(ROUNDS_MAX):
+            if create_in_turn(lambda: create_snapshot(rebuilt, owner, plan, self._staged)):
+                return rebuilt.result(WRITTEN)
+            if self._is_equal_there(rebuilt, owner):
+                return rebuilt.result(EQUAL)
+            # Removed, not overwritten: an install may have linked the file into a log directory. If the run is killed now, the earlier plan
+            # names a file that is gone, and no install takes another one for it.
+            with contextlib.suppress(FileNotFoundError):
+                remove_file(rebuilt.target, os.path.basename(rebuilt.path), lambda _fd: True)
+        raise WriteFailedError("another program keeps making this file", path=rebuilt.path)
 
-    def _there(self, rebuilt: RebuiltSnapshot) -> BoundaryResult:
-        """What an earlier run has left is taken where it has the same bytes, owner and mode."""
+    def _is_equal_there(self, rebuilt: RebuiltSnapshot, owner: Ownership) -> bool:
+        """Whether the file that an earlier run left has the same bytes, owner and mode. It is staged then."""
         plan, offset = self._result.plan, rebuilt.wanted.offset
         try:
             found = fingerprint_at(rebuilt.path)
-            owner = Ownership.of(os.lstat(rebuilt.path))
+            if found != Fingerprint.of(rebuilt.data(), found.mtime_ns) or Ownership.of(os.lstat(rebuilt.path)) != owner:
+                return False
         except (OSError, ReadFailedError) as error:
-            raise ReadFailedError(f"an earlier run left it, and it cannot be read: {error}", path=rebuilt.path) from error
-        wanted = Fingerprint.of(rebuilt.data(), found.mtime_ns)
-        if found != wanted or owner != owner_of_snapshot(plan, offset):
-            message = f"{rebuilt.path} is there and differs: kept, and not staged; stage into another directory"
-            self._result.say("different-file", Severity.FINDING, message, offset)
-            return rebuilt.result(KEPT)
+            log.info("%s: an earlier run left it, and it cannot be read: %s", rebuilt.path, error)
+            return False
         if self._staged is not None:
             klass = rebuilt.judgement.snapshot_class.value
             self._staged.announce(plan, offset, klass, len(rebuilt.entries), found)
             self._staged.settle(plan, offset)
-        return rebuilt.result(EQUAL)
+        return True

@@ -267,7 +267,6 @@ class ClusterTruth:
     def _read(self, location: str, *, is_own: bool) -> MetadataRead:
         read = read_image(location, self.at, self.settings, self.deadline)
         image = read.fold.image()
-        proven, proof = _proven(read, image)
         if read.fold.fault_count:
             message = f"{counted(read.fold.fault_count, 'record')} of the metadata log left out, as brokers do: {read.fold.faults[0].error}"
             self.findings.append(
@@ -275,6 +274,7 @@ class ClusterTruth:
             )
         meta = _meta_around(read.log.path, read.log.store)
         cluster_id = None if meta is None else meta.cluster_id
+        proven, proof = _proven(read, image, None if meta is None else meta.node_id)
         path, cut, proven_image = read.log.path, _cut_reason(read), None
         if self.voters or self.voter_ids is not None:
             found = prove(read.log, self.voters, self.voter_ids, self.settings)
@@ -304,12 +304,17 @@ def _cut_reason(read: ImageAt) -> str | None:
     return f"the metadata log ends at {end}, below the end {newest} of its newest checkpoint: a later one is needed"
 
 
-def _proven(read: ImageAt, image: MetadataImage) -> tuple[int, str]:
-    """Below which offset it is committed: a checkpoint holds nothing else; a quorum of one has committed whatever it wrote."""
-    voters = image.quorum.voters
-    if voters is not None and len(voters) == 1:
+def _proven(read: ImageAt, image: MetadataImage, node_id: int | None) -> tuple[int, str]:
+    """Below which offset it is committed: a checkpoint holds nothing else, and the only voter has committed all that it wrote.
+
+    The copy of another node is behind the voter's, and may have lost its end when that node was killed.
+    """
+    voters = [each.voter_id for each in image.quorum.voters or ()]
+    if voters == [node_id]:
         return image.offset + 1, "proven committed to its end: its quorum has one voter"
     if read.checkpoint is None:
+        if len(voters) == 1:
+            return 0, f"not proven committed: no checkpoint, and it is not the log of the only voter, node {voters[0]}"
         return 0, "not proven committed: no checkpoint, and what one node holds may be cut off again"
     end = read.checkpoint.end_offset
     if end > image.offset:

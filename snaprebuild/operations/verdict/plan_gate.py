@@ -14,7 +14,7 @@ from snaprebuild.operations.each import Each
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.log_facts import check_deadline
 from snaprebuild.operations.planned import PartitionPlan, Request, nothing_planned
-from snaprebuild.operations.source import Source
+from snaprebuild.operations.source import Source, with_new_listings
 from snaprebuild.operations.verdict.cluster_truth import ClusterTruth, MetadataRead
 from snaprebuild.operations.verdict.evidence import log_evidence
 from snaprebuild.operations.verdict.judges import Judges, rejection, unknown_finding
@@ -102,7 +102,8 @@ def _read(
     directory = plan.source.directory
     try:
         check_deadline(deadline, directory.path)
-        return plan, log_evidence(directory, plan.source.log_dir, log_end=None if has_tail else plan.log_end_offset), None
+        end = None if has_tail else plan.log_end_offset
+        return plan, with_new_listings(lambda now: log_evidence(now.directory, now.log_dir, log_end=end), plan.source), None
     except (SnaprebuildError, FormatError) as error:
         return plan, None, error
 

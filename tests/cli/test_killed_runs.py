@@ -1,0 +1,183 @@
+"""No process of ours is left when a run is killed (SIGKILL), at whatever moment: workers, fork server, resource tracker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from budgets import scaled
+from log_dirs import copy_of
+from manifests import FIXTURES, REPOSITORY
+
+SECONDS_MAX = 180
+LEFT_SECONDS_MAX = 15.0
+"""Mostly some milliseconds; a busy machine needs longer. A process that is left stays until its work of half a minute is done."""
+MARK = "SNAPREBUILD_TEST_RUN"
+
+SLOW_WORKERS = """
+from snaprebuild.cli import main, wrapped_command
+from snaprebuild.operations import schedule
+from snaprebuild.storage.manners import Manners, take_part
+schedule.IN_PROCESS_BYTES_MAX = 0
+take_part(Manners(bytes_per_second=50_000))
+{}
+main.main()
+"""
+"""The command, which always starts workers; they read so slowly that they are at work for half a minute."""
+
+STOPS_EARLY = "wrapped_command.STOP_SECONDS, wrapped_command.KILL_SECONDS = -598.0, -597.5\n"
+"""With a deadline of 600 seconds the work is asked to end two seconds after its start, and killed half a second later."""
+
+DEAF = """
+import signal
+read = schedule._Pool._read_all
+def deaf(*arguments):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return read(*arguments)
+schedule._Pool._read_all = deaf
+"""
+"""The process that leads the workers does not answer SIGTERM."""
+
+
+class MarkedRun:
+    """A run whose processes, and theirs, are known by a variable in their environment."""
+
+    def __init__(self, arguments: list[str], extra: str = "") -> None:
+        self.mark = uuid.uuid4().hex
+        environment = {**os.environ, MARK: self.mark}
+        command = [sys.executable, "-c", SLOW_WORKERS.format(extra), *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.main = subprocess.Popen(command, env=environment, cwd=REPOSITORY, **pipes)  # type: ignore[call-overload]
+
+    def processes(self) -> dict[int, int]:
+        """Those that live, each with its parent."""
+        found = {}
+        for process in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                if f"{MARK}={self.mark}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                    state, parent = (process / "stat").read_text().rpartition(")")[2].split()[:2]
+                    if state != "Z":
+                        found[int(process.name)] = int(parent)
+        return found
+
+    def wait_for(self, is_so: Callable[[dict[int, int]], bool], seconds: float = SECONDS_MAX) -> bool:
+        until = time.monotonic() + seconds
+        while not is_so(self.processes()):
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.002)
+        return True
+
+    def assert_nothing_left(self, but: tuple[int, ...] = ()) -> None:
+        ended = self.wait_for(lambda found: found.keys() <= set(but), LEFT_SECONDS_MAX)
+        assert ended, {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in self.processes()}
+
+
+@pytest.fixture
+def marked() -> Iterator[Callable[..., MarkedRun]]:
+    runs: list[MarkedRun] = []
+
+    def start(arguments: list[str], extra: str = "") -> MarkedRun:
+        runs.append(MarkedRun(arguments, extra))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        for pid in run.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
+        run.main.wait()
+        assert run.main.stdout is not None
+        run.main.stdout.close()
+
+
+VERIFY = ["verify", str(FIXTURES / "kafka27-mixed" / "logs"), "--jobs", "3"]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 6])
+def test_killed_when_so_many_processes_are_there(count: int, marked: Callable[..., MarkedRun]) -> None:
+    """Six: the main process, the resource tracker, the fork server, three workers."""
+    run = marked(VERIFY)
+    assert run.wait_for(lambda found: len(found) >= count)
+    run.main.kill()
+    run.main.wait()
+    run.assert_nothing_left()
+
+
+SPAWNS = """
+begin = schedule._Pool.__init__
+def spawning(pool, *arguments):
+    begin(pool, *arguments)
+    pool.reads_objects = True
+schedule._Pool.__init__ = spawning
+"""
+"""Workers are started as where they read objects: by the main process itself."""
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_killed_with_workers_of_its_own(count: int, marked: Callable[..., MarkedRun]) -> None:
+    """Five: the main process, the resource tracker, three workers."""
+    run = marked(VERIFY, SPAWNS)
+    assert run.wait_for(lambda found: len(found) >= count)
+    run.main.kill()
+    run.main.wait()
+    run.assert_nothing_left()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("number", range(scaled(4)))
+def test_killed_at_any_moment(number: int, marked: Callable[..., MarkedRun]) -> None:
+    run = marked(VERIFY)
+    assert run.wait_for(lambda found: len(found) >= 2)
+    time.sleep(random.Random(number).uniform(0, 1.5))
+    run.main.kill()
+    run.main.wait()
+    run.assert_nothing_left()
+
+
+def hook(logs: Path, *options: str) -> list[str]:
+    return ["hook", "run", str(logs), "--jobs", "3", *options, "--", "sh", "-c", "echo started; exec sleep 600"]
+
+
+def is_at_work(found: dict[int, int]) -> bool:
+    """Seven: the process that becomes the broker, the one that prepares, and five that it starts."""
+    return len(found) >= 7
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return copy_of("kafka27-mixed", tmp_path)
+
+
+def test_a_preparation_that_is_killed_leaves_nothing_next_to_the_broker(logs: Path, marked: Callable[..., MarkedRun]) -> None:
+    run = marked(hook(logs))
+    assert run.wait_for(is_at_work)
+    (preparation,) = [pid for pid, parent in run.processes().items() if parent == run.main.pid]
+    os.kill(preparation, 9)
+    assert run.main.stdout is not None
+    assert run.main.stdout.readline() == b"started\n"
+    run.assert_nothing_left(but=(run.main.pid,))
+
+
+def test_a_preparation_that_hook_run_kills_leaves_nothing(logs: Path, marked: Callable[..., MarkedRun]) -> None:
+    run = marked(hook(logs, "--deadline", "600"), STOPS_EARLY + DEAF)
+    assert run.main.stdout is not None
+    assert run.main.stdout.readline() == b"started\n"
+    run.assert_nothing_left(but=(run.main.pid,))
+
+
+def test_hook_run_that_is_killed_leaves_nothing(logs: Path, marked: Callable[..., MarkedRun]) -> None:
+    run = marked(hook(logs), DEAF)
+    assert run.wait_for(is_at_work)
+    run.main.kill()
+    run.main.wait()
+    run.assert_nothing_left()

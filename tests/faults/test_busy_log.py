@@ -1,0 +1,279 @@
+"""A broker works while each reading verb runs: no file that it deletes ends a partition, and each verdict is that of some moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from budgets import each_seed, scaled
+from busy_log import BusyBroker, Moment
+from every_verb import Ran, run_here
+from live_log import SEGMENTS
+from log_dirs import entries_in
+from simulated_broker import Entries, SimulatedBroker
+
+from formats.producer_snapshot import ProducerEntry
+
+CLOCK = ("--as-of", "0", "--expiration-ms", "9000000000000")
+"""No producer has expired."""
+ONE_JOB = ("--jobs", "1")
+VERBS: dict[str, tuple[str, ...]] = {
+    "scan": (),
+    "plan": CLOCK,
+    "verify": (*CLOCK, *ONE_JOB),
+    "rebuild --out {out}": (*CLOCK, *ONE_JOB),
+    "rebuild --dry-run": (*CLOCK, *ONE_JOB),
+    "rebuild --stage {out}": (*CLOCK, *ONE_JOB),
+    "stats": (*CLOCK, *ONE_JOB),
+    "transactions": ("--as-of", "0", *ONE_JOB),
+    "explain --producer-id {producer}": (*CLOCK, *ONE_JOB),
+    "offsets --isolation read_committed --timestamp -1": ONE_JOB,
+    "where --offset 0": (),
+}
+NO_SEGMENT_IS_READ = {"scan"}
+BY_THE_WAY = {
+    "missing-snapshots",
+    "delete-directory",
+    "nothing-found",
+    "unknown-producer",
+    "offset-assumed",
+    "transaction-index-differs",
+}
+"""What a moment's truth may be. The broker that is played writes no transaction index."""
+RIGHT = {"equal", "equal_after_expiry", "unverifiable"}
+
+
+def ran(verb: str, broker: BusyBroker, out: Path) -> tuple[Ran, dict[str, Any]]:
+    """A verb over the log directory."""
+    words = verb.format(out=out, producer=asked_of(broker)).split()
+    options = VERBS.get(verb, (*CLOCK, *ONE_JOB))
+    found = run_here([*words, str(broker.root), *options, "--output", "json"])
+    return found, json.loads(found.stdout) if found.stdout else {}
+
+
+def asked_of(broker: BusyBroker) -> int:
+    """A producer of the first topic."""
+    return min(broker.truths[0].segments[5].whole, default=0)
+
+
+def wrong_codes(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for each in document["findings"] if each["severity"] != "note" and each["code"] not in BY_THE_WAY]
+
+
+# ------------------------------------------------------------------------------------------------------- one deletion at the worst moment
+
+
+@pytest.mark.parametrize("verb", sorted(set(VERBS) - NO_SEGMENT_IS_READ))
+@pytest.mark.parametrize("how", ["retention", "DeleteRecords"])
+def test_a_segment_is_deleted_between_its_listing_and_its_first_read(verb: str, how: str, tmp_path: Path) -> None:
+    broker = BusyBroker(7, tmp_path / "logs")
+    delete: Callable[[], None] = {"retention": broker._retain, "DeleteRecords": broker._delete_records}[how]
+    broker.step = lambda: broker.deletions == 0 and (delete(), setattr(broker, "deletions", 1))  # type: ignore[method-assign]
+    wanted = broker.active if verb.startswith(("plan", "where", "offsets")) else 0
+    first = broker._path(wanted, ".log").name
+    with broker.at_work(1, lambda path: path.endswith(first)):
+        found, document = ran(verb, broker, tmp_path / "out")
+    assert broker.deletions == 1
+    assert found.code in (0, 1), found
+    assert wrong_codes(document) == []
+    assert document["unread"] == 0
+    assert [each["topic_partition"] for each in document["partitions"]] == ["t-0"], "it is not lost"
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_a_topic_is_deleted_after_it_was_listed(verb: str, tmp_path: Path) -> None:
+    broker = BusyBroker(7, tmp_path / "logs")
+    broker.step = lambda: broker.directory.exists() and shutil.rmtree(broker.directory)  # type: ignore[method-assign]
+    with broker.at_work(1, lambda path: path.endswith(".log") or (verb == "scan" and path.endswith(".snapshot"))):
+        found, document = ran(verb, broker, tmp_path / "out")
+    assert not broker.directory.exists()
+    assert found.code in (0, 1), found
+    assert wrong_codes(document) == []
+    assert "gone-meanwhile" in {each["code"] for each in document["findings"]}
+    assert {each["severity"] for each in document["findings"] if each["code"] == "gone-meanwhile"} == {"note"}
+    assert document["unread"] == 0
+
+
+def test_a_topic_is_deleted_while_the_log_directory_is_listed(tmp_path: Path) -> None:
+    broker = BusyBroker(7, tmp_path / "logs")
+    broker.step = lambda: broker.directory.exists() and shutil.rmtree(broker.directory)  # type: ignore[method-assign]
+    with broker.at_work(1, lambda path: path.endswith("t-0")):
+        found, document = ran("scan", broker, tmp_path / "out")
+    assert found.code == 0
+    assert [(each["code"], each["severity"]) for each in document["findings"]][:1] == [("gone-meanwhile", "note")]
+
+
+@pytest.mark.parametrize("verb", ["plan", "verify", "rebuild --out {out}", "stats", "transactions"])
+def test_a_partition_that_rolls_faster_than_it_can_be_listed(verb: str, tmp_path: Path) -> None:
+    """That is a note about a busy log, and its result is known to be missing."""
+    broker = BusyBroker(7, tmp_path / "logs")
+    broker.step = lambda: broker.active + 2 < SEGMENTS and broker._delete_records()  # type: ignore[method-assign]
+    with broker.at_work(1, lambda path: path.endswith(".log")):
+        found, document = ran(verb, broker, tmp_path / "out")
+    assert found.code == 1
+    assert [each["severity"] for each in document["findings"] if each["code"] == "busy-log"] == ["note"]
+    assert document["unread_paths"] == [str(broker.directory)]
+
+
+# ----------------------------------------------------------------------------------------------------------- a snapshot in flux
+
+
+@pytest.fixture
+def writing(tmp_path: Path) -> BusyBroker:
+    """A broker up to 2.7, in the middle of writing a snapshot that was just created."""
+    broker = BusyBroker(7, tmp_path / "logs", lacks_snapshots=0)
+    wanted = broker.active + 1
+    while broker.active < wanted:
+        broker._append()
+    assert broker.half is not None
+    return broker
+
+
+@pytest.mark.parametrize("verb", ["scan", "plan", "verify", "rebuild --out {out}", "explain --producer-id {producer}"])
+@pytest.mark.parametrize("size", [0, 40])
+def test_a_snapshot_that_is_whole_when_it_is_read(verb: str, size: int, writing: BusyBroker, tmp_path: Path) -> None:
+    """It was listed with the bytes that it had then."""
+    assert writing.half is not None
+    path, data = writing.half
+    path.write_bytes(data[:size])
+    writing.step = lambda: path.write_bytes(data)  # type: ignore[method-assign, assignment, return-value]
+    with writing.at_work(1, lambda each: each == str(path)):
+        _, document = ran(verb, writing, tmp_path / "out")
+    assert wrong_codes(document) == []
+    assert "in-flux" not in {each["code"] for each in document["findings"]}
+
+
+@pytest.mark.parametrize(
+    "verb", ["scan", "plan", "verify", "rebuild --out {out} --boundaries all", "explain --producer-id {producer}"]
+)
+def test_a_snapshot_that_is_still_being_written(verb: str, writing: BusyBroker, tmp_path: Path) -> None:
+    with writing.at_work(1, lambda _: False):
+        _, document = ran(verb, writing, tmp_path / "out")
+    assert wrong_codes(document) == []
+    assert [each["severity"] for each in document["findings"] if each["code"] == "in-flux"] == ["note"]
+
+
+def test_a_damaged_snapshot_beside_a_broker_is_told_after_a_minute(writing: BusyBroker, tmp_path: Path) -> None:
+    """A file that nobody writes any more is no file in flux."""
+    assert writing.half is not None
+    long_ago = writing.half[0].stat().st_mtime_ns - 61 * 10**9
+    os.utime(writing.half[0], ns=(long_ago, long_ago))
+    with writing.at_work(1, lambda _: False):
+        _, scanned = ran("scan", writing, tmp_path / "out")
+        _, verified = ran("verify", writing, tmp_path / "out")
+    assert "corrupt-snapshot" in {each["code"] for each in scanned["findings"]}
+    assert "wrong-snapshot" in {each["code"] for each in verified["findings"]}
+
+
+# ------------------------------------------------------------------------------------------------------------------- every step
+
+
+class Truth:
+    """What is true of the partition at some moment of a run."""
+
+    def __init__(self, broker: BusyBroker) -> None:
+        self.moments = [each for each in broker.moments if each.topic >= 0]
+        self.truths = broker.truths
+
+    def states(self, offset: int) -> Iterator[Entries]:
+        """The state at an offset, from each log start that there was, or with what the broker remembers from before it."""
+        for topic, first in sorted({(each.topic, each.first) for each in self.moments}):
+            yield self.truths[topic].folded(offset, first)
+            yield self.truths[topic].folded(offset)
+
+    def missing(self, moment: Moment) -> list[int]:
+        """Boundaries that need a snapshot and have none."""
+        segments = self.truths[moment.topic].segments[moment.first + 1 : moment.active + 1]
+        bases = [each.base_offset for each in segments if moment.log_start < each.base_offset <= moment.recovery_point]
+        return [each for each in bases if each not in moment.names]
+
+    @property
+    def boundaries(self) -> set[int]:
+        return {
+            self._of(each).segments[index].base_offset for each in self.moments for index in range(each.first + 1, each.active + 1)
+        }
+
+    @property
+    def log_ends(self) -> set[int]:
+        return {each.log_end for each in self.moments}
+
+    def batches(self) -> set[int]:
+        """Counts of batches from a log start to a log end."""
+        return {
+            sum(each.first_base <= batch < other.log_end for batch in self._last_offsets(each.topic))
+            for each in map(self._with_base, self.moments)
+            for other in self.moments
+            if other.topic == each.topic
+        }
+
+    def _of(self, moment: Moment) -> SimulatedBroker:
+        return self.truths[moment.topic]
+
+    def _last_offsets(self, topic: int) -> list[int]:
+        return [batch.header.last_offset for segment in self.truths[topic].segments for batch in segment.batches]
+
+    def _with_base(self, moment: Moment) -> Any:
+        base = self._of(moment).segments[moment.first].base_offset
+        return type("Based", (), {"topic": moment.topic, "first_base": base})
+
+
+def check_of_a_moment(verb: str, partition: dict[str, Any], truth: Truth, out: Path, producer: int) -> None:
+    """What a verb found is true of some moment."""
+    if "missing" in partition:
+        assert partition["missing"] in [[], *map(truth.missing, truth.moments)], partition["missing"]
+    for path in out.glob("**/t-0/*.snapshot"):
+        assert int(path.stem) in truth.boundaries
+        assert entries_in(path.read_bytes()) in [frozenset(each.values()) for each in truth.states(int(path.stem))]
+    if verb == "verify":
+        assert {each["status"] for each in partition["snapshots"]} <= RIGHT
+    elif verb == "stats" and partition["segments"]:
+        assert partition["batches"] in truth.batches()
+    elif verb == "transactions" and partition["log_end_offset"] is not None:
+        assert partition["log_end_offset"] in truth.log_ends
+        found = {(each["first_offset"], each["producer_id"]) for each in partition["open"]}
+        assert found in [open_in(each) for each in truth.states(partition["log_end_offset"])]
+    elif verb.startswith("explain") and partition["offset"] is not None:
+        assert partition["offset"] in truth.log_ends
+        fields = list((partition["entry"] or {}).values())[: len(ProducerEntry.__dataclass_fields__)]
+        entry = ProducerEntry(*fields) if fields else None
+        assert entry in [each.get(producer) for each in truth.states(partition["offset"])]
+
+
+def open_in(entries: Entries) -> set[tuple[int, int]]:
+    return {(each.current_txn_first_offset, each.producer_id) for each in entries.values() if each.current_txn_first_offset >= 0}
+
+
+def test_each_verdict_is_that_of_some_moment(tmp_path: Path) -> None:
+    met = {"stepped": 0, "lost": 0, "deleted": 0}
+    number = iter(range(1 << 30))
+
+    @each_seed(scaled(150))
+    def check(seed: int) -> None:
+        place = next(number)
+        verb = sorted(VERBS)[place % len(VERBS)]
+        root, out = tmp_path / f"logs-{place}", tmp_path / f"out-{place}"
+        broker = BusyBroker(seed, root)
+        producer, before = asked_of(broker), len(broker.moments)
+        with broker.at_work(1 + place // len(VERBS) % 9):
+            found, document = ran(verb, broker, out)
+        context = f"{verb}, seed {seed}: {found.stdout}"
+        assert found.code in (0, 1), context
+        assert wrong_codes(document) == [], context
+        assert document["unread"] == 0, context
+        met["stepped"] += len(broker.moments) - before
+        met["deleted"] += len(broker.truths) > 1
+        if len(broker.truths) == 1 and not broker.is_deleted and not verb.startswith("explain"):
+            assert [each["topic_partition"] for each in document["partitions"]] == ["t-0"], context
+        for partition in document["partitions"]:
+            check_of_a_moment(verb, partition, Truth(broker), out, producer)
+        shutil.rmtree(root)
+        shutil.rmtree(out, ignore_errors=True)
+
+    check()
+    assert met["stepped"] > 100
+    assert met["deleted"]
