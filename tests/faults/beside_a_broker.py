@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from budgets import ROUNDS_MAX
 from live_log import MOMENT, SEGMENTS
 from log_dirs import entries_in
 from simulated_broker import SimulatedBroker
@@ -102,8 +103,8 @@ class Player:
         self.process.communicate()
 
 
-def run(runs: int, seed: int = 0) -> Seen:
-    """So many runs of the verbs in turn, each beside a log of its own.
+def run(runs: int, seed: int = 0, met: Callable[[Seen], bool] = lambda _: True) -> Seen:
+    """So many runs of the verbs in turn, each beside a log of its own, and up to `ROUNDS_MAX` times as many until ``met``.
 
     They keep their priority: on a busy machine a process of the idle class may not run for minutes.
     """
@@ -115,7 +116,9 @@ def run(runs: int, seed: int = 0) -> Seen:
     ):
         player = Player(Path(directory))
         try:
-            for number in range(seed, seed + runs):
+            for number in range(seed, seed + runs * ROUNDS_MAX):
+                if number - seed >= runs and met(seen):
+                    break
                 _one(player, Path(directory), number, seen)
         finally:
             player.end()
