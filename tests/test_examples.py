@@ -120,7 +120,7 @@ def test_the_entry_point_becomes_the_broker(tmp_path: Path, bin_dir: Path) -> No
     one, two = copy_of("kafka27-mixed", tmp_path), copy_of("kafka4-mixed", tmp_path)
     told = enter(bin_dir, KAFKA_LOG_DIRS=f"{one}, {two} , {tmp_path / 'missing'}", SNAPREBUILD_DEADLINE="5m")
     assert "14 snapshots written" in told
-    assert f"{tmp_path / 'missing'} is no directory: it is left out" in told
+    assert f"{tmp_path / 'missing'} is no directory: it is skipped" in told
     assert "SNAPREBUILD_DEADLINE: expected seconds, at most 604800, found 5m: 300 are taken" in told
     assert_prepared(one)
     (receipt,) = (tmp_path / "snaprebuild").iterdir()

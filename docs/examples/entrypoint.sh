@@ -39,7 +39,7 @@ for directory in $log_dirs; do
         found=yes
         [ -n "$properties" ] || set -- "$directory" "$@"
     else
-        say "$directory is no directory: it is left out"
+        say "$directory is no directory: it is skipped"
     fi
 done
 if [ -n "$properties" ]; then

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -101,7 +102,7 @@ def _write(files: list[str], request: DumpRequest, settings: S3Settings, finding
     from snaprebuild.cli.dump_output import JsonLines, TextLines
     from snaprebuild.operations.dump import dump_file
     from snaprebuild.operations.dump_items import Dump
-    from snaprebuild.operations.findings import Finding, Severity, finding_of_error
+    from snaprebuild.operations.findings import BUSY_LOG, Finding, Severity, finding_of_error
 
     # Where nothing at all is a file of Kafka, that is a usage error, before anything is printed.
     opened: list[Dump | Finding] = []
@@ -113,7 +114,10 @@ def _write(files: list[str], request: DumpRequest, settings: S3Settings, finding
             unknown.append(error)
             opened.append(Finding("unknown-kind", Severity.FINDING, path, f"{error.message}: not dumped"))
         except (ReadFailedError, RefusedError) as error:
-            opened.append(finding_of_error(error, path))
+            found = finding_of_error(error, path, may_vanish=True)
+            opened.append(found)
+            if found.code == BUSY_LOG and not os.path.lexists(path):
+                unknown.append(UsageError("no such file", path=path))
     if len(unknown) == len(files):
         raise unknown[0]
     lines = JsonLines() if as_json else TextLines(payload=request.payload)

@@ -148,13 +148,13 @@ def _print(repair: FollowerRepair, dry_run: bool) -> None:
             klass = "-" if each.snapshot_class is None else each.snapshot_class.value
             before = "-" if each.comparison is None else each.comparison.found_entries
             name = partition.plan.source.topic_partition
-            rows.append((name, each.offset, each.done.replace("_", " "), klass, before, each.entries, each.set_aside or "-"))
+            rows.append((name, each.offset, each.action.replace("_", " "), klass, before, each.entries, each.set_aside or "-"))
     if rows:
         columns = ("partition", "offset", "done", "class", "had", "producers", "the old one is now")
         title = "Dry run: nothing was written" if dry_run else "Snapshots"
         print_table(title, columns, rows, right=("offset", "had", "producers"))
     partitions = () if repair.result is None else repair.result.partitions
-    totals = Counter(boundary.done for partition in partitions for boundary in partition.boundaries)
+    totals = Counter(boundary.action for partition in partitions for boundary in partition.boundaries)
     what = ", ".join(f"{count} {action.replace('_', ' ')}" for action, count in totals.items())
     print_text(f"{counted(len(repair.check.replicas), 'replica')}: {what or unless_unread('nothing to repair', repair.findings)}")
     if repair.result is not None and repair.result.receipt is not None:

@@ -176,12 +176,12 @@ def _document(result: HookRun, deadline: int | None, order: Order) -> dict[str, 
     return verdict_document("hook-run", 1, body, result.findings)
 
 
-_COUNTS = ("written", "would_write", "left_out", "bytes_blocked", "bytes_blocked_left", "bytes_read")
+_COUNTS = ("written", "would_write", "failed", "refused", "skipped", "bytes_blocked", "bytes_blocked_left", "bytes_read")
 
 
 def _counts(partition: PreparedPartition) -> dict[str, int]:
     return {
-        **{action: partition.count(action) for action in ("written", "would_write", "left_out")},
+        **{action: partition.count(action) for action in ("written", "would_write", "failed", "refused", "skipped")},
         "bytes_blocked": partition.bytes_blocked,
         "bytes_blocked_left": partition.bytes_blocked_left,
         "bytes_read": partition.result.bytes_read,
@@ -214,7 +214,7 @@ def _summary(result: HookRun) -> str:
     done = "to write (dry run)" if result.rebuilt.is_dry_run else "written"
     parts = [
         f"{counted(totals['written'] + totals['would_write'], 'snapshot')} {done}",
-        f"{totals['left_out']} not written",
+        f"{totals['failed'] + totals['refused'] + totals['skipped']} not written",
         f"blocked {size_text(totals['bytes_blocked'])}, now {size_text(totals['bytes_blocked_left'])}",
         f"{size_text(totals['bytes_read'])} of {counted(len(result.partitions), 'partition')} read in {result.seconds:.1f} s",
     ]
@@ -233,7 +233,7 @@ def _print(result: HookRun) -> None:
             size_text(each.bytes_blocked),
             each.state.value,
             each.count("written", "would_write"),
-            each.count("left_out"),
+            each.count("failed", "refused", "skipped"),
             size_text(each.result.bytes_read),
         )
         for each in busy[:ROWS_MAX]

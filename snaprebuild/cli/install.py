@@ -46,7 +46,7 @@ def install(
 
     PLAN is what `rebuild --stage DIR` left, DIR/plan.jsonl. Every log directory of the broker is held meanwhile. What was staged is
     installed where it still rests on the same segments, the partition first that blocks most; what closed since is replayed from the
-    staged state. The snapshots take effect when the broker next starts. Exit code 1 when something that is due is left out.
+    staged state. The snapshots take effect when the broker next starts. Exit code 1 when a snapshot that is due is not installed.
     """
     from snaprebuild.cli.install_output import install_document, print_install
     from snaprebuild.cli.result import begin, leave, shown

@@ -60,11 +60,11 @@ def print_install(result: InstallResult) -> None:
         if boundaries:
             first, last = boundaries[0].offset, boundaries[-1].offset
             offsets = f"{first} .. {last}" if first != last else str(first)
-        actions = Counter(boundary.done for boundary in boundaries)
+        actions = Counter(boundary.action for boundary in boundaries)
         read = 0 if each.result is None else each.result.bytes_read
         blocked = size_text(each.staged.bytes_blocked)
         rows.append((each.staged.topic_partition, blocked, offsets, _text(actions), size_text(read), shown(each.staged.path)))
-    totals = Counter(boundary.done for each in result.partitions for boundary in each.boundaries)
+    totals = Counter(boundary.action for each in result.partitions for boundary in each.boundaries)
     title = "Dry run: nothing was changed" if result.is_dry_run else "Nothing was installed"
     if totals["written"]:
         title = f"{counted(totals['written'], 'snapshot')} installed"

@@ -268,7 +268,7 @@ def plan(
 
     PATH is a partition directory, a log directory, or any directory above them, also as s3://BUCKET/PREFIX; several may be
     named. The plan is that of `rebuild` with the same options. Of the segments it reads the end of each last one, and a sample
-    that tells the speed. Exit code 1 when something that is wanted is left out.
+    that tells the speed. Exit code 1 when a wanted boundary is not planned.
     """
     from snaprebuild.cli.rebuild_output import plan_document, print_plan
     from snaprebuild.cli.result import begin, leave
@@ -317,7 +317,7 @@ def rebuild(
 
     PATH is a partition directory, a log directory, or any directory above them; several may be named. Stop the broker first:
     while it runs, only --stage, --broker-running, --out and --dry-run work. The snapshots take effect when it next starts. Exit
-    code 1 when something that is wanted is left out.
+    code 1 when a wanted snapshot is not written.
     """
     from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.rebuild_output import print_rebuild, rebuild_document

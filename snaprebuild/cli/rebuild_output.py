@@ -12,7 +12,7 @@ from snaprebuild.operations.boundary_needs import NeedCounts
 from snaprebuild.operations.due_in_place import is_missed
 from snaprebuild.operations.findings import counted
 from snaprebuild.operations.from_effects import NONE_KEPT
-from snaprebuild.operations.rebuild_result import EQUAL, LEFT_OUT, WOULD_WRITE, WRITTEN
+from snaprebuild.operations.rebuild_result import EQUAL, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN
 from snaprebuild.operations.verdict.judges import verdict_json
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.storage.store import absolute, is_object
@@ -74,8 +74,15 @@ def _partition_plan(plan: PartitionPlan) -> dict[str, object]:
         **needs_json(plan.needs),
         "verdict": verdict_json(plan.verdict),
         "boundaries": [asdict(boundary) for boundary in plan.boundaries],
-        "left_out": [{"offset": offset, "reason": reason} for offset, reason in plan.left_out],
+        "not_planned": _not_planned_json(plan),
     }
+
+
+def _not_planned_json(plan: PartitionPlan) -> list[dict[str, object]]:
+    return [
+        {"offset": offset, "action": REFUSED if is_missed(plan, offset, reason) else SKIPPED, "reason": reason}
+        for offset, reason in plan.not_planned
+    ]
 
 
 def needs_json(needs: BoundaryNeeds) -> dict[str, object]:
@@ -113,17 +120,19 @@ def print_plan(plan: Plan) -> None:
             f"retention: assumes {plan.retention_source}; waiting frees a partition only while tiered storage is off, because "
             "with it on nothing is deleted before it was uploaded"
         )
-    _print_left_out(plan)
+    _print_not_planned(plan)
     _print_live_brokers(plan)
 
 
-def _print_left_out(plan: Plan) -> None:
+def _print_not_planned(plan: Plan) -> None:
     """What has no snapshot and gets none: for each reason how many, and what could not be planned at all."""
     reasons = Counter(
-        (reason, is_missed(partition, offset, reason)) for partition in plan.partitions for offset, reason in partition.left_out
+        (reason, REFUSED if is_missed(partition, offset, reason) else SKIPPED)
+        for partition in plan.partitions
+        for offset, reason in partition.not_planned
     )
-    for (reason, is_refused), count in reasons.items():
-        print_text(f"{'refused' if is_refused else 'skipped'}: {counted(count, 'boundary', 'boundaries')}: {reason}")
+    for (reason, action), count in reasons.items():
+        print_text(f"{action}: {counted(count, 'boundary', 'boundaries')}: {reason}")
     rejected = sum(partition.fault is not None and partition.verdict is not None for partition in plan.partitions)
     if rejected:
         print_text(
@@ -180,7 +189,7 @@ def _partition_result(result: PartitionResult) -> dict[str, object]:
         **needs_json(result.needs),
         "verdict": verdict_json(result.plan.verdict),
         "boundaries": [boundary_json(boundary) for boundary in result.boundaries],
-        "left_out": [{"offset": offset, "reason": reason} for offset, reason in result.plan.left_out],
+        "not_planned": _not_planned_json(result.plan),
     }
 
 
@@ -190,7 +199,6 @@ def boundary_json(boundary: BoundaryResult) -> dict[str, object]:
         "offset": boundary.offset,
         "is_log_end": boundary.is_log_end,
         "action": boundary.action,
-        "left_out_as": None if boundary.action != LEFT_OUT else boundary.done,
         "class": None if boundary.snapshot_class is None else boundary.snapshot_class.value,
         "reasons": list(boundary.reasons),
         "entries": boundary.entries,
@@ -218,7 +226,7 @@ def print_rebuild(result: RebuildResult) -> None:
     for partition in result.partitions:
         if not partition.boundaries:
             continue
-        actions = Counter(boundary.done for boundary in partition.boundaries)
+        actions = Counter(boundary.action for boundary in partition.boundaries)
         classes = Counter(boundary.snapshot_class.value for boundary in partition.boundaries if boundary.snapshot_class is not None)
         first, last = partition.boundaries[0].offset, partition.boundaries[-1].offset
         offsets = f"{first} .. {last}" if first != last else str(first)
@@ -227,13 +235,13 @@ def print_rebuild(result: RebuildResult) -> None:
         read, target = size_text(partition.bytes_read), shown(partition.plan.target)
         label = labels[partition.plan.source.directory.path]
         rows.append((label, offsets, _actions_text(actions), what, entries, read, target))
-    totals = Counter(boundary.done for partition in result.partitions for boundary in partition.boundaries)
+    totals = Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)
     if rows:
         columns = ("partition", "boundaries", "done", "class", "producers at most", "read", "directory")
         print_table(_title(result, totals["written"]), columns, rows, right=("producers at most", "read"))
     done = _actions_text(totals) or _nothing_text(result.plan.counts.missing, result.findings)
     print_text(f"{counted(len(result.partitions), 'partition')}: {done}")
-    _print_left_out(result.plan)
+    _print_not_planned(result.plan)
     if result.is_dry_run:
         _print_live_brokers(result.plan)
     aside = sum(boundary.set_aside is not None for partition in result.partitions for boundary in partition.boundaries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from formats import limits
 from formats.errors import FormatError, LimitExceededError
 from formats.file_names import FileKind, parse_file_name
 from formats.producer_snapshot import read_entries
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.replay_partition import Clock
 from snaprebuild.replay.difference import ENTRY_FIELDS, cost_of_change, cost_of_extra, cost_of_missing
@@ -119,6 +120,7 @@ def diff_snapshots(path_a: str, path_b: str, clock: Clock | None = None, setting
         settings: how object stores are reached.
 
     Raises:
+        UsageError: one of them does not exist.
         RefusedError: a limit of the run is used up.
     """
     findings: list[Finding] = []
@@ -149,11 +151,14 @@ def _read(
     name = parse_file_name(os.path.basename(path))
     offset = name.offset if name is not None and name.kind is FileKind.PRODUCER_SNAPSHOT else None
     data = b""
+    store = store_of(path, settings)
+    if store.is_local and not os.path.lexists(path):
+        raise UsageError("no such file", path=path)
     try:
-        data = _bytes_of(path, store_of(path, settings))
+        data = _bytes_of(path, store)
         entries = read_entries(data, file=path)
     except ReadFailedError as error:
-        findings.append(finding_of_error(error, path))
+        findings.append(finding_of_error(error, path, may_vanish=True))
         return SnapshotSide(path, offset), data, None
     except FormatError as error:
         findings.append(finding_of_error(error, path))
@@ -177,7 +182,7 @@ def _bytes_of(path: str, store: Store) -> bytes:
         raise LimitExceededError("snapshot", file=path, expected=f"at most {limits.SNAPSHOT_BYTES_MAX} bytes", found=size)
     data = store.read_small(path, limits.SNAPSHOT_BYTES_MAX)
     if data is None:
-        raise ReadFailedError("was removed meanwhile", path=path)
+        raise ReadFailedError("was removed meanwhile", path=path, errno=errno.ENOENT)
     return data
 
 

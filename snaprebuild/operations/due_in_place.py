@@ -11,13 +11,13 @@ from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.planned import PartitionPlan, Request
 from snaprebuild.operations.source import PartitionSource
 
-__all__ = ["IRREGULAR_NAME", "is_missed", "left_out_findings", "not_due", "not_due_in_place", "not_trusted"]
+__all__ = ["IRREGULAR_NAME", "is_missed", "not_due", "not_due_in_place", "not_planned_findings", "not_trusted"]
 
 NO_BROKER_FILES = "this is not a broker's log directory: meta.properties and the checkpoints are missing; use --out DIR"
 CLEANER_UNKNOWN = "the cleaner's checkpoint cannot be read, so the topic may be compacted; use --out DIR"
 IRREGULAR_NAME = "its name belongs to a directory, link or pipe: move that away first"
 NOT_KNOWN_TO_BE_DUE = frozenset((NO_BROKER_FILES, CLEANER_UNKNOWN, END_BELOW_RECOVERY_POINT, IRREGULAR_NAME))
-"""Reasons for which something that a broker may need is left out."""
+"""Reasons for which something that a broker may need gets no snapshot."""
 
 
 def not_due(request: Request, partition: PartitionSource, offset: int, *, is_log_end: bool) -> str | None:
@@ -70,14 +70,14 @@ def not_trusted(plan: PartitionPlan, offset: int) -> str | None:
 
 
 def is_missed(plan: PartitionPlan, offset: int, reason: str) -> bool:
-    """Whether a boundary that was left out for a reason may be one that a broker needs, and does not make itself."""
+    """Whether a boundary that is not planned for a reason may be one that a broker needs, and does not make itself."""
     return reason in NOT_KNOWN_TO_BE_DUE or reason == not_trusted(plan, offset)
 
 
-def left_out_findings(plan: PartitionPlan) -> list[Finding]:
-    """A finding for each boundary that a plan leaves out: a note where no broker needs it."""
+def not_planned_findings(plan: PartitionPlan) -> list[Finding]:
+    """A finding for each boundary that is not planned: a note where no broker needs it."""
     found = []
-    for offset, reason in plan.left_out:
+    for offset, reason in plan.not_planned:
         is_known = not is_missed(plan, offset, reason)
         code, severity = ("not-due", Severity.NOTE) if is_known else ("not-known-to-be-due", Severity.FINDING)
         found.append(Finding(code, severity, plan.source.directory.path, reason, offset))

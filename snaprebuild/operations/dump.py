@@ -90,7 +90,7 @@ def _guarded(dump: Dump, items: Iterator[Items]) -> Iterator[Items]:
     except FormatError as error:
         dump.tell("damaged-file", Severity.DAMAGED, error)
     except SnaprebuildError as error:
-        dump.findings.append(finding_of_error(error, dump.path))
+        dump.findings.append(finding_of_error(error, dump.path, may_vanish=True))
     dump.count_findings()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
@@ -16,6 +17,7 @@ from snaprebuild.errors import (
     RefusedError,
     SnaprebuildError,
 )
+from snaprebuild.storage.store import is_object
 
 __all__ = [
     "BUSY_LOG",
@@ -98,14 +100,22 @@ def exit_code_of(findings: Iterable[Finding]) -> int:
     return int(next((severity for severity in _WORST_FIRST if severity in present), Severity.NOTE))
 
 
-def finding_of_error(error: SnaprebuildError | FormatError, path: str) -> Finding:
-    """An error that ended the work on one partition or file, as a finding, so that the others go on."""
+def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_vanish: bool = False) -> Finding:
+    """An error that ended the work on one partition or file, as a finding, so that the others go on.
+
+    Args:
+        error: that ended it.
+        path: of the partition or file, where the error names none.
+        may_vanish: a local path that is absent is no storage failure: it is in a log directory, where a broker deletes.
+    """
     if isinstance(error, FormatError):
         return Finding("damaged-file", Severity.DAMAGED, error.file or path, error.message, is_unread=True)
     if isinstance(error, GonePartitionError):
         return Finding(GONE, Severity.NOTE, path, error.message)
     if isinstance(error, GoneFileError):
         return Finding(BUSY_LOG, Severity.NOTE, path, str(error) if error.path != path else error.message, is_unread=True)
+    if may_vanish and isinstance(error, ReadFailedError) and error.errno == errno.ENOENT and not is_object(error.path or path):
+        return Finding(BUSY_LOG, Severity.NOTE, error.path or path, "vanished while it was looked at", is_unread=True)
     code, severity = "storage-failed", Severity.STORAGE
     if isinstance(error, RefusedError):
         code, severity = "refused", Severity.REFUSED

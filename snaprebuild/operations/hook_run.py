@@ -20,7 +20,7 @@ from snaprebuild.operations.findings import Finding, Severity, exit_code_of
 from snaprebuild.operations.plan import make_plan
 from snaprebuild.operations.planned import Plan, Request
 from snaprebuild.operations.rebuild import rebuild
-from snaprebuild.operations.rebuild_result import LEFT_OUT, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
+from snaprebuild.operations.rebuild_result import NOT_DONE, WOULD_WRITE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.operations.receipt import Receipt, default_receipt_path
 from snaprebuild.operations.source import PartitionSource
 from snaprebuild.storage.store import is_object
@@ -71,8 +71,8 @@ class PreparedPartition:
     def state(self) -> PreparationState:
         """How far it came."""
         plan = self.result.plan
-        is_whole = plan.fault is None and not any(is_missed(plan, offset, reason) for offset, reason in plan.left_out)
-        if is_whole and not self.count(LEFT_OUT):
+        is_whole = plan.fault is None and not any(is_missed(plan, offset, reason) for offset, reason in plan.not_planned)
+        if is_whole and not self.count(*NOT_DONE):
             return PreparationState.PREPARED
         return PreparationState.PARTLY if self.count(WRITTEN, WOULD_WRITE) else PreparationState.NOT_PREPARED
 
@@ -168,8 +168,8 @@ def _missing(source: PartitionSource) -> list[int]:
 def _bytes_left(result: PartitionResult) -> int:
     source, missing = result.plan.source, set(_missing(result.plan.source))
     if result.plan.fault is None:
-        missing &= {each.offset for each in result.boundaries if each.action == LEFT_OUT} | {
-            offset for offset, _ in result.plan.left_out
+        missing &= {each.offset for each in result.boundaries if each.action in NOT_DONE} | {
+            offset for offset, _ in result.plan.not_planned
         }
     return _bytes_from(source, sorted(missing))
 

@@ -16,7 +16,7 @@ from formats.file_names import snapshot_file_name
 from snaprebuild.errors import ChangedFileError, DeadlinePassedError, GoneFileError, ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.boundary_needs import boundary_needs, check_selected_boundaries
 from snaprebuild.operations.broker_properties import read_server_properties
-from snaprebuild.operations.due_in_place import IRREGULAR_NAME, left_out_findings, not_due
+from snaprebuild.operations.due_in_place import IRREGULAR_NAME, not_due, not_planned_findings
 from snaprebuild.operations.each import Each, here, here_for
 from snaprebuild.operations.findings import GONE, Finding, Severity, finding_of_error, in_flux
 from snaprebuild.operations.log_facts import check_deadline, largest_timestamp_hint, log_end_offset, replay_window
@@ -172,7 +172,7 @@ def _planned(wanted: _Wanted) -> tuple[PartitionPlan, list[Finding]]:
         findings.append(found)
         partition = without_files(wanted.partition) if found.code == GONE else wanted.partition
         planned = nothing_planned(partition, wanted.target, str(error))
-    return planned, findings + left_out_findings(planned)
+    return planned, findings + not_planned_findings(planned)
 
 
 def _retention(server_properties: str | None) -> tuple[int, str]:
@@ -201,9 +201,9 @@ def _plan_partition(asked: _Wanted, findings: list[Finding]) -> PartitionPlan:
         findings.append(Finding("no-segment", Severity.NOTE, directory.path, "has no segment: nothing to rebuild"))
         return nothing_planned(partition, target, None)
     log_end = log_end_offset(directory, deadline)
-    boundaries, left_out = _wanted(asked, log_end, findings)
+    boundaries, not_planned = _wanted(asked, log_end, findings)
     if not boundaries:
-        return replace(nothing_planned(partition, target, None, log_end), left_out=tuple(left_out))
+        return replace(nothing_planned(partition, target, None, log_end), not_planned=tuple(not_planned))
     bases = [segment.base_offset for segment in directory.segments]
     mode = ReplayFrom(request.replay_from)
     window = replay_window(partition, mode, clock, deadline)
@@ -220,7 +220,7 @@ def _plan_partition(asked: _Wanted, findings: list[Finding]) -> PartitionPlan:
         source=partition,
         target=target,
         boundaries=wanted,
-        left_out=tuple(left_out),
+        not_planned=tuple(not_planned),
         log_end_offset=log_end,
         window_index=window,
         replay_index=start_index,
@@ -310,7 +310,7 @@ def _wanted(
     if log_end is not None and log_end > 0:
         offsets[log_end] = True
     existing = {offset for offset, _ in directory.snapshots}
-    wanted, left_out = [], []
+    wanted, not_planned = [], []
     for offset, is_end in sorted(offsets.items()):
         if not request.selection.takes_boundary(offset):
             continue
@@ -326,12 +326,12 @@ def _wanted(
         if reason is None:
             wanted.append((offset, is_end, exists))
         else:
-            left_out.append((offset, reason))
+            not_planned.append((offset, reason))
     active = directory.segments[-1].base_offset
     if request.stage and wanted and wanted[-1][0] < active:
         # What closes until it is installed is replayed from here, whether or not the broker has written this one.
         wanted.append((active, False, active in existing))
-    return wanted, left_out
+    return wanted, not_planned
 
 
 def _check_existing(partition: PartitionSource, offset: int, findings: list[Finding]) -> None:

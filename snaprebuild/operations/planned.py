@@ -161,7 +161,7 @@ class PartitionPlan:
         source: the partition and what its broker says of it.
         target: directory that the snapshots go to.
         boundaries: wanted ones, ascending.
-        left_out: (offset, reason) of boundaries that are not due where they would go.
+        not_planned: (offset, reason) of boundaries that are not due where they would go.
         log_end_offset: end of the last whole batch; None where it cannot be read.
         window_index: first segment within the expiration.
         replay_index: segment where replay begins, as far as names and hints tell.
@@ -180,7 +180,7 @@ class PartitionPlan:
     source: PartitionSource
     target: str
     boundaries: tuple[BoundaryPlan, ...]
-    left_out: tuple[tuple[int, str], ...]
+    not_planned: tuple[tuple[int, str], ...]
     log_end_offset: int | None
     window_index: int
     replay_index: int

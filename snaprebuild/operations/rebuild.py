@@ -37,7 +37,7 @@ from snaprebuild.operations.planned import BoundaryPlan, PartitionPlan, Plan, Re
 from snaprebuild.operations.rebuild_result import (
     EQUAL,
     FAILED,
-    LEFT_OUT,
+    NOT_DONE,
     REFUSED,
     SKIPPED,
     WRITTEN,
@@ -167,7 +167,7 @@ class _Kept:
         """Keeps what was done, and is not in the new plan of the partition."""
         again = {boundary.offset for boundary in planned.boundaries}
         by_offset = {boundary.offset: boundary for boundary in result.plan.boundaries}
-        done = [each for each in result.boundaries if each.action != LEFT_OUT and each.offset not in again]
+        done = [each for each in result.boundaries if each.action not in NOT_DONE and each.offset not in again]
         self._of.setdefault(place, []).extend((by_offset[each.offset], each) for each in done)
 
     def give_back(self, results: Sequence[PartitionResult]) -> None:
@@ -301,10 +301,9 @@ def _refuse(result: PartitionResult, error: SnaprebuildError) -> None:
         result.findings.append(_denied_finding(result.plan.source.log_dir.path, len(result.plan.boundaries)))
     else:
         result.findings.append(finding_of_error(error, result.plan.source.directory.path))
-    why_not = REFUSED if isinstance(error, RefusedError) else FAILED
+    action = REFUSED if isinstance(error, RefusedError) else FAILED
     result.boundaries = [
-        BoundaryResult(wanted.offset, wanted.is_log_end, LEFT_OUT, None, (str(error),), left_out_as=why_not)
-        for wanted in result.plan.boundaries
+        BoundaryResult(wanted.offset, wanted.is_log_end, action, None, (str(error),)) for wanted in result.plan.boundaries
     ]
 
 
@@ -398,9 +397,7 @@ class _RebuildWork(BoundaryWork):
                 "deadline-passed", Severity.NOTE, f"{error.message}: nothing is missing, and not all that was there is compared"
             )
         why = (error.message,)
-        result.boundaries += [
-            BoundaryResult(wanted.offset, wanted.is_log_end, LEFT_OUT, None, why, left_out_as=SKIPPED) for wanted in left
-        ]
+        result.boundaries += [BoundaryResult(wanted.offset, wanted.is_log_end, SKIPPED, None, why) for wanted in left]
 
     def finish(self) -> None:
         super().finish()
@@ -426,7 +423,7 @@ class _RebuildWork(BoundaryWork):
 
     def _settle(self, reason: str | None) -> None:
         """What is told of the partition as a whole; ``reason`` says why the replay ended before its time, None where it did not."""
-        _leave_out(self._result, reason)
+        _close_boundaries(self._result, reason)
 
     def job(self) -> RebuildJob:
         path, context = self._result.plan.source.directory.path, self._context
@@ -467,7 +464,7 @@ class _RebuildWork(BoundaryWork):
         except ReadFailedError as error:
             self._result.findings.append(replace(finding_of_error(error, str(error.path)), offset=state.offset))
             if wanted is not None:
-                self._result.boundaries.append(self._rebuilt(wanted, state, None).left_out(str(error), FAILED))
+                self._result.boundaries.append(self._rebuilt(wanted, state, None).not_written(str(error), FAILED))
             return
         is_corrupt = comparison is not None and comparison.status is SnapshotStatus.CORRUPT
         told = is_corrupt and (self._result.plan.source.directory.path, state.offset) in self._told_corrupt
@@ -499,7 +496,7 @@ class _RebuildWork(BoundaryWork):
             if impossible is not None:
                 message = f"the log leads to a state that no snapshot can hold: {impossible}"
                 self._result.say("impossible-state", Severity.DAMAGED, message, offset)
-                return rebuilt.left_out(message, FAILED)
+                return rebuilt.not_written(message, FAILED)
             result = self._writer.write(rebuilt)
             return (self._written_earlier(rebuilt) or result) if result.action == EQUAL else result
         except AlreadyExistsError as error:
@@ -507,13 +504,13 @@ class _RebuildWork(BoundaryWork):
                 return earlier
             message = "a file of this name appeared while the snapshot was rebuilt (a broker may be at work here): not touched"
             self._result.say("refused", Severity.REFUSED, message, offset)
-            return rebuilt.left_out(str(error))
+            return rebuilt.not_written(str(error))
         except (StorageError, FormatError) as error:
             if _is_denied(error):
                 self._denied.append(offset)
             else:
                 self._result.findings.append(replace(finding_of_error(error, rebuilt.target), offset=offset))
-            return rebuilt.left_out(str(error), FAILED)
+            return rebuilt.not_written(str(error), FAILED)
 
     def _written_earlier(self, rebuilt: RebuiltSnapshot) -> BoundaryResult | None:
         """Asked of a file that is there: what an earlier attempt at the same partition has written is written; None where it has not."""
@@ -536,13 +533,13 @@ class _RebuildWork(BoundaryWork):
         return None
 
     def _rebuilt(self, wanted: BoundaryPlan, state: BoundaryState, comparison: Comparison | None) -> RebuiltSnapshot:
-        """With --drop-expired the entries that a load at as-of drops are left out; the state that is carried on keeps them."""
+        """With --drop-expired the entries that a load at as-of drops are removed; the state that is carried on keeps them."""
         entries, judgement = state.entries, state.judgement
         if self._request.drop_expired:
             expired = expired_mask(entries, self.replay.clock.as_of_ms, self.replay.clock.expiration_ms)
             entries = entries[~expired]
             if expired.any() and judgement.snapshot_class.may_go_in_place:
-                reason = f"{int(expired.sum())} expired entries were left out as asked"
+                reason = f"{int(expired.sum())} expired entries were dropped as asked"
                 judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (reason, *judgement.reasons))
         return RebuiltSnapshot(wanted, self._result.plan.target, self._store, entries, judgement, comparison)
 
@@ -554,17 +551,17 @@ def _existing(target: str) -> str:
     return target
 
 
-def _leave_out(result: PartitionResult, reason: str | None) -> None:
+def _close_boundaries(result: PartitionResult, reason: str | None) -> None:
     """Tells of the boundaries that the replay did not come to; and everything that was told before in its order."""
     done = {boundary.offset for boundary in result.boundaries}
     for wanted in result.plan.boundaries:
         if wanted.offset not in done:
             why = reason or "the replay did not come to this boundary: the log changed while it was read"
             is_refused = any(each.severity is Severity.REFUSED for each in result.findings)
-            left_out_as = REFUSED if is_refused else SKIPPED if has_lost_a_file(result.findings) else FAILED
-            left = BoundaryResult(wanted.offset, wanted.is_log_end, LEFT_OUT, None, (why,), left_out_as=left_out_as)
+            action = REFUSED if is_refused else SKIPPED if has_lost_a_file(result.findings) else FAILED
+            left = BoundaryResult(wanted.offset, wanted.is_log_end, action, None, (why,))
             result.boundaries.append(left)
-            result.say("boundary-left-out", Severity.FINDING, why, wanted.offset)
+            result.say("boundary-not-reached", Severity.FINDING, why, wanted.offset)
     result.boundaries.sort(key=lambda boundary: boundary.offset)
     # Written side by side, told in order.
     result.findings.sort(key=lambda finding: (-1 if finding.offset is None else finding.offset, finding.code))
@@ -670,7 +667,7 @@ class RebuildJob(DivisibleJob):
                 result.findings.append(finding_of_error(error, self.plan.source.directory.path))
                 reason = reason or str(error)
         result.replay_index, result.replay_reason = self.replay().start()
-        _leave_out(result, reason)
+        _close_boundaries(result, reason)
         return _remote(result)
 
     @contextlib.contextmanager

@@ -15,7 +15,7 @@ __all__ = [
     "EQUAL",
     "FAILED",
     "KEPT",
-    "LEFT_OUT",
+    "NOT_DONE",
     "REFUSED",
     "SKIPPED",
     "WOULD_WRITE",
@@ -25,10 +25,11 @@ __all__ = [
     "RebuildResult",
 ]
 
-WRITTEN, EQUAL, KEPT, LEFT_OUT, WOULD_WRITE = "written", "equal", "kept", "left_out", "would_write"
-
+WRITTEN, EQUAL, KEPT, WOULD_WRITE = "written", "equal", "kept", "would_write"
 FAILED, REFUSED, SKIPPED = "failed", "refused", "skipped"
-"""Why a boundary was left out: something went wrong; it could be written and must not be; or the run did not get to it."""
+
+NOT_DONE = frozenset((FAILED, REFUSED, SKIPPED))
+"""Actions that leave a boundary without the wanted snapshot: an error; it must not be written; or the run did not reach it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +39,13 @@ class BoundaryResult:
     Attributes:
         offset: the boundary.
         is_log_end: it is the log end offset.
-        action: ``written``, ``would_write`` (dry run), ``equal`` (is there already), ``kept`` (is there, differs, was not touched) or
-            ``left_out``.
+        action: ``written``, ``would_write`` (dry run), ``equal`` (is there already), ``kept`` (is there, differs, was not touched),
+            ``failed`` (an error), ``refused`` (it must not be written) or ``skipped`` (the run did not reach it).
         snapshot_class: of the rebuilt snapshot, or None when it was not rebuilt; ``reasons`` say why.
         entries: count in the rebuilt snapshot, or None.
         path: of the snapshot, or None.
         set_aside: name that a wrong snapshot was moved to, or None.
         comparison: with a snapshot that was there, or None.
-        left_out_as: ``failed``, ``refused`` or ``skipped``, where it was left out.
     """
 
     offset: int
@@ -57,12 +57,6 @@ class BoundaryResult:
     path: str | None = None
     set_aside: str | None = None
     comparison: Comparison | None = None
-    left_out_as: str | None = None
-
-    @property
-    def done(self) -> str:
-        """The action for a person: why it was left out, where it was."""
-        return self.action if self.action != LEFT_OUT else self.left_out_as or REFUSED
 
 
 @dataclass(slots=True)

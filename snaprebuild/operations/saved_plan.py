@@ -41,9 +41,9 @@ def _lines_of(plan: Plan) -> Iterator[str]:
 def _fingerprint(plan: PartitionPlan) -> dict[str, Any]:
     """Everything that must not change between planning and doing."""
     directory = plan.source.directory
-    left_out: dict[str, list[int]] = {}
-    for offset, reason in plan.left_out:
-        left_out.setdefault(reason, []).append(offset)
+    not_planned: dict[str, list[int]] = {}
+    for offset, reason in plan.not_planned:
+        not_planned.setdefault(reason, []).append(offset)
     return {
         "path": directory.path,
         "target": plan.target,
@@ -53,7 +53,7 @@ def _fingerprint(plan: PartitionPlan) -> dict[str, Any]:
         "recovery_point": plan.source.recovery_point,
         "replay_index": plan.replay_index,
         "boundaries": [boundary.offset for boundary in plan.boundaries],
-        "left_out": left_out,
+        "not_planned": not_planned,
         "segments": [_row(segment.base_offset, segment.log.identity) for segment in directory.segments],
         "snapshots": [_row(offset, listed.identity) for offset, listed in directory.snapshots],
     }

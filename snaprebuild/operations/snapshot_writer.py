@@ -16,7 +16,7 @@ from formats.producer_snapshot import write_entries
 from snaprebuild.errors import SnaprebuildError, StorageError
 from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.planned import BoundaryPlan, PartitionPlan
-from snaprebuild.operations.rebuild_result import LEFT_OUT, REFUSED, BoundaryResult, PartitionResult
+from snaprebuild.operations.rebuild_result import REFUSED, BoundaryResult, PartitionResult
 from snaprebuild.operations.receipt import ReceiptSink
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import Comparison
@@ -69,17 +69,16 @@ class RebuiltSnapshot:
         """Its bytes."""
         return write_entries(self.entries)
 
-    def left_out(self, why: str, left_out_as: str = REFUSED) -> BoundaryResult:
+    def not_written(self, why: str, action: str = REFUSED) -> BoundaryResult:
         """The result of one that is not written: ``refused`` or ``failed``."""
         reasons = (why, *self.judgement.reasons)
         return BoundaryResult(
             self.wanted.offset,
             self.wanted.is_log_end,
-            LEFT_OUT,
+            action,
             self.judgement.snapshot_class,
             reasons,
             len(self.entries),
-            left_out_as=left_out_as,
         )
 
     def result(self, action: str, *, aside: str | None = None, comparison: Comparison | None = None) -> BoundaryResult:

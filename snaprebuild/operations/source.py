@@ -267,7 +267,9 @@ def open_source(
     ancestor = common_ancestor(roots)
     partitions: list[PartitionSource] = []
     findings += [
-        offline_log_dir(error.path, error.message) if error.path in log_dirs else finding_of_error(error, error.path or "")
+        offline_log_dir(error.path, error.message)
+        if error.path in log_dirs
+        else finding_of_error(error, error.path or "", may_vanish=True)
         for error in discovery.faults
     ]
     findings += [

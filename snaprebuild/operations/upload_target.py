@@ -11,7 +11,7 @@ from functools import partial
 from formats.aiven_key import AivenObject, aiven_key, parse_aiven_key
 from formats.errors import FormatError
 from formats.upload_claim import CLAIM_BYTES_MAX, ClaimKey, UploadClaim, parse_claim_key, read_claim
-from snaprebuild.errors import ReadFailedError, RefusedError
+from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError
 from snaprebuild.operations.tier_copies import CopyFacts, copy_facts, missing_objects
 from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.store import FileIdentity, Store
@@ -107,6 +107,8 @@ class UploadTarget:
         try:
             for name, status in self.store.list_below(directory):
                 yield f"{below}/{name}", FileIdentity.of(status)
+        except GoneFileError:
+            return
         except ReadFailedError as error:
             if error.errno != errno.ENOENT:
                 raise

@@ -71,11 +71,11 @@ class InPlaceWriter(SnapshotWriter):
         if not_now is not None:
             reason = None if comparison is None else comparison.status.reason
             self._result.say("wrong-snapshot", Severity.FINDING, f"wrong, and not replaced: {not_now}", wanted.offset, reason)
-            return rebuilt.left_out(not_now)
+            return rebuilt.not_written(not_now)
         tell_class(self._result, rebuilt)
         too_little = too_little_proven(rebuilt, allow_unproven=self._request.allow_unproven)
         if too_little is not None:
-            return rebuilt.left_out(too_little)
+            return rebuilt.not_written(too_little)
         if self._dry_run:
             return rebuilt.result(WOULD_WRITE, comparison=comparison)
         self._check_lock()

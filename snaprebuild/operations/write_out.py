@@ -54,7 +54,7 @@ class OutWriter(SnapshotWriter):
         """As ``SnapshotWriter.write``."""
         tell_class(self._result, rebuilt)
         if rebuilt.judgement.snapshot_class is SnapshotClass.UNSOUND and not self._takes_unsound:
-            return rebuilt.left_out("an UNSOUND snapshot is written with --boundaries all only")
+            return rebuilt.not_written("an UNSOUND snapshot is written with --boundaries all only")
         is_equal = self._is_equal_there(rebuilt) if self._may_be_there(rebuilt) else None
         if is_equal is None:
             if self._dry_run:

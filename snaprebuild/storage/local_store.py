@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from formats.file_names import parse_file_name
-from snaprebuild.errors import ReadFailedError, WriteFailedError
+from snaprebuild.errors import GoneFileError, ReadFailedError, WriteFailedError
 from snaprebuild.storage.atomic_file import Ownership, create_file
 from snaprebuild.storage.durable_directory import make_directories
 from snaprebuild.storage.regular_file import read_small_file
@@ -57,6 +57,9 @@ class LocalStore:
                 with os.scandir(os.path.join(location, below)) as listing:
                     entries = sorted(listing, key=lambda entry: entry.name)
                 statuses = [(entry, entry.stat(follow_symlinks=False)) for entry in entries]
+            except FileNotFoundError as error:
+                path = os.path.join(location, below)
+                raise GoneFileError("was deleted or moved while it was looked at", path=path) from error
             except OSError as error:
                 path = os.path.join(location, below)
                 raise ReadFailedError(f"cannot be listed: {error.strerror}", path=path, errno=error.errno) from error

@@ -7,7 +7,7 @@ import os
 import secrets
 from dataclasses import dataclass
 
-from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
+from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, WriteFailedError
 from snaprebuild.storage.durable_directory import make_directories
 
 __all__ = ["Mount", "check_links", "mount_of"]
@@ -31,12 +31,15 @@ def mount_of(path: str) -> Mount:
 
     Raises:
         ReadFailedError: it cannot be opened.
+        GoneFileError: it was deleted or moved meanwhile.
     """
     above = os.path.abspath(path)
     while not os.path.lexists(above) and os.path.dirname(above) != above:
         above = os.path.dirname(above)
     try:
         fd = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise GoneFileError("was deleted or moved while it was looked at", path=above) from error
     except OSError as error:
         raise ReadFailedError(f"cannot be opened: {error.strerror}", path=above, errno=error.errno) from error
     try:

@@ -211,6 +211,7 @@ class Store(ReadStore, Protocol):
 
         Raises:
             ReadFailedError: it cannot be listed.
+            GoneFileError: a local directory does not exist any more.
             RefusedError: a limit of the run is used up.
         """
 

@@ -32,7 +32,7 @@ CLOCK = ("--expiration-ms", "9000000000000")
 REFUSALS = {"storage-failed", "refused"}
 """A file that was listed is gone, or another."""
 ALLOWED = {
-    "boundary-left-out": "the log changed while it was read",
+    "boundary-not-reached": "the log changed while it was read",
     "interrupted-compaction": "the cleaner was about to give its segments their names",
 }
 """Findings that a healthy broker's moments justify, whatever they are about."""

@@ -412,7 +412,7 @@ def test_an_unclean_stop_leaves_the_rest_to_the_broker(tmp_path: Path) -> None:
     (log_dir / "replication-offset-checkpoint").write_text("0\n1\nt 0 9\n")
     run = in_json("follower repair", log_dir, remote, *NOW, "--set-aside")
     replica = the_replica(run)
-    assert {each["offset"]: each["action"] for each in replica["boundaries"]} == {4: "written", 6: "written", 9: "left_out"}
+    assert {each["offset"]: each["action"] for each in replica["boundaries"]} == {4: "written", 6: "written", 9: "refused"}
     assert (run.exit_code, replica["repaired"]) == (1, False)
     assert "was not shut down cleanly" in run.messages("wrong-snapshot")
     assert snapshots_in(log_dir / "t-0")[9] == entries_in(FORGOT[9])

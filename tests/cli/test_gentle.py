@@ -175,7 +175,7 @@ def test_a_run_with_workers_stays_below_its_memory(tmp_path: Path) -> None:
     assert run.exit_code == 5
     assert run.messages("out-of-memory") == f"{logs / 'large-0'}: out of memory: --max-memory leaves no more for it"
     assert run.codes["out-of-memory"] == 1
-    assert set(run.actions("large-0").values()) == {"left_out"}
+    assert set(run.actions("large-0").values()) == {"failed"}
     whole, *_ = rebuilt("unbounded", "--jobs", "2")
     assert whole.exit_code == 0
     for number in range(3):

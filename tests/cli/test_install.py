@@ -228,10 +228,10 @@ def test_a_staged_file_that_is_another_is_not_installed(tmp_path: Path) -> None:
         file.write(b"\xff")
     os.utime(fourth, ns=(status.st_atime_ns, status.st_mtime_ns))
     dry = in_json("install", tmp_path / "staged" / "plan.jsonl", "--dry-run")
-    assert [offset for offset, action in dry.actions("mixed-0").items() if action == "left_out"] == MIXED[:4]
+    assert [offset for offset, action in dry.actions("mixed-0").items() if action == "refused"] == MIXED[:4]
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert (done.exit_code, done.codes) == (3, {"stale-staged": 4})
-    assert [offset for offset, action in done.actions("mixed-0").items() if action == "left_out"] == MIXED[:4]
+    assert [offset for offset, action in done.actions("mixed-0").items() if action == "refused"] == MIXED[:4]
 
 
 def test_bytes_are_read_unless_they_were_checked_and_the_file_has_not_changed_since(
@@ -416,7 +416,7 @@ def test_partitions_that_went(tmp_path: Path) -> None:
     shutil.rmtree(logs / "logappend-0")
     (logs / "mixed-0").rename(logs / "mixed-0.0123456789abcdef0123456789abcdef-delete")
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
-    assert (done.exit_code, done.document["totals"]) == (1, {"left_out": 14}), "a topic that was deleted is no disk that fails"
+    assert (done.exit_code, done.document["totals"]) == (1, {"skipped": 14}), "a topic that was deleted is no disk that fails"
     assert done.codes == {"partition-gone": 2}
     assert not [name for name in snapshots_below(logs) if int(Path(name).stem) in MIXED]
 
@@ -452,7 +452,7 @@ def test_a_disk_that_nothing_can_be_written_to_keeps_no_other_back(
         }
         assert actions == {
             os.fspath(logs / name): {action}
-            for logs, action in ((one, "written"), (other, "left_out"))
+            for logs, action in ((one, "written"), (other, "failed"))
             for name in ("mixed-0", "logappend-0")
         }
     rest = installed(tmp_path / "staged", tmp_path / "rest.jsonl")
@@ -468,7 +468,7 @@ def test_a_dry_run_tells_what_is_mounted_read_only(tmp_path: Path, monkeypatch: 
     done = install(plan, dry_run=True)
     assert done.exit_code == 5
     assert {(each.path, each.message) for each in done.findings} == {(os.fspath(logs), "is mounted read-only")}
-    assert {made.action for each in done.partitions for made in each.boundaries} == {"left_out"}
+    assert {made.action for each in done.partitions for made in each.boundaries} == {"failed"}
 
 
 # --- the deadline -----------------------------------------------------------------------------------------------------------
@@ -479,13 +479,13 @@ def test_the_most_blocked_come_first_and_a_deadline_ends_it(tmp_path: Path, monk
     staged(logs, tmp_path / "staged")
     plan = load_staged_plan(str(tmp_path / "staged" / "plan.jsonl"))
     none = installed(tmp_path / "staged", tmp_path / "none.jsonl", "--deadline", 0)
-    assert (none.exit_code, none.document["totals"], none.document["receipt"]) == (1, {"left_out": 14}, None)
+    assert (none.exit_code, none.document["totals"], none.document["receipt"]) == (1, {"skipped": 14}, None)
     moments = iter([1.0, 3.0])  # the first partition comes before the deadline, the second behind it
     monkeypatch.setattr(time, "monotonic", lambda: next(moments))
     one = install(plan, deadline=2.0, receipt=str(tmp_path / "one.jsonl"))
     monkeypatch.undo()
     assert [each.staged.topic_partition for each in one.partitions] == ["mixed-0", "logappend-0"], "the most blocked first"
-    assert [{each.action for each in partition.boundaries} for partition in one.partitions] == [{"written"}, {"left_out"}]
+    assert [{each.action for each in partition.boundaries} for partition in one.partitions] == [{"written"}, {"skipped"}]
     rest = installed(tmp_path / "staged", tmp_path / "rest.jsonl")
     assert (rest.exit_code, rest.document["totals"]) == (0, {"equal": 12, "written": 2})
 
@@ -504,7 +504,7 @@ def test_a_deadline_between_the_links_and_what_closed_since(tmp_path: Path, monk
     (partition,) = done.partitions
     boundaries = [*bases_of(logs / "mixed-0")[1:], 8231]
     assert {each.offset: each.action for each in partition.boundaries} == {
-        offset: "written" if number < 8 else "left_out" for number, offset in enumerate(boundaries)
+        offset: "written" if number < 8 else "skipped" for number, offset in enumerate(boundaries)
     }, "each boundary that is due is told of"
     assert (done.exit_code, {each.code for each in done.findings if each.severity}) == (1, {"deadline-passed"})
     rest = installed(tmp_path / "staged", tmp_path / "rest.jsonl")

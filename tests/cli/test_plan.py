@@ -38,7 +38,7 @@ def test_a_plan_of_a_bundled_directory(fixture: str) -> None:
     assert run.exit_code == (1 if fixture in ("damaged", "kraft-cluster3") else 0), run.stderr
     assert tree(bundled(fixture)) == before
     for partition in run.document["partitions"]:
-        planned = {each["offset"] for each in partition["boundaries"]} | {each["offset"] for each in partition["left_out"]}
+        planned = {each["offset"] for each in partition["boundaries"]} | {each["offset"] for each in partition["not_planned"]}
         present = {int(path.stem) for path in Path(partition["path"]).glob("*.snapshot")}
         assert not planned & present, "what is there is not missing"
 

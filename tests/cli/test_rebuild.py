@@ -223,7 +223,7 @@ def test_in_place_in_an_unclean_directory_nothing_above_the_recovery_point(tmp_p
     assert (vanished, changed) == (set(), set())
     assert run.exit_code == 0
     assert snapshots_in(logs / "k-magicup-0") == {offset: truth("kafka27-killed", "k-magicup-0")[offset] for offset in points}
-    reasons = {each["reason"] for each in run.partition("k-mixed-0")["left_out"]}
+    reasons = {each["reason"] for each in run.partition("k-mixed-0")["not_planned"]}
     assert any("not shut down cleanly: above its recovery point 0" in reason for reason in reasons)
     assert any("it writes the one at the log end itself" in reason for reason in reasons)
 
@@ -246,7 +246,7 @@ def test_in_place_never_in_internal_compacted_or_metadata_partitions(
     assert run.exit_code == 0
     assert "written" not in run.document["totals"]
     if not options:
-        assert all(partition["left_out"] for partition in run.document["partitions"])
+        assert all(partition["not_planned"] for partition in run.document["partitions"])
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_in_place_behind_a_log_start(fixture: str, log_start: int, written: list
         run = in_json("rebuild", logs, "--topic", "deleted")
         assert run.exit_code == 0
         assert snapshots_in(logs / "deleted-0") == {offset: truth(fixture, "deleted-0")[offset] for offset in expected}
-        assert [each["offset"] for each in run.partition("deleted-0")["left_out"]] == [
+        assert [each["offset"] for each in run.partition("deleted-0")["not_planned"]] == [
             offset for offset in written if offset <= start
         ]
 
@@ -272,7 +272,7 @@ def test_in_place_the_log_end_after_a_clean_stop(tmp_path: Path) -> None:
     remove_snapshots(logs / "mixed-0", 8231)
     (logs / ".kafka_cleanshutdown").unlink()
     run = in_json("rebuild", logs, "--topic", "mixed")
-    assert 8231 in {each["offset"] for each in run.partition("mixed-0")["left_out"]}
+    assert 8231 in {each["offset"] for each in run.partition("mixed-0")["not_planned"]}
     assert 8231 not in snapshots_in(logs / "mixed-0")
     (logs / ".kafka_cleanshutdown").write_bytes(b"")
     run = in_json("rebuild", logs, "--topic", "mixed")

@@ -41,7 +41,7 @@ def test_a_live_broker_is_refused(tmp_path: Path) -> None:
         run = in_json("rebuild", logs)
     assert run.exit_code == 3
     assert f"is held by process {process_id}" in run.messages("refused")
-    assert run.document["totals"] == {"left_out": 14}
+    assert run.document["totals"] == {"refused": 14}
     assert tree(logs) == before
 
 
@@ -315,7 +315,7 @@ def test_drop_expired(tmp_path: Path) -> None:
     dropped = len(expected[8231]) - last["entries"]
     assert 0 < dropped < len(expected[8231])
     assert last["class"] == "LOAD_EQUIVALENT"
-    assert last["reasons"][0] == f"{dropped} expired entries were left out as asked"
+    assert last["reasons"][0] == f"{dropped} expired entries were dropped as asked"
     assert run.document["request"]["drop_expired"] is True
     # By the same filter the full ones are equal to these.
     again = in_json("rebuild", "fixtures/kafka27-mixed/logs/mixed-0", "--out", tmp_path, "--boundaries", "all", *options[1:])

@@ -176,14 +176,14 @@ def test_a_wrong_snapshot_above_the_trusted_offset_is_told_and_stays(tmp_path: P
     told = run.partition("orders-0")
     actions = {each["offset"]: each["action"] for each in told["boundaries"]}
     assert (run.exit_code, told["verdict"]["trusted_below"]) == (1, 258)
-    assert (actions[258], actions[411]) == ("written", "left_out")
-    assert {each["offset"] for each in told["left_out"]} >= {330}
+    assert (actions[258], actions[411]) == ("written", "refused")
+    assert {each["offset"] for each in told["not_planned"]} >= {330}
     assert "wrong, and not replaced: the replica is TRUSTED_BELOW(258)" in run.messages("wrong-snapshot")
     assert (node / "orders-0" / f"{411:020d}.snapshot").read_bytes() == EMPTY_SNAPSHOT
     assert not (node / "orders-0" / f"{330:020d}.snapshot").exists()
 
 
-def test_a_broker_is_not_called_prepared_where_snapshots_are_left_out(tmp_path: Path) -> None:
+def test_a_broker_is_not_called_prepared_where_snapshots_are_refused(tmp_path: Path) -> None:
     """Between the high watermark and the recovery point a broker makes none, and none is written: its uploads stay blocked."""
     node = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "node"))
     (node / ".kafka_cleanshutdown").unlink()

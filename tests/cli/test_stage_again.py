@@ -38,7 +38,7 @@ def test_what_a_later_run_finds_unsound_is_not_installed(tmp_path: Path) -> None
     first = staged(logs, tmp_path / "staged", "--crc", "skip")
     assert (first.exit_code, set(first.actions("logappend-0").values())) == (0, {"written"})
     again = staged(logs, tmp_path / "staged", "--topic", "logappend")
-    assert (again.exit_code, set(again.actions("logappend-0").values())) == (4, {"left_out"})
+    assert (again.exit_code, set(again.actions("logappend-0").values())) == (4, {"refused"})
     assert again.document["staged_plan"] is None
     assert list(rows_of(tmp_path / "staged")) == ["mixed-0"], "which the second run did not look at"
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
@@ -55,7 +55,7 @@ def test_what_a_later_run_does_not_allow_is_not_installed(tmp_path: Path) -> Non
     assert {each["class"] for each in first.partition("payments-0")["boundaries"]} == {"UNPROVEN"}
     assert set(rows_of(tmp_path / "staged")) == {"payments-0"}
     again = staged(node, tmp_path / "staged", *options)
-    assert set(again.actions("payments-0").values()) == {"left_out"}
+    assert set(again.actions("payments-0").values()) == {"refused"}
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert (done.document["totals"], snapshots_in(node / "payments-0")) == ({}, {})
 
@@ -166,7 +166,7 @@ def test_a_later_run_without_the_configuration_does_not_forget_it(of_a_window: P
         properties = tmp_path / "server.properties"
         properties.write_text(f"log.dirs={of_a_window}\nproducer.id.expiration.ms={30 * DAY_MS}\n")
         done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl", "--dry-run")
-        assert (done.exit_code, set(done.actions("mixed-0").values())) == (3, {"left_out"})
+        assert (done.exit_code, set(done.actions("mixed-0").values())) == (3, {"refused"})
         assert "has 2592000000 now" in done.messages("refused")
         assert set(done.actions("logappend-0").values()) == {"would_write"}
         properties.write_text(f"log.dirs={of_a_window}\nproducer.id.expiration.ms={DAY_MS}\n")
@@ -177,11 +177,11 @@ def test_without_the_configuration_only_what_rests_on_a_window_is_refused(of_a_w
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
     assert (done.exit_code, done.codes["refused"]) == (3, 1)
     assert "the broker's configuration cannot be read" in done.messages("refused")
-    assert set(done.actions("mixed-0").values()) == {"left_out"}
+    assert set(done.actions("mixed-0").values()) == {"refused"}
     assert set(done.actions("logappend-0").values()) == {"written"}
 
 
-def test_without_the_configuration_what_closed_since_is_left_out(tmp_path: Path) -> None:
+def test_without_the_configuration_what_closed_since_is_not_installed(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     remove_snapshots(logs / "mixed-0")
     put_back = earlier(running(logs), "mixed-0", keep=8)
@@ -192,5 +192,5 @@ def test_without_the_configuration_what_closed_since_is_left_out(tmp_path: Path)
     put_back()
     properties.unlink()
     done = installed(tmp_path / "staged", tmp_path / "receipt.jsonl")
-    assert (done.exit_code, done.document["totals"]) == (1, {"written": 8, "left_out": 6})
+    assert (done.exit_code, done.document["totals"]) == (1, {"written": 8, "failed": 6})
     assert "the broker's configuration cannot be read" in done.messages("not-staged")

@@ -128,7 +128,7 @@ def test_with_a_longer_expiration_than_it_was_staged_for_nothing_of_a_window_is_
     case.put_back()
     configured(30)
     refused = case.install()
-    assert (refused.exit_code, set(refused.actions(case.name).values())) == (3, {"left_out"})
+    assert (refused.exit_code, set(refused.actions(case.name).values())) == (3, {"refused"})
     assert "expire after 86400000 ms, and the broker's configuration has 2592000000 now" in refused.messages("refused")
     configured(1)
     assert case.install().exit_code == 0

@@ -87,7 +87,7 @@ def test_what_was_set_aside(tmp_path: Path) -> None:
     assert (logs / "mixed-0" / f"{snapshot_name(7045)}.set-aside.1").exists()
 
 
-def test_plan_and_rebuild_say_the_same_of_what_is_left_out() -> None:
+def test_plan_and_rebuild_say_the_same_of_what_is_not_planned() -> None:
     """A bare copy: nothing tells whether the snapshots at the log ends are due. That is a finding of both."""
     reason = "refused: 2 boundaries: this is not a broker's log directory: meta.properties and the checkpoints are missing"
     plan, rebuild = snaprebuild("plan", "fixtures/damaged/logs"), snaprebuild("rebuild", "fixtures/damaged/logs", "--dry-run")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from budgets import each_seed, scaled
 from busy_log import BusyBroker, Moment
-from every_verb import Ran, run_here
+from every_verb import VERBS as EVERY_VERB
+from every_verb import Ran, filled, run_here, written
 from live_log import SEGMENTS
 from log_dirs import entries_in
 from simulated_broker import Entries, SimulatedBroker
@@ -118,6 +121,65 @@ def test_a_partition_that_rolls_faster_than_it_can_be_listed(verb: str, tmp_path
     assert found.code == 1
     assert [each["severity"] for each in document["findings"] if each["code"] == "busy-log"] == ["note"]
     assert document["unread_paths"] == [str(broker.directory)]
+
+
+# ------------------------------------------------------------------------------------------------------ a directory that vanishes
+
+WRITING = {"install", "hook run", "follower repair", "rebuild in place", "tier repair", "undo"}
+"""They may fail to write into a directory that vanishes."""
+VANISHING = ("log", "bare", "lost", "node", "controller", "tier", "aiven")
+"""Directories of ``every_verb``: log directories, metadata logs, remote storage."""
+DAMAGED_TIER = {"follower check", "tier audit (plugin)"}
+"""A copy that lacks an object is lost in remote storage, whether that happened a moment ago or last year."""
+
+
+@contextlib.contextmanager
+def vanishing(directory: Path, at: int) -> Iterator[Callable[[], bool]]:
+    """While it is, the directory is removed just before the so many-th call below it. Yields whether that has happened."""
+    calls, is_gone = 0, False
+    real = {name: getattr(os, name) for name in ("open", "scandir", "listdir", "stat", "lstat")}
+
+    def removing(call: Callable[..., Any]) -> Callable[..., Any]:
+        def replacement(path: Any = ".", *arguments: Any, **options: Any) -> Any:
+            nonlocal calls, is_gone
+            if not is_gone and isinstance(path, str | os.PathLike) and os.fspath(path).startswith(str(directory)):
+                calls += 1
+                if calls == at:
+                    is_gone = True
+                    shutil.rmtree(directory)
+            return call(path, *arguments, **options)
+
+        return replacement
+
+    with contextlib.ExitStack() as patched:
+        for name, call in real.items():
+            patched.enter_context(mock.patch.object(os, name, removing(call)))
+        yield lambda: is_gone
+
+
+@pytest.mark.parametrize("name", sorted(set(EVERY_VERB) - WRITING))
+def test_a_directory_that_vanishes_is_no_storage_failure(name: str, tmp_path: Path) -> None:
+    """The whole log directory, or a partition, at each early moment of a run of each reading verb."""
+    verb = EVERY_VERB[name]
+    made = tmp_path / "made"
+    written(verb, made)
+    trees = [each for each in VANISHING if each in verb.reads and not (each in ("tier", "aiven") and name in DAMAGED_TIER)]
+    below = ("payments-0", "__cluster_metadata-0")
+    targets = [*trees, *(f"{each}/{one}" for each in trees for one in below if (made / each / one).is_dir())]
+    targets = [each for each in targets if (made / each).is_dir()]
+    for target in targets:
+        for at in range(1, 40):
+            # The same path each time: what commands made names it.
+            shutil.copytree(made, tmp_path / "kept", dirs_exist_ok=True)
+            with vanishing(made / target, at) as has_vanished:
+                found = run_here(filled(verb.arguments, made))
+            gone = has_vanished()
+            assert found.code in (0, 1, 2, 3, 4), f"{target}, call {at}: {found}"
+            shutil.rmtree(made)
+            (tmp_path / "kept").rename(made)
+            (tmp_path / "out.jsonl").unlink(missing_ok=True)
+            if not gone:
+                break
 
 
 # ----------------------------------------------------------------------------------------------------------- a snapshot in flux

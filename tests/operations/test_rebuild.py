@@ -231,7 +231,7 @@ def test_another_run_that_never_ends(
     another_run(b"never to be whole", "hangs")
     result = rebuilt(MIXED, out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=0)
     actions = {each.offset: each.action for each in result.partitions[0].boundaries}
-    assert actions.pop(583) == "left_out"
+    assert actions.pop(583) == "failed"
     assert set(actions.values()) == {"written"}
     assert [finding.code for finding in result.findings if finding.severity is Severity.STORAGE] == ["storage-failed"]
     assert "another run writes this file now" in result.findings[0].message
@@ -263,7 +263,7 @@ def test_only_what_the_window_leaves_open_is_read(tmp_path: Path) -> None:
     result = rebuilt(logs, topics=("mixed",), offset_from=7637, as_of_ms=newest, expiration_ms=5000)
     (partition,) = result.partitions
     (boundary,) = partition.boundaries
-    assert boundary.action in ("written", "left_out")
+    assert boundary.action in ("written", "failed")
     if boundary.action == "written":
         live = {e for e in segments[7637] if e.current_txn_first_offset >= 0 or newest - e.timestamp < 5000}
         found = snapshots_in(logs / "mixed-0")[7637]
@@ -320,7 +320,7 @@ def test_an_epoch_that_went_down_is_not_proven(tmp_path: Path) -> None:
     first = batch(0, producer_id=7, epoch=5) + batch(1, producer_id=7, epoch=3, sequence=9)
     write_partition(logs / "t-0", {0: first, 2: batch(2, producer_id=8)})
     refused = rebuilt(logs)
-    assert {each.action for each in refused.partitions[0].boundaries} == {"left_out"}
+    assert {each.action for each in refused.partitions[0].boundaries} == {"refused"}
     assert {finding.code for finding in refused.findings} == {"unproven-boundary"}
     assert exit_code_of(refused.findings) == 1
     rebuilt(logs, allow_unproven=True)

@@ -97,7 +97,7 @@ def test_what_is_saved(tmp_path: Path) -> None:
         "recovery_point": 7,
         "replay_index": 0,
         "boundaries": [9],
-        "left_out": {"a broker deletes snapshots at or below the log start offset 5": [3]},
+        "not_planned": {"a broker deletes snapshots at or below the log start offset 5": [3]},
         "segments": [row(base, f"{base:020d}.log") for base in (0, 3, 7, 9)],
         "snapshots": [row(7, snapshot_name(7))],
     }
@@ -179,10 +179,10 @@ def test_a_reason_that_differs_is_named(tmp_path: Path) -> None:
     partition = write_partition(logs / "t-0", {0: batch(0, count=3), 3: batch(3), 4: batch(4)})
     path = saved(tmp_path, planned(logs))
     lines = lines_of(path)
-    assert list(lines[1]["left_out"].values()) == [[3]]
-    lines[1]["left_out"] = {"because of the moon": [3]}
+    assert list(lines[1]["not_planned"].values()) == [[3]]
+    lines[1]["not_planned"] = {"because of the moon": [3]}
     write_signed(path, lines[:-1])
-    with pytest.raises(RefusedError, match=r"left_out: because of the moon: had 1 entries, has 0") as caught:
+    with pytest.raises(RefusedError, match=r"not_planned: because of the moon: had 1 entries, has 0") as caught:
         load_plan(str(path))
     assert caught.value.path == str(partition)
 

@@ -99,7 +99,7 @@ def main(master: str, logs: str, out: str, pid: str, tasks: str) -> None:
         "exit_code": exit_code_of(result.findings),
         "actions": Counter(each.action for partition in result.partitions for each in partition.boundaries),
         "findings": [str(each) for each in result.findings],
-        "after": sorted({f"{each.code}: {each.message}" for each in after.findings if each.code != "boundary-left-out"}),
+        "after": sorted({f"{each.code}: {each.message}" for each in after.findings if each.code != "boundary-not-reached"}),
         "exit_code_after": exit_code_of(after.findings),
     }
     sys.stdout.write(json.dumps(document))

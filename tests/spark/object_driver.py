@@ -109,7 +109,7 @@ def main(asked: dict[str, object]) -> None:
             "exit_code": exit_code_of(result.findings),
             "findings": [f"{each.code}: {each.message}" for each in result.findings],
             "actions": {str(each.path): each.action for partition in result.partitions for each in partition.boundaries},
-            "left_out": sum(each.path is None for partition in result.partitions for each in partition.boundaries),
+            "not_written": sum(each.path is None for partition in result.partitions for each in partition.boundaries),
             "killed": killed,
             "executors": executors(session),
         }

@@ -27,7 +27,7 @@ from snaprebuild.operations.chunks import composed, starts_of_chunks
 from snaprebuild.operations.plan import make_plan
 from snaprebuild.operations.planned import Plan, Request
 from snaprebuild.operations.rebuild import RebuildJob, rebuild
-from snaprebuild.operations.rebuild_result import LEFT_OUT, WOULD_WRITE, PartitionResult
+from snaprebuild.operations.rebuild_result import FAILED, REFUSED, WOULD_WRITE, PartitionResult
 from snaprebuild.operations.schedule import read_segment
 from snaprebuild.operations.source import open_source
 from snaprebuild.operations.verify import PartitionVerdict, verify
@@ -88,7 +88,7 @@ def test_a_batch_on_which_kafka_throws(tmp_path: Path) -> None:
     directory = write_partition(logs / "t-0", segments)
     found = rebuilt(plan_of(logs, tmp_path / "out"))
     assert {each.offset: each.action for each in found.boundaries} == {
-        1: WOULD_WRITE, 2: WOULD_WRITE, 3: WOULD_WRITE, 4: LEFT_OUT, 5: LEFT_OUT, 6: LEFT_OUT,
+        1: WOULD_WRITE, 2: WOULD_WRITE, 3: WOULD_WRITE, 4: FAILED, 5: FAILED, 6: FAILED,
     }  # fmt: skip
     (damaged,) = [each for each in found.findings if each.code == "damaged-segment"]
     assert damaged.offset == 3
@@ -130,8 +130,8 @@ def test_a_segment_that_is_shorter(tmp_path: Path) -> None:
     plan = plan_of(logs, tmp_path / "out")
     os.truncate(directory / f"{3:020d}.log", 10)
     found = rebuilt(plan)
-    assert [each.action for each in found.boundaries] == [WOULD_WRITE] * 3 + [LEFT_OUT] * 3
-    assert len([each for each in found.findings if each.code != "boundary-left-out"]) == 1
+    assert [each.action for each in found.boundaries] == [WOULD_WRITE] * 3 + [REFUSED] * 3
+    assert len([each for each in found.findings if each.code != "boundary-not-reached"]) == 1
 
 
 def test_a_chunk_that_cannot_be_composed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ def test_a_chunk_that_cannot_be_composed(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(replay_tasks, "composed", fails)
     (found,) = rebuild(plan_of(logs, tmp_path / "out"), engine=WithoutSpark(1, chunk_bytes=1), dry_run=True).partitions
-    assert [each.action for each in found.boundaries] == [WOULD_WRITE] * 3 + [LEFT_OUT] * 3
+    assert [each.action for each in found.boundaries] == [WOULD_WRITE] * 3 + [FAILED] * 3
     assert [(each.code, each.message) for each in found.findings if each.offset is None] == [("out-of-memory", "out of memory")]
     assert [each.reasons for each in found.boundaries[3:]] == [("out of memory",)] * 3
 
@@ -163,8 +163,8 @@ def test_a_chunk_that_cannot_be_carried_out(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(RebuildJob, "carry_out_chunk", fails)
     (found,) = rebuild(plan_of(logs, tmp_path / "out"), engine=WithoutSpark(1, chunk_bytes=1), dry_run=True).partitions
-    assert [each.action for each in found.boundaries] == [WOULD_WRITE, WOULD_WRITE, LEFT_OUT, WOULD_WRITE]
-    assert [each.code for each in found.findings] == ["out-of-memory", "boundary-left-out"]
+    assert [each.action for each in found.boundaries] == [WOULD_WRITE, WOULD_WRITE, FAILED, WOULD_WRITE]
+    assert [each.code for each in found.findings] == ["out-of-memory", "boundary-not-reached"]
 
 
 # ------------------------------------------------------------------------------------------------------------------------ states

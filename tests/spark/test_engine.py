@@ -44,7 +44,7 @@ from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.plan import make_plan
 from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild import rebuild
-from snaprebuild.operations.rebuild_result import LEFT_OUT, WOULD_WRITE, RebuildResult
+from snaprebuild.operations.rebuild_result import FAILED, WOULD_WRITE, RebuildResult
 from snaprebuild.operations.schedule import ReadTask, Work
 from snaprebuild.operations.source import open_source
 from snaprebuild.replay.classes import SnapshotClass
@@ -247,7 +247,7 @@ def test_a_segment_that_cannot_be_read(spark: SparkSession, tmp_path: Path, spoi
     result = same_where_it_goes_wrong(spark, request, lambda: spoil(logs / "mixed-0" / f"{2181:020d}.log"))
     assert exit_code_of(result.findings) == exit_code
     actions = {each.plan.source.topic_partition: {one.action for one in each.boundaries} for each in result.partitions}
-    assert actions.pop("mixed-0") == {WOULD_WRITE, LEFT_OUT}
+    assert actions.pop("mixed-0") == {WOULD_WRITE, FAILED}
     assert set(map(frozenset, actions.values())) == {frozenset({WOULD_WRITE})}
 
 

@@ -124,7 +124,7 @@ def test_segments_that_cannot_be_read(store: FaultyStore, rebuild: Rebuild) -> N
         assert text in told
     found = actions(run)
     assert found["plain-0"].keys() == {"written"}
-    assert all(found[each].keys() == {"left_out"} for each in PARTITIONS if each != "plain-0")
+    assert all(found[each].keys() == {"failed"} for each in PARTITIONS if each != "plain-0")
     right = {name: entries for name, entries in expected().items() if name.startswith("plain-0/")}
     assert snapshots(store, "b/out/") == right
 
@@ -137,7 +137,7 @@ def test_snapshots_that_cannot_be_written(store: FaultyStore, rebuild: Rebuild) 
     run = rebuild()
     fine = {name for name in store.objects if name not in before}
     assert {hash_of(name) % 6 for name in fine} == {5}
-    assert (run.exit_code, run.document["totals"]) == (5, {"left_out": 14 - len(fine), "written": len(fine)})
+    assert (run.exit_code, run.document["totals"]) == (5, {"failed": 14 - len(fine), "written": len(fine)})
     told = [each["message"] for each in run.document["findings"]]
     for text in (
         "another run writes this very object now",
@@ -171,7 +171,7 @@ def test_an_answer_that_is_lost_and_cannot_be_looked_for(store: FaultyStore, reb
     store.choose = choose
     run = rebuild()
     assert run.exit_code == 5
-    assert run.document["totals"] == {"left_out": 14}
+    assert run.document["totals"] == {"failed": 14}
     unknown = [each["message"] for each in run.document["findings"] if "whether it was written is not known" in each["message"]]
     assert len(unknown) == 14
     store.choose = lambda *_: ""

@@ -17,6 +17,7 @@ from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.plan import stop_index
 from snaprebuild.operations.planned import BoundaryPlan, PartitionPlan, Plan
 from snaprebuild.operations.rebuild import rebuild
+from snaprebuild.operations.rebuild_result import FAILED, REFUSED, SKIPPED
 from snaprebuild.operations.replay_partition import GivenState, ReplayFrom, ReplayPoint
 from snaprebuild.operations.source import Source
 from snaprebuild.operations.staging.staged_check import CheckedPartition
@@ -61,7 +62,7 @@ def replay_closed_since(
         properties = None if request.server_properties is None else read_server_properties(request.server_properties)
     except (UsageError, ReadFailedError, FormatError) as error:
         for each in partitions:
-            _give_up(each, f"the broker's configuration cannot be read: {error}")
+            _give_up(each, f"the broker's configuration cannot be read: {error}", FAILED)
         return
     plans = [found for each in partitions if (found := _plan_of(each)) is not None]
     if not plans:
@@ -78,11 +79,12 @@ def replay_closed_since(
         into.findings += result.findings
         into.bytes_read += result.bytes_read
         into.seconds += result.seconds
-        told, reasons = {each.offset for each in result.boundaries}, dict(result.plan.left_out)
+        told, reasons = {each.offset for each in result.boundaries}, dict(result.plan.not_planned)
         for wanted in checked.closed_since:  # of a replica that was rejected, or not judged in time, nothing is in the result
             if wanted.offset not in told:
                 why = reasons.get(wanted.offset) or result.plan.fault or "is not rebuilt"
-                checked.leave_out(wanted.offset, why, is_log_end=wanted.is_log_end)
+                action = SKIPPED if result.plan.verdict is None else REFUSED
+                checked.give_up(wanted.offset, why, action, is_log_end=wanted.is_log_end)
 
 
 def _plan_of(checked: CheckedPartition) -> PartitionPlan | None:
@@ -92,7 +94,7 @@ def _plan_of(checked: CheckedPartition) -> PartitionPlan | None:
     try:
         return going_on(replace(plan, source=source), checked.staged, tuple(checked.closed_since))
     except (ReadFailedError, FormatError) as error:
-        _give_up(checked, f"the staged state cannot be read: {error}")
+        _give_up(checked, f"the staged state cannot be read: {error}", FAILED)
     except RefusedError as error:
         _give_up(checked, error.message)
     return None
@@ -133,11 +135,11 @@ def going_on(plan: PartitionPlan, staged: StagedPartition, wanted: tuple[Boundar
     )
 
 
-def _give_up(checked: CheckedPartition, why: str) -> None:
+def _give_up(checked: CheckedPartition, why: str, action: str = REFUSED) -> None:
     message = f"{why}: what closed since is not rebuilt; stage again"
     checked.result.say("not-staged", Severity.FINDING, message, checked.closed_since[0].offset)
     for boundary in checked.closed_since:
-        checked.leave_out(boundary.offset, why, is_log_end=boundary.is_log_end)
+        checked.give_up(boundary.offset, why, action, is_log_end=boundary.is_log_end)
 
 
 def staged_state(staged: StagedPartition, offset: int) -> tuple[ReplayPoint, GivenState]:

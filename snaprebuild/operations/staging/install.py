@@ -31,7 +31,7 @@ from snaprebuild.operations.broker_properties import expiration_of, read_server_
 from snaprebuild.operations.findings import Finding, Severity, counted, exit_code_of, finding_of_error
 from snaprebuild.operations.log_facts import check_deadline
 from snaprebuild.operations.planned import Plan, Request
-from snaprebuild.operations.rebuild_result import FAILED, LEFT_OUT, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
+from snaprebuild.operations.rebuild_result import FAILED, REFUSED, SKIPPED, WOULD_WRITE, WRITTEN, BoundaryResult, PartitionResult
 from snaprebuild.operations.receipt import Receipt
 from snaprebuild.operations.replay_partition import Clock
 from snaprebuild.operations.snapshot_writer import owner_of_snapshot
@@ -62,6 +62,9 @@ is installed."""
 OF_A_WINDOW = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
 """Classes that hold for an expiration."""
 
+_ACTIONS = {"refused": REFUSED, "deadline-passed": SKIPPED, "partition-gone": SKIPPED}
+"""Of the snapshots of a partition that was not looked at, by the code of the finding; else they failed."""
+
 
 @dataclass(frozen=True, slots=True)
 class InstalledPartition:
@@ -79,11 +82,12 @@ class InstalledPartition:
 
     @property
     def boundaries(self) -> tuple[BoundaryResult, ...]:
-        """By offset; of a partition that could not be looked at, all are left out."""
+        """By offset; of a partition that could not be read, none is installed."""
         if self.result is not None:
             return tuple(sorted(self.result.boundaries, key=lambda each: each.offset))
-        why = (self.findings[0].message,)
-        return tuple(BoundaryResult(each.offset, False, LEFT_OUT, None, why, left_out_as=FAILED) for each in self.staged.due)
+        finding = self.findings[0]
+        why, action = (finding.message,), _ACTIONS.get(finding.code, FAILED)
+        return tuple(BoundaryResult(each.offset, False, action, None, why) for each in self.staged.due)
 
 
 @dataclass(slots=True)
@@ -248,7 +252,7 @@ class _Install:
         except (ReadFailedError, WriteFailedError, RefusedError, FormatError) as error:
             finding = finding_of_error(error, staged.path)
             if isinstance(error, ReadFailedError) and os.path.isdir(log_dir) and not os.path.lexists(staged.path):
-                message = "is not there any more: it was deleted or moved to another disk since it was staged, and is left out"
+                message = "is not there any more: it was deleted or moved to another disk since it was staged; nothing is installed"
                 finding = Finding("partition-gone", Severity.FINDING, staged.path, message)
         self._result.partitions.append(InstalledPartition(staged, None, (finding,)))
         return None
@@ -361,13 +365,13 @@ class _Install:
     def _fail(self, checked: CheckedPartition, error: SnaprebuildError) -> None:
         checked.result.findings.append(finding_of_error(error, checked.staged.path))
         for snapshot in checked.links:
-            checked.leave_out(snapshot.offset, str(error))
+            checked.give_up(snapshot.offset, str(error), REFUSED if isinstance(error, RefusedError) else FAILED)
 
     def _fail_one(self, checked: CheckedPartition, snapshot: StagedSnapshot, error: SnaprebuildError) -> None:
         assert self._receipt is not None
         self._receipt.settle(checked.result.plan, snapshot.offset, error)
         checked.result.findings.append(replace(finding_of_error(error, checked.staged.path), offset=snapshot.offset))
-        checked.leave_out(snapshot.offset, str(error))
+        checked.give_up(snapshot.offset, str(error), REFUSED if isinstance(error, RefusedError) else FAILED)
 
     @staticmethod
     def _linked(checked: CheckedPartition, snapshot: StagedSnapshot, action: str) -> BoundaryResult:

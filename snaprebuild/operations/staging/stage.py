@@ -13,7 +13,7 @@ from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.operations.broker_properties import log_dirs_of, read_server_properties
 from snaprebuild.operations.planned import PartitionPlan, Plan, Request
 from snaprebuild.operations.rebuild import Progress, rebuild
-from snaprebuild.operations.rebuild_result import EQUAL, LEFT_OUT, WRITTEN, PartitionResult, RebuildResult
+from snaprebuild.operations.rebuild_result import EQUAL, NOT_DONE, WRITTEN, PartitionResult, RebuildResult
 from snaprebuild.operations.staging.staged_check import known_topic_id
 from snaprebuild.operations.staging.staged_earlier import goes_on, is_disproved, plan_path, take_as_it_lies
 from snaprebuild.operations.staging.staged_plan import (
@@ -130,7 +130,7 @@ def _staged(
     if not directory.segments:  # gone since it was planned
         return None
     snapshots, reasons = _snapshots(result, files)
-    first, given_up = result.replay_index, [each.offset for each in result.boundaries if each.action == LEFT_OUT]
+    first, given_up = result.replay_index, [each.offset for each in result.boundaries if each.action in NOT_DONE]
     if earlier is not None:
         # Also those that nothing is wanted of now: a broker up to 2.7 may delete what stands there until it is installed.
         lie = [_checked(each, plan.target) for each in earlier.snapshots if each.offset > directory.segments[0].base_offset]

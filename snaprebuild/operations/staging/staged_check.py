@@ -11,12 +11,12 @@ from formats.errors import FormatError
 from formats.file_names import parse_partition_dir_name, snapshot_file_name
 from formats.producer_snapshot import read_entries
 from snaprebuild.errors import ReadFailedError, RefusedError
-from snaprebuild.operations.due_in_place import is_missed, left_out_findings, not_due
+from snaprebuild.operations.due_in_place import is_missed, not_due, not_planned_findings
 from snaprebuild.operations.findings import Severity, counted
 from snaprebuild.operations.log_facts import log_end_offset
 from snaprebuild.operations.plan import check_next_start
 from snaprebuild.operations.planned import BoundaryPlan, PartitionPlan, Request, nothing_planned
-from snaprebuild.operations.rebuild_result import EQUAL, KEPT, LEFT_OUT, BoundaryResult, PartitionResult
+from snaprebuild.operations.rebuild_result import EQUAL, KEPT, REFUSED, SKIPPED, BoundaryResult, PartitionResult
 from snaprebuild.operations.replay_partition import Clock
 from snaprebuild.operations.snapshot_writer import owner_of_snapshot, segment_of_snapshot
 from snaprebuild.operations.source import PartitionSource, check_segments_are_files, partition_source, why_skipped
@@ -58,9 +58,9 @@ class CheckedPartition:
         plan = self.result.plan
         return plan.source.directory.file_path(segment_of_snapshot(plan, snapshot.offset).name)
 
-    def leave_out(self, offset: int, why: str, *, is_log_end: bool = False) -> None:
-        """Tells of a boundary that gets no snapshot."""
-        self.result.boundaries.append(BoundaryResult(offset, is_log_end, LEFT_OUT, None, (why,)))
+    def give_up(self, offset: int, why: str, action: str = REFUSED, *, is_log_end: bool = False) -> None:
+        """Adds a boundary that gets no snapshot: ``refused``, ``failed`` or ``skipped``."""
+        self.result.boundaries.append(BoundaryResult(offset, is_log_end, action, None, (why,)))
 
 
 def checked_partition(
@@ -89,7 +89,7 @@ def checked_partition(
     skipped = why_skipped(directory, is_named=False)
     if skipped is not None:
         nothing = nothing_planned(source, staged.path, skipped.message)
-        return _all_left_out(CheckedPartition(staged, PartitionResult(nothing, findings=[skipped])), skipped.message)
+        return _all_skipped(CheckedPartition(staged, PartitionResult(nothing, findings=[skipped])), skipped.message)
     check_segments_are_files(directory)
     topic_id = known_topic_id(directory)
     if staged.topic_id not in (None, topic_id):
@@ -109,9 +109,9 @@ def checked_partition(
     return checked
 
 
-def _all_left_out(checked: CheckedPartition, why: str) -> CheckedPartition:
+def _all_skipped(checked: CheckedPartition, why: str) -> CheckedPartition:
     for snapshot in checked.staged.due:
-        checked.leave_out(snapshot.offset, why)
+        checked.give_up(snapshot.offset, why, SKIPPED)
     return checked
 
 
@@ -155,14 +155,14 @@ def _take_staged(checked: CheckedPartition, sound_up_to: int | None, request: Re
         if reason is not None:
             no_more.append((offset, reason))
         elif (sound_up_to is not None and offset > sound_up_to) or offset not in bases:
-            checked.leave_out(offset, "the segments that it rests on are others now")
+            checked.give_up(offset, "the segments that it rests on are others now")
         elif offset in existing:
             _take_existing(checked, snapshot, clock)
         elif (fault := _fault_of(checked, snapshot, statuses, reads_bytes=reads_bytes)) is not None:
             checked.result.say(
                 "stale-staged", Severity.REFUSED, f"the staged file {fault}: it is not installed; stage again", offset
             )
-            checked.leave_out(offset, f"the staged file {fault}")
+            checked.give_up(offset, f"the staged file {fault}")
         else:
             checked.links.append(snapshot)
             if (what := difference(checked.staged_path(snapshot), checked.segment_path(snapshot))) is not None:
@@ -190,9 +190,9 @@ def _tell_not_due(checked: CheckedPartition, no_more: list[tuple[int, str]]) -> 
     plan = checked.result.plan
     for offset, reason in no_more:
         if is_missed(plan, offset, reason):
-            checked.leave_out(offset, reason)
+            checked.give_up(offset, reason)
     told = PartitionPlan(plan.source, plan.target, (), tuple(no_more), plan.log_end_offset, 0, 0, "", 0, 0, 0, None)
-    checked.result.findings += left_out_findings(told)
+    checked.result.findings += not_planned_findings(told)
 
 
 def _take_existing(checked: CheckedPartition, snapshot: StagedSnapshot, clock: Clock) -> None:
@@ -273,7 +273,7 @@ def _take_closed_since(checked: CheckedPartition, sound_up_to: int | None, reque
         else:
             why = "is missing, and was not staged"
             checked.result.say("not-staged", Severity.FINDING, f"the snapshot {why}: stage again", offset)
-            checked.leave_out(offset, why, is_log_end=is_log_end)
+            checked.give_up(offset, why, is_log_end=is_log_end)
 
 
 def _missing(directory: PartitionDir, log_end: int | None) -> Iterable[tuple[int, bool]]:

@@ -109,7 +109,7 @@ def is_disproved(plan: PartitionPlan, staged: StagedPartition) -> bool:
         staged: what was staged of it.
     """
     due = {each.offset for each in staged.due}
-    return plan.fault is not None or any(offset in due and is_missed(plan, offset, reason) for offset, reason in plan.left_out)
+    return plan.fault is not None or any(offset in due and is_missed(plan, offset, reason) for offset, reason in plan.not_planned)
 
 
 def _note(plan: PartitionPlan) -> Finding:

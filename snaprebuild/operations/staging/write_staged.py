@@ -57,7 +57,7 @@ class StageWriter(SnapshotWriter):
         tell_class(self._result, rebuilt)
         too_little = too_little_proven(rebuilt, allow_unproven=self._request.allow_unproven)
         if too_little is not None:
-            return rebuilt.left_out(too_little)
+            return rebuilt.not_written(too_little)
         if self._dry_run:
             return rebuilt.result(WOULD_WRITE)
         plan = self._result.plan

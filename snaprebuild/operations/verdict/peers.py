@@ -47,7 +47,7 @@ def read_peers(paths: Sequence[str], selection: Selection, settings: S3Settings,
     peers: dict[str, tuple[PeerEvidence, ...]] = {}
     for path in paths:
         found = find_partitions([path], settings)
-        findings += [finding_of_error(error, error.path or "") for error in found.faults]
+        findings += [finding_of_error(error, error.path or "", may_vanish=True) for error in found.faults]
         directories = [each for log_dir in found.log_dirs for each in log_dir.partitions]
         if not found.faults and not any(map(selection.takes, directories)):
             raise UsageError(f"--peer: {selection.why_nothing(directories)}", path=path)

@@ -9,7 +9,7 @@ from formats.errors import FormatError
 from snaprebuild.cluster.source_evidence import LogEvidence, Purpose
 from snaprebuild.cluster.source_verdict import Rule, SourceVerdict, judge
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
-from snaprebuild.operations.due_in_place import left_out_findings, not_trusted
+from snaprebuild.operations.due_in_place import not_planned_findings, not_trusted
 from snaprebuild.operations.each import Each
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
 from snaprebuild.operations.log_facts import check_deadline
@@ -113,7 +113,7 @@ def _too_late(plan: PartitionPlan) -> tuple[PartitionPlan, list[Finding]]:
     message = "the deadline has passed before it was judged whether this replica may be the source: what it lacks is not rebuilt"
     path = plan.source.directory.path
     nothing = nothing_planned(plan.source, plan.target, message, plan.log_end_offset)
-    return replace(nothing, left_out=plan.left_out), [Finding("deadline-passed", Severity.FINDING, path, message)]
+    return replace(nothing, not_planned=plan.not_planned), [Finding("deadline-passed", Severity.FINDING, path, message)]
 
 
 def _limited(
@@ -127,7 +127,7 @@ def _limited(
             told = replace(finding, severity=Severity.NOTE, message=f"{finding.message}; written elsewhere all the same")
             return replace(plan, verdict=verdict), [told]
         nothing = nothing_planned(plan.source, plan.target, f"{verdict}: {verdict.why}", plan.log_end_offset)
-        return replace(nothing, left_out=plan.left_out, verdict=verdict), [finding]
+        return replace(nothing, not_planned=plan.not_planned, verdict=verdict), [finding]
     unknown = unknown_finding(verdict, directory.path, Severity.FINDING if in_place else Severity.NOTE, reported)
     if not in_place and not plan.source.log_dir.is_broker_directory:
         unknown = None  # a bare copy cannot have the evidence
@@ -144,8 +144,8 @@ def _limited(
         if not each.exists and each.offset > below and (why := not_trusted(plan, each.offset))
     )
     kept = tuple(each for each in plan.boundaries if each.exists or each.offset <= below)
-    left_out = tuple(sorted((*plan.left_out, *beyond)))
+    not_planned = tuple(sorted((*plan.not_planned, *beyond)))
     if not kept:
         plan = nothing_planned(plan.source, plan.target, None, plan.log_end_offset)
-    limited = replace(plan, boundaries=kept, left_out=left_out, verdict=verdict)
-    return limited, [*found, *left_out_findings(replace(limited, left_out=beyond))]
+    limited = replace(plan, boundaries=kept, not_planned=not_planned, verdict=verdict)
+    return limited, [*found, *not_planned_findings(replace(limited, not_planned=beyond))]

@@ -109,7 +109,7 @@ def check_sources(question: SourceQuestion, now_ms: int, jobs: int | None = None
     log_dirs, offline = ([], []) if properties is None else log_dirs_online(properties, question.server_properties)
     found = find_partitions((*question.paths, *log_dirs), question.settings)
     result = SourceCheck(question, findings=offline)
-    result.findings += [finding_of_error(error, error.path or "") for error in found.faults]
+    result.findings += [finding_of_error(error, error.path or "", may_vanish=True) for error in found.faults]
     truth = ClusterTruth(question.metadata, question.settings, question.at, voters=question.voters, voter_ids=question.voter_ids)
     truth.named()  # a fault of it is raised before the work
     judges = Judges(question.purpose, truth, question.broker_epoch, question.is_leader_by_word)
