@@ -196,6 +196,17 @@ def test_a_checkpoint_that_differs_from_node_to_node(tmp_path: Path) -> None:
     assert "1 record only there (1 FeatureLevelRecord); 1 record only here (1 FeatureLevelRecord)" in told
 
 
+def test_a_checkpoint_against_the_log_of_another_node(tmp_path: Path) -> None:
+    """Node 2 begins at its checkpoint, so its own log proves nothing of it; node 3 has no checkpoint there, and its log reaches to it."""
+    one, other = metadata_copy("node2", tmp_path), metadata_copy("node3", tmp_path)
+    remove(one, checkpoint_name(315, 4))
+    assert {rule for rule, grade in violations(kraft_check([str(one), str(other)])) if grade is Grade.ERROR} == set()
+    rename_feature(one, checkpoint_name(234, 4))
+    check = kraft_check([str(one), str(other)])
+    assert ("K13", Grade.ERROR) in violations(check)
+    assert f"differs from the log of node 3 ({other}) up to offset 233" in "".join(each.message for each in check.findings)
+
+
 def test_a_tail_that_diverged_names_the_offset_and_the_node_with_the_highest_epoch(tmp_path: Path) -> None:
     """Node 3 led epoch 5 for one record that no other node has, and node 1 then wrote in epoch 6: Raft allows it, and node 3 drops it."""
     one, other = metadata_copy("node1", tmp_path), metadata_copy("node3", tmp_path)

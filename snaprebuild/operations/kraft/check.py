@@ -123,11 +123,12 @@ def kraft_check(
         checks.append(NodeCheck(node, None if lead is None else node is lead, judge_log(node.facts, literal)))
     agreements = list(_agreement(nodes, lead, followers)) if len(nodes) > 1 else []
     for check in checks:
-        own = [each for each in agreements if each.path.startswith(check.node.log.path)]
         path = check.node.log.path
-        alone = RuleResult(Rule.K13, Outcome.NOT_JUDGED, None, "one node was given", path)
-        check.results += own or [alone if len(nodes) == 1 else RuleResult(Rule.K13, Outcome.HELD, None, "", path)]
-        check.results += _contents(check.node)
+        check.results += [each for each in agreements if each.path == path or each.path.startswith(f"{path}/")]
+        check.results += _contents(check.node, nodes)
+        if all(each.rule is not Rule.K13 for each in check.results):
+            alone = RuleResult(Rule.K13, Outcome.NOT_JUDGED, None, "one node was given", path)
+            check.results.append(alone if len(nodes) == 1 else RuleResult(Rule.K13, Outcome.HELD, None, "", path))
         check.results.sort(key=lambda each: list(Rule).index(each.rule))
         findings += [finding_of(each) for each in check.results if each.grade is not None]
     return KraftCheck(checks, followers, election_of([(each.node, each.results) for each in checks]), findings)
@@ -182,28 +183,41 @@ def _agreement(nodes: Sequence[NodeFacts], lead: NodeFacts | None, followers: Fo
             yield from _equal_content(id_, copies)
 
 
-def _contents(node: NodeFacts) -> list[RuleResult]:
-    """K16."""
+def _contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[RuleResult]:
+    """K16; a checkpoint that the node's own log does not reach is compared with the log of another node of the cluster (K13)."""
+    whole = {each.id for each in node.facts.checkpoints if each.fault is None and each.id.offset}
+    results = _compared_with(node, node, whole)
+    for other in nodes:
+        if other is not node and whole and other.cluster_id == node.cluster_id:
+            results += [each for each in _compared_with(node, other, whole) if each.outcome is Outcome.VIOLATED]
+    if all(each.rule is not Rule.K16 for each in results):
+        results.append(RuleResult(Rule.K16, Outcome.HELD, None, "", node.log.path))
+    return results
+
+
+def _compared_with(node: NodeFacts, other: NodeFacts, waiting: set[OffsetAndEpoch]) -> list[RuleResult]:
+    """Compares checkpoints of a node with a log, and takes away from ``waiting`` what was compared."""
     path, results = node.log.path, []
-    whole = {each.id for each in node.facts.checkpoints if each.fault is None}
+    rule, whose = (Rule.K16, "the log") if node is other else (Rule.K13, f"the log of {_name(other)}")
     try:
-        for each in compare_with_log(node.log, whole):
+        for each in compare_with_log(other.log, node.log, set(waiting)):
+            waiting.discard(OffsetAndEpoch(each.checkpoint.end_offset, each.checkpoint.epoch))
             checkpoint = each.checkpoint
             evidence = each.unread
             if each.difference:
-                evidence = f"differs from the log up to offset {checkpoint.end_offset - 1}: {each.difference}"
+                evidence = f"differs from {whose} up to offset {checkpoint.end_offset - 1}: {each.difference}"
                 if not each.unread:
-                    violated = RuleResult(Rule.K16, Outcome.VIOLATED, Grade.ERROR, evidence, checkpoint.path, checkpoint.end_offset)
+                    violated = RuleResult(rule, Outcome.VIOLATED, Grade.ERROR, evidence, checkpoint.path, checkpoint.end_offset)
                     results.append(violated)
                     continue
                 evidence += f", and {each.unread}"
             if evidence:
-                results.append(RuleResult(Rule.K16, Outcome.NOT_JUDGED, None, evidence, checkpoint.path, checkpoint.end_offset))
+                results.append(RuleResult(rule, Outcome.NOT_JUDGED, None, evidence, checkpoint.path, checkpoint.end_offset))
     except ReadFailedError as error:
         if error.errno != errno.ENOENT:
             raise
-        results.append(RuleResult(Rule.K16, Outcome.NOT_JUDGED, None, "a file was deleted while it was read", path))
-    return results or [RuleResult(Rule.K16, Outcome.HELD, None, "", path)]
+        results.append(RuleResult(rule, Outcome.NOT_JUDGED, None, "a file was deleted while it was read", path))
+    return results
 
 
 def _histories(nodes: Sequence[NodeFacts]) -> Iterator[RuleResult]:

@@ -33,14 +33,15 @@ class ComparedCheckpoint:
     unread: str = ""
 
 
-def compare_with_log(log: MetadataLog, whole: Collection[OffsetAndEpoch]) -> Iterator[ComparedCheckpoint]:
+def compare_with_log(log: MetadataLog, owner: MetadataLog, whole: Collection[OffsetAndEpoch]) -> Iterator[ComparedCheckpoint]:
     """Folds the log, and compares what it results in with each checkpoint that ends between two of its batches.
 
     Damage, a gap or an oldest checkpoint that is not whole ends the comparison: K8 and K11 report these.
 
     Args:
         log: as it was listed.
-        whole: ids of checkpoints that are whole.
+        owner: of the checkpoints: the same log, or that of another node.
+        whole: ids of the checkpoints to compare, which are whole.
 
     Raises:
         ReadFailedError: a file cannot be read, or is gone.
@@ -49,28 +50,28 @@ def compare_with_log(log: MetadataLog, whole: Collection[OffsetAndEpoch]) -> Ite
     start = fold.offset + 1
     if not log.segments or log.segments[0].base_offset > start:
         return
-    ascending = sorted(log.checkpoints, key=lambda each: each.end_offset)
+    ascending = sorted(owner.checkpoints, key=lambda each: each.end_offset)
     waiting = [each for each in ascending if each.end_offset > start and OffsetAndEpoch(each.end_offset, each.epoch) in whole]
     walk = log.walk(start)
     try:
         for batch in walk:
             while waiting and waiting[0].end_offset <= batch.base_offset:
-                yield from _compared(log, fold, waiting.pop(0))
+                yield from _compared(owner, fold, waiting.pop(0))
             if not waiting:
                 return
             fold.apply_batch(batch)
     except FormatError:
         return
     while waiting:
-        yield from _compared(log, fold, waiting.pop(0))
+        yield from _compared(owner, fold, waiting.pop(0))
 
 
-def _compared(log: MetadataLog, fold: ImageFold, checkpoint: MetadataCheckpoint) -> Iterator[ComparedCheckpoint]:
+def _compared(owner: MetadataLog, fold: ImageFold, checkpoint: MetadataCheckpoint) -> Iterator[ComparedCheckpoint]:
     if checkpoint.end_offset != fold.offset + 1:
         return
     other = ImageFold()
     try:
-        other.apply_checkpoint(log.checkpoint_batches(checkpoint), checkpoint.end_offset, checkpoint.epoch)
+        other.apply_checkpoint(owner.checkpoint_batches(checkpoint), checkpoint.end_offset, checkpoint.epoch)
     except FormatError:  # in its records, or it changed since it was found whole
         yield ComparedCheckpoint(checkpoint, "", "its records cannot be read")
         return
