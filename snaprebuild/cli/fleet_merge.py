@@ -94,7 +94,7 @@ def fleet_merge(
             "--retention-bytes",
             metavar="BYTES",
             click_type=WholeNumber(-1, INT64_MAX),
-            help="log.retention.bytes in the configuration of the brokers, for topics without retention.bytes; -1 for none. "
+            help="The log.retention.bytes in the configuration of the brokers, for topics without retention.bytes; -1 for none. "
             "Default: as far as --metadata shows it.",
         ),
     ] = None,

@@ -5,11 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from formats.control_record import Voter
-from formats.quorum_state import QuorumState
-from snaprebuild.cluster.log_agreement import BatchColumns
 from snaprebuild.cluster.log_start import OffsetAndEpoch
+
+if TYPE_CHECKING:
+    from formats.control_record import Voter
+    from formats.quorum_state import QuorumState
+    from snaprebuild.cluster.log_agreement import BatchColumns
 
 __all__ = ["BatchBelow", "CheckpointFacts", "LogFacts", "epoch_before"]
 
@@ -66,10 +69,10 @@ class LogFacts:
             without damage. A batch that is not whole at the end of the last segment is none.
         gaps: (from, to) of offsets that are missing inside the log, ``to`` exclusive, ascending.
         checkpoints: by id.
+        batches: of all segments.
         left_overs: names of files that were being written, or are deleted.
         strange_names: that Kafka did not give.
         bad_snapshots: producer snapshots that are not empty, and what is wrong.
-        batches: of all segments.
         leaders: leader id by leader epoch, as the log's own records name them.
         voter_sets: voters that records of checkpoints and of the log name; the latest is last.
         quorum_state: None where the file is absent.
@@ -85,11 +88,11 @@ class LogFacts:
     below_start: BatchBelow | None
     gaps: tuple[tuple[int, int], ...]
     checkpoints: tuple[CheckpointFacts, ...]
+    batches: BatchColumns
     left_overs: tuple[str, ...] = ()
     cut_offset: int | None = None
     strange_names: tuple[str, ...] = ()
     bad_snapshots: tuple[tuple[str, str], ...] = ()
-    batches: BatchColumns = field(default_factory=BatchColumns)
     leaders: Mapping[int, int] = field(default_factory=dict)
     voter_sets: tuple[tuple[Voter, ...], ...] = ()
     quorum_state: QuorumState | None = None

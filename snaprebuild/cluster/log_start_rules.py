@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from formats.quorum_state import QuorumState
 from snaprebuild.cluster.log_names import NameEffect, effect_of_name
 from snaprebuild.cluster.log_start import OffsetAndEpoch
 from snaprebuild.cluster.log_start_facts import CheckpointFacts, LogFacts, epoch_before
+
+if TYPE_CHECKING:
+    from formats.quorum_state import QuorumState
 
 __all__ = [
     "Followers",
