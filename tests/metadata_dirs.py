@@ -136,12 +136,48 @@ def _producer_in_a_snapshot(to: Path) -> list[Path]:
     return [directory]
 
 
-def _checkpoints_differ(to: Path) -> list[Path]:
-    """A ``FeatureLevelRecord`` (key 12) names another feature on one of two nodes, checksums and all."""
-    one, other = metadata_copy("node1", to), metadata_copy("node3", to)
+def change_batch(directory: Path, offset: int, field: str, value: int) -> None:
+    """Sets a field of the header of the batch at an offset, and its checksum."""
+    at, form = {"leader_epoch": (12, ">i"), "base_timestamp": (27, ">q"), "max_timestamp": (35, ">q")}[field]
+    path = max(each for each in directory.glob("*.log") if int(each.stem) <= offset)
+    data = bytearray(path.read_bytes())
+    positions = batch_positions(path)
+    (begin,) = (each for each in positions if int.from_bytes(data[each : each + 8], "big") == offset)
+    end = next((each for each in positions if each > begin), len(data))
+    data[begin + at : begin + at + struct.calcsize(form)] = struct.pack(form, value)
+    data[begin + 17 : begin + 21] = struct.pack(">I", crc32c.crc32c(bytes(data[begin + 21 : end])))
+    path.write_bytes(data)
+
+
+def rename_feature(directory: Path, checkpoint: str) -> None:
+    """A ``FeatureLevelRecord`` (key 12) names another feature, checksums and all."""
     record = b"\x01\x0c\x00\x0e"
-    with_bytes_replaced(other / checkpoint_name(76, 1), record + b"share.version", record + b"Share.version")
+    with_bytes_replaced(directory / checkpoint, record + b"share.version", record + b"Share.version")
+
+
+def _batches_differ(to: Path) -> list[Path]:
+    """Above all checkpoints, so that no node can see it in its own directory."""
+    one, other = metadata_copy("node1", to), metadata_copy("node3", to)
+    change_batch(other, 318, "base_timestamp", 1_700_000_000_000)
     return [one, other]
+
+
+def _epochs_decrease(to: Path) -> list[Path]:
+    directory = metadata_copy("node1", to)
+    change_batch(directory, 318, "leader_epoch", 3)
+    return [directory]
+
+
+def _lost_quorum_state(to: Path) -> list[Path]:
+    directory = metadata_copy("node1", to)
+    remove(directory, "quorum-state")
+    return [directory]
+
+
+def _checkpoint_contradicts(to: Path) -> list[Path]:
+    directory = metadata_copy("node1", to)
+    rename_feature(directory, checkpoint_name(76, 1))
+    return [directory]
 
 
 BROKEN: dict[str, Callable[[Path], list[Path]]] = {
@@ -157,6 +193,9 @@ BROKEN: dict[str, Callable[[Path], list[Path]]] = {
     "K10": _misnamed,
     "K11": _middle_is_missing,
     "K12": _producer_in_a_snapshot,
-    "K13": _checkpoints_differ,
+    "K13": _batches_differ,
+    "K14": _epochs_decrease,
+    "K15": _lost_quorum_state,
+    "K16": _checkpoint_contradicts,
 }
 """What makes the directories that violate a rule, and no other."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from snaprebuild.cli.options import (
     INT32_MAX,
+    INT64_MAX,
     OutputFormat,
     OutputOption,
     Report,
@@ -78,6 +80,32 @@ def fleet_merge(
             "lead, now and behind each restart. Wants --metadata. Default: none.",
         ),
     ] = None,
+    kafka_release: Annotated[
+        str | None,
+        typer.Option(
+            "--kafka-release",
+            metavar="X.Y.Z",
+            help="Release of the brokers, for the risk of an election (KAFKA-20732). Default: as far as --metadata shows it.",
+        ),
+    ] = None,
+    retention_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--retention-bytes",
+            metavar="BYTES",
+            click_type=WholeNumber(-1, INT64_MAX),
+            help="The log.retention.bytes in the configuration of the brokers, for topics without retention.bytes; -1 for none. "
+            "Default: as far as --metadata shows it.",
+        ),
+    ] = None,
+    allow_election_risk: Annotated[
+        bool,
+        typer.Option(
+            "--allow-election-risk",
+            help="Write elections also where they may delete data (KAFKA-20732), or where that is not known. Risk: data within "
+            "retention is lost. Default: they are left out.",
+        ),
+    ] = False,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
     verbose: Verbose = 0,
@@ -91,15 +119,27 @@ def fleet_merge(
     """
     from snaprebuild.cli.result import begin, document, leave
     from snaprebuild.operations.fleet.cluster_view import read_cluster_view
+    from snaprebuild.operations.fleet.election_risk import parse_release
     from snaprebuild.operations.fleet.elections import write_elections
     from snaprebuild.operations.fleet.merge import merge_scans
 
     check_paths(files, html=html, elections=elections)
     if elections is not None and metadata is None:
         raise UsageError("--elections: wants --metadata, which tells the replicas of each partition in their order")
+    release = None if kafka_release is None else parse_release(kafka_release)
+    if kafka_release is not None and release is None:
+        raise UsageError(f"--kafka-release: expected a release like 4.3.1, found {kafka_release}")
     begin(verbose, {"--html": html, "--report": report}, **{f"scan {number}": path for number, path in enumerate(files or (), 1)})
     view = None if metadata is None else read_cluster_view(metadata, s3.settings())
-    result = merge_scans(files or [], view, frozenset(controller or ()), None if rate is None else rate << 20)
+    result = merge_scans(
+        files or [],
+        view,
+        frozenset(controller or ()),
+        None if rate is None else rate << 20,
+        release=release,
+        retention_bytes=retention_bytes,
+        allows_risk=allow_election_risk,
+    )
     written = [] if elections is None else write_elections(result.elections() or (), elections)
     leave(
         lambda: document("fleet-merge", 1, _body(result)),
@@ -214,6 +254,7 @@ def _partition(partition: FleetPartition) -> dict[str, object]:
         "outcome": partition.outcome.value,
         "elect": partition.elect,
         "condition": partition.condition,
+        "election_risk": None if partition.risk is None else {**asdict(partition.risk), "outcome": partition.risk.outcome.value},
         "leader": None if placement is None else placement.leader,
         "in_sync": None if placement is None else sorted(placement.in_sync),
         "not_scanned": list(partition.not_scanned),
@@ -271,6 +312,11 @@ def _print(result: FleetResult, written: list[str], *, everything: bool) -> None
         print_text(f"elections: {path}")
     if written and (left := sum(each.elect is not None and each.condition is not None for each in result.partitions)):
         print_text(f"{counted(left, 'partition')} in none of these files: who is to lead is not in sync; merge again when it is.")
+    risky = sum(each.risk is not None and each.risk.outcome.value != "not-affected" for each in result.partitions)
+    if risky and not result.allows_risk and result.has_metadata:
+        print_text(
+            f"{counted(risky, 'partition')} in no file of --elections: their election may delete data, or that is not known."
+        )
     for each in result.assumes:
         print_text(f"Assumed: {each}.")
 

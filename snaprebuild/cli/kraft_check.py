@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from snaprebuild.cluster.log_start import OffsetAndEpoch
     from snaprebuild.cluster.log_start_rules import RuleResult
     from snaprebuild.operations.kraft.check import KraftCheck, NodeCheck
+    from snaprebuild.operations.kraft.election import Election, Standing
 
 __all__ = ["Leader", "MetadataDirs", "epoch_text", "kraft_check", "node_label"]
 
@@ -42,7 +43,7 @@ def kraft_check(
     report: Report = None,
     verbose: Verbose = 0,
 ) -> None:
-    """Reads only: holds metadata logs of KRaft against rules K1 to K13: can a node start from it, can an image be read, do nodes agree.
+    """Reads only: checks metadata logs of KRaft by rules K1 to K16: can a node start, do the nodes agree, which voter can be elected.
 
     DIR is a __cluster_metadata-0 directory, a log directory that holds one, or any directory above it; several are those of several
     nodes. It is safe beside a live node. Exit code 1 where a rule is violated, 4 where bytes are damaged or missing (docs/kraft.md).
@@ -74,7 +75,35 @@ def node_label(check: NodeCheck) -> str:
 
 
 def _body(check: KraftCheck) -> dict[str, object]:
-    return {"followers": check.followers.value, "nodes": [_node(each) for each in check.nodes]}
+    election = check.election
+    return {
+        "followers": check.followers.value,
+        "nodes": [_node(each) for each in check.nodes],
+        "election": {
+            "voters": None if election.voters is None else list(election.voters),
+            "voters_not_given": list(election.not_given),
+            "directories": [_standing(each) for each in election.standings],
+        },
+    }
+
+
+def _standing(standing: Standing) -> dict[str, object]:
+    state = standing.node.facts.quorum_state
+    return {
+        "directory": standing.node.log.path,
+        "node_id": standing.node.node_id,
+        "end": {"offset": standing.end.offset, "epoch": standing.end.epoch},
+        "quorum_state": None
+        if state is None
+        else {
+            "epoch": state.leader_epoch,
+            "leader_id": None if state.leader_id < 0 else state.leader_id,
+            "voted_id": None if state.voted_id < 0 else state.voted_id,
+        },
+        "can_win": standing.chance.outcome.value,
+        "reason": standing.chance.reason,
+        "has_most": standing.has_most,
+    }
 
 
 def _node(check: NodeCheck) -> dict[str, object]:
@@ -138,9 +167,32 @@ def _print(check: KraftCheck) -> None:
     ]
     if told:
         print_table("Rules that are not held", ("node", "rule", "outcome", "grade", "evidence"), told)
+    if len(check.nodes) > 1 or check.election.not_given:
+        _print_election(check.election)
     results = [result for each in check.nodes for result in each.results]
     grades = Counter(result.grade for result in results if result.grade is not None)
     violations = ", ".join(f"{grades[grade]} {grade}" for grade in reversed(list(Grade)) if grades[grade])
     violations = violations or unless_unread("no violation", check.findings)
     held = counted(sum(result.outcome is Outcome.HELD for result in results), "rule")
     print_text(f"{counted(len(check.nodes), 'node')}: {held} held; {violations}")
+
+
+def _print_election(election: Election) -> None:
+    from snaprebuild.cli.result import print_table, print_text, shown
+
+    rows = []
+    for each in election.standings:
+        state = each.node.facts.quorum_state
+        vote = "quorum-state is unknown"
+        if state is not None:
+            vote = f"epoch {state.leader_epoch}"
+            vote += f", leader {state.leader_id}" if state.leader_id >= 0 else ""
+            vote += f", voted for {state.voted_id}" if state.voted_id >= 0 else ""
+        node = "-" if each.node.node_id is None else each.node.node_id
+        last = "-" if not each.end.offset else each.end.offset - 1
+        rows.append((node, last, each.end.epoch, vote, each.chance.outcome.value, each.chance.reason))
+    columns = ("node", "last offset", "of epoch", "quorum-state", "can win", "because")
+    print_table("Elections, if these nodes are started", columns, rows, right=("last offset", "of epoch"))
+    if election.not_given:
+        print_text(f"Voters without a directory here: {', '.join(map(str, election.not_given))}.")
+    print_text(f"The most is in {', '.join(shown(each.node.log.path) for each in election.standings if each.has_most)}.")

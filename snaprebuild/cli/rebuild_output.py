@@ -99,13 +99,15 @@ def print_plan(plan: Plan) -> None:
         base = partition.source.directory.segments[partition.replay_index].base_offset
         classes = Counter(boundary.expected_class for boundary in partition.boundaries)
         frees = "-" if partition.retention_frees_ms is None else time_text(partition.retention_frees_ms)
+        if partition.retention_frees_ms is not None and partition.source.is_tiered:
+            frees += " (loss: not uploaded)"
         expected = ", ".join(f"{count} {name}" for name, count in classes.items())
         label = labels[partition.source.directory.path]
         row = (label, len(partition.boundaries), base, partition.replay_reason, size_text(partition.bytes_least))
         rows.append((*row, expected, frees))
     count = sum(len(partition.boundaries) for partition in busy)
     if rows:
-        columns = ("partition", "snapshots", "replay from", "because", "to read", "class at best", "retention frees it")
+        columns = ("partition", "snapshots", "replay from", "because", "to read", "class at best", "retention deletes it")
         title = f"{counted(count, 'snapshot')} in {len(busy)} of {counted(len(plan.partitions), 'partition')}"
         print_table(title, columns, rows, right=("snapshots", "replay from", "to read"))
     else:
@@ -117,8 +119,8 @@ def print_plan(plan: Plan) -> None:
         print_text(f"to read: {amount}; about {seconds:.1f} s at the measured {rate}/s")
     if any(partition.retention_frees_ms is not None for partition in busy):
         print_text(
-            f"retention: assumes {plan.retention_source}; waiting frees a partition only while tiered storage is off, because "
-            "with it on nothing is deleted before it was uploaded"
+            f"retention: assumes {plan.retention_source}. While remote storage is off, you can wait for that date instead. With remote "
+            "storage on, the date is a loss: since 3.7.1 Kafka then deletes segments that were never uploaded"
         )
     _print_not_planned(plan)
     _print_live_brokers(plan)

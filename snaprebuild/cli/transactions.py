@@ -22,6 +22,7 @@ from snaprebuild.cli.options import (
     Topic,
     Verbose,
     WholeNumber,
+    check_paths,
     clock_of,
     open_selected,
     selection_of,
@@ -74,6 +75,15 @@ def transactions(
             "Default: now.",
         ),
     ] = None,
+    transaction_state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--transaction-state",
+            metavar="DIR",
+            help="Partitions of __transaction_state, or a log directory that holds some; repeatable. They show which transactions are "
+            "under two-phase commit and must not be aborted. Default: those below PATH.",
+        ),
+    ] = None,
     crc: CrcOption = Crc.CHECK,
     topic: Topic = None,
     partition: Partition = None,
@@ -92,10 +102,12 @@ def transactions(
     from snaprebuild.cli.progress import bytes_progress
     from snaprebuild.cli.result import begin, leave
     from snaprebuild.operations.broker_properties import milliseconds_of
+    from snaprebuild.operations.transaction_states import TransactionStates, find_transaction_states
     from snaprebuild.operations.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
     from snaprebuild.operations.transactions import transactions as tell
 
     begin(verbose, {"--report": report})
+    check_paths(transaction_state)
     if late_ms is not None and max_timeout_ms is not None:
         raise UsageError("--late-ms and --max-timeout-ms both say when a transaction is late: name one of them")
     source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
@@ -104,9 +116,10 @@ def transactions(
             max_timeout_ms = milliseconds_of(source.properties, "transaction.max.timeout.ms", DEFAULT_MAX_TIMEOUT_MS)
         late_ms = max_timeout_ms + LATE_BUFFER_MS
     clock = clock_of(source, as_of)
+    states = TransactionStates(find_transaction_states(transaction_state, s3.settings())) if transaction_state else None
     started = time.perf_counter()
     with bytes_progress("reading transactions", source.size_bytes) as progress:
-        result = tell(source, clock, late_ms, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
+        result = tell(source, clock, late_ms, states=states, check_crc=crc is Crc.CHECK, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - started
     leave(
         lambda: _document(result, seconds),
@@ -175,6 +188,7 @@ def _open(partition: PartitionTransactions, transaction: OpenTransaction) -> dic
 def _print(result: TransactionsResult) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text, time_text, unless_unread
     from snaprebuild.operations.findings import counted
+    from snaprebuild.operations.transaction_states import TwoPhase
 
     labels = labels_of(each.source for each in result.partitions)
     rows: list[tuple[object, ...]] = []
@@ -190,6 +204,8 @@ def _print(result: TransactionsResult) -> None:
         for transaction in each.open:
             since, last = ("-" if at is None else time_text(at) for at in (transaction.since_ms, transaction.last_ms))
             what = "late" if transaction.is_late else "open"
+            if transaction.two_phase is TwoPhase.YES:
+                what = "two-phase commit, may be prepared: never expires"
             if transaction.may_have_begun_before:
                 what += "; may have begun below the first segment"
             open_rows.append((label, transaction.first_offset, transaction.producer_id, transaction.epoch, since, last, what))
@@ -209,6 +225,7 @@ def _print(result: TransactionsResult) -> None:
 
 def _print_commands(result: TransactionsResult) -> None:
     from snaprebuild.cli.result import print_line
+    from snaprebuild.operations.transaction_states import TwoPhase
     from snaprebuild.operations.transactions import abort_commands
 
     late = [(each, transaction) for each in result.partitions for transaction in each.open if transaction.is_late]
@@ -218,6 +235,13 @@ def _print_commands(result: TransactionsResult) -> None:
         "Commands that would abort the late ones; they were not run. For brokers since 3.0, and behind # for older ones "
         "(before 2.8 with the tool of Kafka 3: that of Kafka 4 does not reach them):\n"
     )
+    if any(transaction.two_phase is TwoPhase.UNKNOWN for _, transaction in late):
+        print_line(
+            "Check first that none is under two-phase commit (KIP-939): a prepared transaction never expires, and its abort loses data. "
+            "`kafka-transactions.sh list` names its transactional id, and `describe --transactional-id ID` shows TransactionTimeoutMs "
+            "2147483647 for it; "
+            "--transaction-state DIR reads it here. No command is printed for those.\n"
+        )
     for each, transaction in late[:COMMANDS_SHOWN_MAX]:
         new, old = abort_commands(each.source, transaction)
         print_line(f"  {new}\n  # {old}")

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from snaprebuild.cluster.log_start import OffsetAndEpoch
+
+if TYPE_CHECKING:
+    from formats.control_record import Voter
+    from formats.quorum_state import QuorumState
+    from snaprebuild.cluster.log_agreement import BatchColumns
 
 __all__ = ["BatchBelow", "CheckpointFacts", "LogFacts", "epoch_before"]
 
@@ -61,9 +69,14 @@ class LogFacts:
             without damage. A batch that is not whole at the end of the last segment is none.
         gaps: (from, to) of offsets that are missing inside the log, ``to`` exclusive, ascending.
         checkpoints: by id.
+        batches: of all segments.
         left_overs: names of files that were being written, or are deleted.
         strange_names: that Kafka did not give.
         bad_snapshots: producer snapshots that are not empty, and what is wrong.
+        leaders: leader id by leader epoch, as the log's own records name them.
+        voter_sets: voters that records of checkpoints and of the log name; the latest is last.
+        quorum_state: None where the file is absent.
+        is_quorum_state_bad: the file is there and cannot be read.
     """
 
     path: str
@@ -75,10 +88,15 @@ class LogFacts:
     below_start: BatchBelow | None
     gaps: tuple[tuple[int, int], ...]
     checkpoints: tuple[CheckpointFacts, ...]
+    batches: BatchColumns
     left_overs: tuple[str, ...] = ()
     cut_offset: int | None = None
     strange_names: tuple[str, ...] = ()
     bad_snapshots: tuple[tuple[str, str], ...] = ()
+    leaders: Mapping[int, int] = field(default_factory=dict)
+    voter_sets: tuple[tuple[Voter, ...], ...] = ()
+    quorum_state: QuorumState | None = None
+    is_quorum_state_bad: bool = False
 
     @property
     def base(self) -> int:
@@ -92,6 +110,22 @@ class LogFacts:
         if self.cut_offset is not None:
             return any(each.offset > self.cut_offset for each in kept)
         return bool(kept) and kept[-1] > OffsetAndEpoch(self.end_offset, self.last_epoch)
+
+    def epoch_at(self, offset: int) -> int | None:
+        """Leader epoch of an offset; None where the log does not hold it."""
+        at = bisect_right(self.batches.base_offset, offset) - 1
+        is_missing = any(begin <= offset < end for begin, end in self.gaps)
+        return None if at < 0 or offset >= self.end_offset or is_missing else self.batches.epoch[at]
+
+    @property
+    def end_after_start(self) -> OffsetAndEpoch:
+        """Where the log ends once a node has started from it, with the epoch of its last record."""
+        kept = [each.id for each in self.checkpoints if each.id.offset >= self.base]
+        if self.is_emptied:
+            return kept[-1]
+        if self.cut_offset is not None:
+            return OffsetAndEpoch(self.cut_offset, self.epoch_at(self.cut_offset - 1) or 0)
+        return OffsetAndEpoch(self.end_offset, self.last_epoch)
 
     @property
     def start(self) -> OffsetAndEpoch | None:

@@ -1,4 +1,4 @@
-"""Whether a metadata log can be started from, and read: rules K1 to K13 over what one directory holds, or several.
+"""Whether a metadata log can be started from, and read: rules K1 to K16 over what one directory holds, or several.
 
 A rule is held, violated with evidence, or not judged, where what it needs is not there or another rule has told why already: so each
 defect is told once.
@@ -9,13 +9,17 @@ Source: ``KafkaRaftLog.recoverSnapshots`` and ``truncateToLatestSnapshot``, ``Sn
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from snaprebuild.cluster.log_names import NameEffect, effect_of_name
 from snaprebuild.cluster.log_start import OffsetAndEpoch
 from snaprebuild.cluster.log_start_facts import CheckpointFacts, LogFacts, epoch_before
+
+if TYPE_CHECKING:
+    from formats.quorum_state import QuorumState
 
 __all__ = [
     "Followers",
@@ -44,6 +48,9 @@ class Rule(StrEnum):
     K11 = "no record is missing between the latest checkpoint and the end of the log"
     K12 = "producer snapshots here are empty"
     K13 = "nodes agree"
+    K14 = "leader epochs never decrease in the log"
+    K15 = "quorum-state is there and agrees with the log"
+    K16 = "checkpoints hold what the log says up to their ends"
 
 
 class Grade(StrEnum):
@@ -113,7 +120,7 @@ class _Judge:
 
 
 def judge_log(facts: LogFacts, leader_start: OffsetAndEpoch | None = None) -> list[RuleResult]:
-    """K1 to K12 for one directory.
+    """The rules for one directory, but for K16, which needs the records.
 
     Args:
         facts: of the directory.
@@ -274,6 +281,54 @@ def _k12(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[R
         yield judge.violated(Grade.WARNING, f"{name} {what}; nobody who writes here has a producer id, and it is no checkpoint")
 
 
+def _k14(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
+    epochs = facts.batches.epoch
+    at = next((at for at in range(1, len(epochs)) if epochs[at] < epochs[at - 1]), None)
+    if at is not None:
+        offset = facts.batches.base_offset[at]
+        evidence = (
+            f"offset {offset} has epoch {epochs[at]}, and the batch before it has epoch {epochs[at - 1]}; no leader writes that, so "
+            "the log was changed"
+        )
+        yield judge.violated(Grade.ERROR, evidence, offset=offset)
+
+
+def _k15(judge: _Judge, facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[RuleResult]:
+    state = facts.quorum_state
+    # The epoch of a checkpoint that contradicts the log is reported by K7.
+    sound = [each.id.epoch for each in facts.checkpoints if epoch_before(each.id.offset, each.below) in (None, each.id.epoch)]
+    known_epoch = max([facts.last_epoch, *sound])
+    has_begun = facts.end_offset > 0 or any(each.id.offset for each in facts.checkpoints)
+    path = f"{facts.path}/quorum-state"
+    if facts.is_quorum_state_bad:
+        yield judge.not_judged("quorum-state cannot be read")
+    elif state is None:
+        if has_begun:
+            evidence = f"is absent: the node no longer knows for whom it voted, and may vote a second time in epoch {known_epoch}"
+            yield judge.violated(Grade.ERROR, evidence, path)
+    else:
+        yield from (judge.violated(Grade.ERROR, evidence, path) for evidence in _contradictions(facts, state, known_epoch))
+
+
+def _contradictions(facts: LogFacts, state: QuorumState, known_epoch: int) -> Iterator[str]:
+    if state.leader_epoch < known_epoch:
+        yield (
+            f"has epoch {state.leader_epoch}, and the log or a checkpoint has epoch {known_epoch}: the file is older than the log, and "
+            "the votes since then are forgotten"
+        )
+    leader = facts.leaders.get(state.leader_epoch)
+    if leader is not None and state.leader_id not in (leader, -1):
+        yield f"names node {state.leader_id} as the leader of epoch {state.leader_epoch}, and the log names node {leader}"
+    # Only version 0 holds voters, and a file that was written before a change of the voters keeps the old ones until the next vote.
+    recorded = [{each.voter_id for each in voters} for voters in facts.voter_sets]
+    if state.voters and recorded and set(state.voters) not in recorded:
+        yield f"names voters {_ids(state.voters)}, and the log names {_ids(recorded[-1])}"
+
+
+def _ids(ids: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(ids)))
+
+
 _EFFECTS = {
     NameEffect.REMOVED: (Grade.INFO, "the next start removes it"),
     NameEffect.CLEANER_FAILS: (Grade.ERROR, "Kafka takes it for a checkpoint that it does not find, and its cleaner fails"),
@@ -294,6 +349,8 @@ _RULES = {
     Rule.K10: _k10,
     Rule.K11: _k11,
     Rule.K12: _k12,
+    Rule.K14: _k14,
+    Rule.K15: _k15,
 }
 
 

@@ -50,6 +50,7 @@ class MetadataBatch:
         position_bytes: where it begins in its file.
         size_bytes: of the whole batch.
         records: in order.
+        crc: uint32, of everything behind it in the batch, as the header says.
     """
 
     base_offset: int
@@ -60,3 +61,4 @@ class MetadataBatch:
     position_bytes: int
     size_bytes: int
     records: tuple[MetadataRecord, ...]
+    crc: int = 0

@@ -16,6 +16,7 @@ import numpy as np
 
 from formats.batch_headers import HeaderReader
 from formats.errors import FormatError
+from formats.transaction_state import TRANSACTION_STATE_TOPIC
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.operations.partition_work import PartitionWork, Progress, read_partitions
@@ -23,6 +24,7 @@ from snaprebuild.operations.replay_partition import BoundaryState, Clock, Partit
 from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.operations.source import PartitionSource, Source, live_broker_notes
+from snaprebuild.operations.transaction_states import TransactionStates, TwoPhase
 from snaprebuild.replay.segment_effect import NONE
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.storage.index_hints import read_positions_hint
@@ -65,6 +67,7 @@ class OpenTransaction:
         is_late: nothing was written for longer than any coordinator waits.
         may_have_begun_before: below the first segment: nothing on disk tells.
         position_bytes: where its first batch begins in the segment, or None.
+        two_phase: whether it is under two-phase commit: then it never expires, is never late, and must not be aborted from here.
     """
 
     first_offset: int
@@ -76,6 +79,7 @@ class OpenTransaction:
     is_late: bool
     may_have_begun_before: bool
     position_bytes: int | None
+    two_phase: TwoPhase = TwoPhase.UNKNOWN
 
 
 @dataclass(slots=True)
@@ -164,6 +168,7 @@ def transactions(
     clock: Clock,
     late_ms: int,
     *,
+    states: TransactionStates | None = None,
     check_crc: bool = True,
     jobs: int | None = None,
     progress: Progress | None = None,
@@ -174,16 +179,26 @@ def transactions(
         source: from ``open_source``.
         clock: for lateness, and for which snapshot at the first offset is trusted.
         late_ms: without a batch for longer than this a transaction is late.
+        states: of the coordinators; None for those that ``source`` holds itself.
         check_crc: compute checksums.
         jobs: worker processes, None for as many as processors.
         progress: told of every segment: partition and bytes.
     """
+    if states is None:
+        topics = ((each.directory.name.topic, each.directory) for each in source.partitions)
+        states = TransactionStates([directory for topic, directory in topics if topic == TRANSACTION_STATE_TOPIC])
+    known = states
 
     def work_of(_: int, partition: PartitionTransactions) -> _TransactionsWork:
-        return _TransactionsWork(partition, clock, late_ms, check_crc=check_crc, progress=progress)
+        return _TransactionsWork(partition, clock, late_ms, known, check_crc=check_crc, progress=progress)
 
     partitions = read_partitions(source.partitions, lambda _, partition: PartitionTransactions(partition), work_of, jobs)
-    found = [*source.findings, *live_broker_notes(source), *(finding for each in partitions for finding in each.findings)]
+    found = [
+        *source.findings,
+        *live_broker_notes(source),
+        *known.findings,
+        *(finding for each in partitions for finding in each.findings),
+    ]
     return TransactionsResult(clock.as_of_ms, late_ms, tuple(partitions), tuple(found))
 
 
@@ -191,13 +206,21 @@ class _TransactionsWork(PartitionWork):
     """One partition, replayed from its first segment."""
 
     def __init__(
-        self, partition: PartitionTransactions, clock: Clock, late_ms: int, *, check_crc: bool, progress: Progress | None
+        self,
+        partition: PartitionTransactions,
+        clock: Clock,
+        late_ms: int,
+        states: TransactionStates,
+        *,
+        check_crc: bool,
+        progress: Progress | None,
     ) -> None:
         super().__init__(partition.source, partition.findings, progress)
         directory = partition.source.directory
         self._partition = partition
         self._clock = clock
         self._late_ms = late_ms
+        self._states = states
         self._check_crc = check_crc
         self._replay = PartitionReplay(directory, ReplayFrom.AUTO, clock, 0, len(directory.segments), 0)
         self._state: BoundaryState | None = None
@@ -251,6 +274,11 @@ class _TransactionsWork(PartitionWork):
         rows = rows[np.argsort(effect.txn_first_offset[rows], kind="stable")]
         # As the broker's metric: a batch without a timestamp makes no transaction late.
         late = (effect.timestamp[rows] > 0) & (now - effect.timestamp[rows] > self._late_ms)
+        two_phase = [TwoPhase.UNKNOWN] * len(rows)
+        for at in np.flatnonzero(late).tolist():
+            two_phase[at] = self._states.of(int(effect.producer_id[rows[at]]), int(effect.epoch[rows[at]]))
+        never_expires = np.array([each is TwoPhase.YES for each in two_phase], dtype=bool)
+        late &= ~never_expires
         before = ~effect.txn_is_set[rows] & ~effect.starts_fresh[rows] & (not state.is_complete)
         partition.open_count, partition.late_count = len(rows), int(np.count_nonzero(late))
         listed = rows[:OPEN_LISTED_MAX]
@@ -274,10 +302,13 @@ class _TransactionsWork(PartitionWork):
                     is_late=bool(late[at]),
                     may_have_begun_before=bool(before[at]),
                     position_bytes=position,
+                    two_phase=two_phase[at],
                 )
             )
         if partition.open:
             self._held(state.offset)
+        if never_expires.any():
+            self._tell_two_phase(int(never_expires.sum()), int(effect.txn_first_offset[rows[never_expires][0]]))
         if partition.late_count:
             partition.counts_as_late = partition.open[0].is_late
             self._tell_late(int(effect.txn_first_offset[rows[late][0]]))
@@ -299,6 +330,14 @@ class _TransactionsWork(PartitionWork):
             partition.bytes_held = sum(segment.size_bytes for segment in segments[index:]) - oldest.position_bytes
         partition.segments_held = len(segments) - 1 - index
         partition.segment_bytes_held = sum(segment.size_bytes for segment in segments[index:-1])
+
+    def _tell_two_phase(self, count: int, first_offset: int) -> None:
+        message = (
+            f"{counted(count, 'open transaction')} under two-phase commit (KIP-939), the oldest from offset {first_offset}: it never "
+            "expires, and may be prepared. Ask the system that coordinates the commit, and do not abort it here"
+        )
+        path = self._partition.source.directory.path
+        self._partition.findings.append(Finding("two-phase-transaction", Severity.FINDING, path, message, first_offset))
 
     def _tell_late(self, first_offset: int) -> None:
         partition = self._partition

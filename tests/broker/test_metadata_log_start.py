@@ -136,11 +136,14 @@ CASES = {
         *("K12", Grade.WARNING, "goes on", "raft", "reads to 531 epoch 3"),
     ),
     "K13": Case(BROKEN["K13"], "K13", Grade.ERROR, "goes on", "listener", "reads to 348, skips 0, takes again 0"),
+    "K14": Case(BROKEN["K14"], "K14", Grade.ERROR, "goes on", "listener", "reads to 348, skips 0, takes again 0"),
+    "K15": Case(BROKEN["K15"], "K15", Grade.ERROR, "goes on", "raft", "reads to 348 epoch 4"),
+    "K16": Case(BROKEN["K16"], "K16", Grade.ERROR, "goes on", "listener", "reads to 348, skips 0, takes again 0"),
 }
 """Names are those of the table in docs/kraft.md."""
 
-OURS = {"K13"}
-"""Kafka never compares nodes, and each serves what it has: the grade is ours."""
+OURS = {"K13", "K14", "K15", "K16"}
+"""Kafka never compares nodes, nor a checkpoint or a vote with the log, and each serves what it has: the grade is ours."""
 
 NAMES = {
     NameEffect.REFUSED: [

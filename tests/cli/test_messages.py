@@ -206,7 +206,7 @@ OPERANDS = {
 }
 """What the text of a verb says of its operands, where they are no PATH."""
 
-RISKY = {"--set-aside", "--crc", "--drop-expired", "--allow-unproven", "--expiration-ms", "--replay-from"}
+RISKY = {"--set-aside", "--crc", "--drop-expired", "--allow-election-risk", "--allow-unproven", "--expiration-ms", "--replay-from"}
 RISKY |= {
     "--late-ms",
     "--max-timeout-ms",

@@ -91,7 +91,7 @@ def test_the_table(tmp_path: Path) -> None:
     assert "14 snapshots in 2 of 4 partitions" in run.stdout
     assert re.search(r"mixed-0 +12 +0 ", run.stdout)
     assert re.search(r"to read: .* at the measured .*/s", run.stdout)
-    assert "with it on nothing is deleted before it was uploaded" in run.stdout
+    assert "since 3.7.1 Kafka then deletes segments that were never uploaded" in run.stdout
     assert run.stderr == ""
     assert "nothing to rebuild in 1 partition\n" in snaprebuild("plan", "fixtures/kafka27-mixed", "--topic", "plain").stdout
     logs = copy_of("txn-state", tmp_path)
@@ -281,3 +281,17 @@ def test_a_plan_that_cannot_be_saved() -> None:
 def test_an_empty_log_directory(tmp_path: Path) -> None:
     run = in_json("plan", make_log_dir(tmp_path / "logs"))
     assert (run.exit_code, run.document["partitions"]) == (0, [])
+
+
+def test_with_remote_storage_on_the_date_of_retention_is_a_loss(tmp_path: Path) -> None:
+    """From 3.7.1 on (docs/alternatives.md): a broker checkpoints the log start of the topic where remote storage is on."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    checkpoint = logs / "log-start-offset-checkpoint"
+    checkpoint.write_text("0\n0\n")
+    off = snaprebuild("plan", logs).stdout
+    assert "(loss: not uploaded)" not in off
+    assert "retention deletes it" in off
+    assert "With remote storage on, the date is a loss" in off
+    checkpoint.write_text("0\n1\nmixed 0 0\n")
+    lines = snaprebuild("plan", logs).stdout.splitlines()
+    assert [line.split()[0] for line in lines if "(loss: not uploaded)" in line] == ["mixed-0"]

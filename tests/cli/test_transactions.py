@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from command import in_json, snaprebuild
-from log_dirs import TRANSACTIONAL, batch, copy_of, cut, tree, write_partition
+from log_dirs import TRANSACTIONAL, batch, copy_of, cut, flip, record, tree, write_partition
 from manifests import FIXTURES, PartitionFixture, partition_fixtures
 
 from formats.batch_headers import BytesSegment, HeaderReader
+from formats.transaction_state import write_transaction_state
 from snaprebuild.replay.producer_state import Marker, ProducerState
 from snaprebuild.replay.segment_batches import producer_batches
 
@@ -158,3 +159,79 @@ def test_two_ways_to_say_late() -> None:
     run = snaprebuild("transactions", MIXED, "--late-ms", 1, "--max-timeout-ms", 1)
     assert (run.exit_code, run.stdout) == (2, "")
     assert "name one of them" in run.stderr
+
+
+# ------------------------------------------------------------------------------------------------------- two-phase commit (KIP-939)
+
+NEVER_MS = 2**31 - 1
+
+
+def state_log(log_dir: Path, *states: tuple[int, int, int]) -> Path:
+    """A ``__transaction_state-0`` of ordinary records: producer id, epoch and timeout of each."""
+    data = b""
+    for offset, (producer_id, epoch, timeout_ms) in enumerate(states):
+        fields = {"producerId": producer_id, "producerEpoch": epoch, "transactionTimeoutMs": timeout_ms, "transactionStatus": 1}
+        key, value = write_transaction_state(f"id-{producer_id}", fields)
+        data += batch(offset, records=[record(value, key=key)])
+    return write_partition(log_dir / "__transaction_state-0", {0: data})
+
+
+def open_transactions(log_dir: Path, *producer_ids: int) -> Path:
+    data = b"".join(batch(at, producer_id=each, attributes=TRANSACTIONAL) for at, each in enumerate(producer_ids))
+    return write_partition(log_dir / "t-0", {0: data})
+
+
+def test_no_abort_is_printed_for_a_transaction_under_two_phase_commit(tmp_path: Path) -> None:
+    """Producer 7 is under it, 8 is not, 9 is in no record that was given."""
+    logs, states = open_transactions(tmp_path / "logs", 7, 8, 9), state_log(tmp_path / "other", (7, 0, NEVER_MS), (8, 0, 60_000))
+    run = in_json("transactions", logs, "--transaction-state", states)
+    found = run.partition("t-0")["open"]
+    assert [each["two_phase"] for each in found] == ["yes", "no", "unknown"]
+    assert [each["is_late"] for each in found] == [False, True, True]
+    assert [each["abort"] is None for each in found] == [True, False, False]
+    assert (run.exit_code, run.codes) == (1, {"two-phase-transaction": 1, "late-transaction": 1})
+    assert run.partition("t-0")["counts"]["late"] == 2
+    table = snaprebuild("transactions", logs, "--transaction-state", tmp_path / "other")
+    assert "--start-offset 0" not in table.stdout
+    assert "--producer-id 7" not in table.stdout
+    assert "--start-offset 1" in table.stdout
+    assert "Check first that none is under two-phase commit" in table.stdout, "producer 9 is not known"
+
+
+def test_a_prepared_transaction_that_its_coordinator_kept_for_a_later_epoch(tmp_path: Path) -> None:
+    """``InitProducerId`` with ``keepPreparedTxn`` raises the epoch; the data was written in the one before."""
+    logs, states = open_transactions(tmp_path / "logs", 7), state_log(tmp_path / "other", (7, 1, NEVER_MS))
+    assert in_json("transactions", logs, "--transaction-state", states).partition("t-0")["open"][0]["two_phase"] == "yes"
+    (tmp_path / "older").mkdir()
+    other = state_log(tmp_path / "older", (7, 1, 60_000))
+    unknown = in_json("transactions", logs, "--transaction-state", other).partition("t-0")["open"][0]
+    assert (unknown["two_phase"], unknown["abort"] is None) == ("unknown", False), "that epoch says nothing of the one before"
+
+
+def test_the_state_log_below_the_path_is_read(tmp_path: Path) -> None:
+    open_transactions(tmp_path, 7)
+    state_log(tmp_path, (7, 0, NEVER_MS))
+    assert in_json("transactions", tmp_path).partition("t-0")["open"][0]["two_phase"] == "yes"
+
+
+def test_where_all_are_known_nothing_has_to_be_checked(tmp_path: Path) -> None:
+    logs, states = open_transactions(tmp_path / "logs", 7, 8), state_log(tmp_path / "other", (7, 0, 1), (8, 0, 900_000))
+    run = snaprebuild("transactions", logs, "--transaction-state", states)
+    assert run.stdout.count("--start-offset") == 2
+    assert "Check first" not in run.stdout
+
+
+def test_a_damaged_state_log_acquits_nobody(tmp_path: Path) -> None:
+    logs, states = open_transactions(tmp_path / "logs", 7), state_log(tmp_path / "other", (8, 0, 1), (7, 0, 60_000))
+    log = states / f"{0:020d}.log"
+    flip(log, log.stat().st_size - 3)
+    run = in_json("transactions", logs, "--transaction-state", states)
+    assert run.partition("t-0")["open"][0]["two_phase"] == "unknown"
+    assert run.codes["unread-transaction-state"] == 1
+    assert run.document["unread"] == 1
+
+
+def test_a_directory_without_a_state_log(tmp_path: Path) -> None:
+    run = snaprebuild("transactions", open_transactions(tmp_path, 7), "--transaction-state", tmp_path)
+    assert run.exit_code == 2
+    assert "there is no partition of __transaction_state" in run.stderr

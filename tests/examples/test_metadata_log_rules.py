@@ -1,15 +1,27 @@
-"""Rules K1 to K13: each has a broken copy of a real directory that violates it and no other; healthy directories violate none."""
+"""Rules K1 to K16: each has a broken copy of a real directory that violates it and no other; healthy directories violate none."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
-from log_dirs import flip
+from log_dirs import batch_positions, flip
 from manifests import FIXTURES
-from metadata_dirs import BROKEN, BUNDLED, DIRECTORY, checkpoint_name, metadata_copy, with_bytes_replaced
+from metadata_dirs import (
+    BROKEN,
+    BUNDLED,
+    DIRECTORY,
+    change_batch,
+    checkpoint_name,
+    metadata_copy,
+    remove,
+    rename_feature,
+    with_bytes_replaced,
+)
 
 from snaprebuild.cluster.log_start_rules import Followers, Grade, Outcome, Rule
 from snaprebuild.operations.findings import exit_code_of
@@ -35,7 +47,10 @@ TABLE = [
     ("K10", Grade.DAMAGE, 4, "464-3.checkpoint ends like a file of Kafka and is not named like one"),
     ("K11", Grade.DAMAGE, 4, "offsets 171 to 356 are missing, and the latest checkpoint that is whole ends at 157"),
     ("K12", Grade.WARNING, 1, "00000000000000000171.snapshot holds 1 producers"),
-    ("K13", Grade.ERROR, 1, "1 record only there (1 FeatureLevelRecord); 1 record only here (1 FeatureLevelRecord)"),
+    ("K13", Grade.ERROR, 1, "from offset 318 on: epoch 4 here, 4 there"),
+    ("K14", Grade.ERROR, 1, "offset 318 has epoch 3, and the batch before it has epoch 4"),
+    ("K15", Grade.ERROR, 1, "may vote a second time in epoch 4"),
+    ("K16", Grade.ERROR, 1, "differs from the log up to offset 75: features (2)"),
 ]
 
 
@@ -142,10 +157,10 @@ def test_configurations_of_deleted_topics_are_no_difference(tmp_path: Path) -> N
     one, other = metadata_copy("node1", tmp_path), metadata_copy("node3", tmp_path)
     rename_configs(one / checkpoint_name(76, 1), b"\x07single", b"\x07aaaaaa")
     check = kraft_check([str(one), str(other)])
-    assert violations(check) == {("K13", Grade.ERROR)}
-    assert "1 record only here (1 ConfigRecord)" in check.findings[0].message
+    assert violations(check) == {("K13", Grade.ERROR), ("K16", Grade.ERROR)}, "its own log has the configuration, too"
+    assert "1 record only here (1 ConfigRecord)" in "".join(each.message for each in check.findings)
     rename_configs(other / checkpoint_name(76, 1), b"\x07single", b"\x07bbbbbb")
-    assert violations(kraft_check([str(one), str(other)])) == set()
+    assert violations(kraft_check([str(one), str(other)])) == {("K16", Grade.ERROR)}, "the checkpoints no longer differ"
 
 
 def rename_configs(path: Path, old: bytes, new: bytes) -> None:
@@ -170,3 +185,139 @@ def test_nodes_of_two_clusters(tmp_path: Path) -> None:
     check = kraft_check([str(one), str(other)])
     assert violations(check) == {("K13", Grade.ERROR)}
     assert "of 2 clusters" in "".join(each.message for each in check.findings)
+
+
+def test_a_checkpoint_that_differs_from_node_to_node(tmp_path: Path) -> None:
+    one, other = metadata_copy("node1", tmp_path), metadata_copy("node3", tmp_path)
+    rename_feature(other, checkpoint_name(76, 1))
+    check = kraft_check([str(one), str(other)])
+    assert violations(check) == {("K13", Grade.ERROR), ("K16", Grade.ERROR)}
+    told = "".join(each.message for each in check.findings)
+    assert "1 record only there (1 FeatureLevelRecord); 1 record only here (1 FeatureLevelRecord)" in told
+
+
+def test_a_checkpoint_against_the_log_of_another_node(tmp_path: Path) -> None:
+    """Node 2 begins at its checkpoint, so its own log proves nothing of it; node 3 has no checkpoint there, and its log reaches to it."""
+    one, other = metadata_copy("node2", tmp_path), metadata_copy("node3", tmp_path)
+    remove(one, checkpoint_name(315, 4))
+    assert {rule for rule, grade in violations(kraft_check([str(one), str(other)])) if grade is Grade.ERROR} == set()
+    rename_feature(one, checkpoint_name(234, 4))
+    check = kraft_check([str(one), str(other)])
+    assert ("K13", Grade.ERROR) in violations(check)
+    assert f"differs from the log of node 3 ({other}) up to offset 233" in "".join(each.message for each in check.findings)
+
+
+def test_a_tail_that_diverged_names_the_offset_and_the_node_with_the_highest_epoch(tmp_path: Path) -> None:
+    """Node 3 led epoch 5 for one record that no other node has, and node 1 then wrote in epoch 6: Raft allows it, and node 3 drops it."""
+    one, other = metadata_copy("node1", tmp_path), metadata_copy("node3", tmp_path)
+    for directory, epoch, leader in ((one, 6, 1), (other, 5, 3)):
+        change_batch(directory, 347, "leader_epoch", epoch)
+        state = (
+            (directory / "quorum-state")
+            .read_text()
+            .replace('"leaderId":1,"leaderEpoch":4', f'"leaderId":{leader},"leaderEpoch":{epoch}')
+        )
+        (directory / "quorum-state").write_text(state)
+    check = kraft_check([str(one), str(other)])
+    assert violations(check) == {("K13", Grade.WARNING)}
+    (finding,) = check.findings
+    assert finding.offset == 347
+    assert "from offset 347 on: epoch 5 here, 6 there; node 1 (" in finding.message
+    assert "has the highest epoch, 6" in finding.message
+    assert "drops offsets 347 to 347" in finding.message
+    assert exit_code_of(check.findings) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "evidence"),
+    [
+        ('"leaderEpoch":4', '"leaderEpoch":3', "has epoch 3, and the log or a checkpoint has epoch 4"),
+        ('"leaderId":1', '"leaderId":2', "names node 2 as the leader of epoch 4, and the log names node 1"),
+        ('{"voterId":3}', '{"voterId":5}', "names voters 1, 2, 5, and the log names 1, 2, 3"),
+    ],
+)
+def test_a_quorum_state_that_contradicts_the_log(tmp_path: Path, old: str, new: str, evidence: str) -> None:
+    directory = metadata_copy("node1", tmp_path)
+    path = directory / "quorum-state"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    check = kraft_check([str(directory)])
+    assert violations(check) == {("K15", Grade.ERROR)}
+    assert evidence in check.findings[0].message
+
+
+def test_a_node_that_never_started_has_no_quorum_state(tmp_path: Path) -> None:
+    """``kafka-storage format`` writes a checkpoint at 0 and nothing else."""
+    directory = metadata_copy("kraft-metadata", tmp_path)
+    kept = checkpoint_name(0, 0)
+    for path in directory.iterdir():
+        if path.name != kept:
+            path.unlink()
+    assert violations(kraft_check([str(directory)])) == set()
+
+
+MUTATIONS = ("record", "epoch", "lost quorum-state", "garbled quorum-state", "other checkpoint", "tail")
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+@pytest.mark.parametrize("seed", range(4))
+def test_no_mutation_of_one_of_two_nodes_passes(tmp_path: Path, mutation: str, seed: int) -> None:
+    """A log that only ends earlier is that of a node that is behind: it passes, unless its own checkpoint is beyond it."""
+    random = Random(f"{mutation} {seed}")
+    nodes = [metadata_copy(name, tmp_path) for name in ("node1", "node3")]
+    victim = nodes[random.randrange(2)]
+    (log,) = victim.glob("*.log")
+    positions = batch_positions(log)
+    at = random.randrange(1, len(positions))
+    offset = int.from_bytes(log.read_bytes()[positions[at] :][:8], "big")
+    checkpoints = sorted(victim.glob("*.checkpoint"))
+    is_contradiction = True
+    match mutation:
+        case "record":
+            change_batch(victim, offset, random.choice(["base_timestamp", "max_timestamp"]), 1_700_000_000_000 + seed)
+        case "epoch":
+            epoch = int.from_bytes(log.read_bytes()[positions[at] + 12 :][:4], "big")
+            change_batch(victim, offset, "leader_epoch", epoch + random.choice([-1, 1]))
+        case "lost quorum-state":
+            remove(victim, "quorum-state")
+        case "garbled quorum-state":
+            path = victim / "quorum-state"
+            path.write_bytes(path.read_bytes()[: random.randrange(path.stat().st_size)])
+        case "other checkpoint":
+            old, new = sorted(random.sample(checkpoints, 2))
+            new.write_bytes(old.read_bytes())
+        case "tail":
+            with log.open("r+b") as file:
+                file.truncate(positions[at])
+            is_contradiction = offset < int(checkpoints[-1].name[:20])
+    code = exit_code_of(kraft_check([str(each) for each in nodes]).findings)
+    assert code in ((1, 4) if is_contradiction else (0,))
+
+
+# -------------------------------------------------------------------------------------------------------------------- elections
+
+
+def standing(*names: str) -> list[tuple[int | None, str, bool]]:
+    check = kraft_check([str(BUNDLED[name]) for name in names])
+    return [(each.node.node_id, each.chance.outcome.value, each.has_most) for each in check.election.standings]
+
+
+def test_who_can_be_elected() -> None:
+    assert standing("node1", "node2", "node3") == [(1, "yes", True), (2, "yes", True), (3, "yes", True)]
+    assert standing("node1", "node3-old-topic") == [(1, "yes", True), (3, "unknown", False)], "it depends on node 2"
+    assert standing("node2-killed", "node3-clean-stopped") == [(2, "yes", True), (3, "unknown", False)]
+    assert standing("node1", "node2-killed", "node3-clean-stopped") == [(1, "yes", True), (2, "yes", False), (3, "no", False)]
+    assert standing("node2") == [(2, "unknown", True)]
+    assert kraft_check([str(BUNDLED["node2"])]).election.not_given == (1, 3)
+
+
+def test_a_damaged_voter_and_one_of_another_disk_elect_nobody(tmp_path: Path) -> None:
+    damaged = metadata_copy("node3", tmp_path)
+    flip(damaged / checkpoint_name(304, 4), 1000)
+    check = kraft_check([str(BUNDLED["node1"]), str(damaged)])
+    assert [each.chance.outcome.value for each in check.election.standings] == ["unknown", "unknown"]
+    other = metadata_copy("kraft-metadata", tmp_path)
+    path = other.parent / "meta.properties"
+    path.write_text(re.sub("directory.id=.*", "directory.id=AAAAAAAAAAAAAAAAAAAAAQ", path.read_text()))
+    (one,) = kraft_check([str(other)]).election.standings
+    assert (one.chance.outcome.value, one.chance.reason) == ("no", "voter 1 votes with another directory: its disk was replaced")

@@ -11,15 +11,19 @@ import pytest
 from budgets import scaled
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from manifests import FIXTURES
 from pages import scan_document, scanned, written
 
+from snaprebuild.cluster.metadata_image import ConfigResource, MetadataImage, ResourceType
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.operations.findings import Severity
-from snaprebuild.operations.fleet.cluster_view import ClusterView, Placement
+from snaprebuild.operations.fleet.cluster_view import ClusterView, Placement, view_of
+from snaprebuild.operations.fleet.election_risk import TopicStorage
 from snaprebuild.operations.fleet.elections import elections_of, write_elections
 from snaprebuild.operations.fleet.merge import FleetPartition, FleetResult, Outcome, merge_scans
 from snaprebuild.operations.fleet.replicas import PartitionKey, Replica, ReplicaState
 from snaprebuild.operations.fleet.restart_order import restart_order
+from snaprebuild.operations.metadata.image import read_image
 
 TOPIC_ID = "TbEpDujbR1a9Y_KYwm3sPQ"
 
@@ -508,3 +512,60 @@ def test_internal_and_compacted_topics_do_not_count(tmp_path: Path) -> None:
     result = merged(tmp_path, {1: [scanned("a", missing=3, can_be_tiered=False), scanned("b")]})
     assert [each.name for each in result.partitions] == ["b-0"]
     assert result.fleet.brokers[1].replicas == 2
+
+
+def test_elections_that_may_delete_data_are_in_no_file(tmp_path: Path) -> None:
+    """KAFKA-20732: one finding for each kind, whatever the number of partitions; nothing for those that are not affected."""
+    names = ("off", "unlimited", "sized", "unstated", "upgraded")
+    placements = {(name, 0, TOPIC_ID): Placement((1, 2), frozenset({1, 2}), 1) for name in names}
+    topics = {name: TopicStorage(name != "off", {"unlimited": -1, "unstated": None}.get(name, 1 << 30)) for name in names}
+    brokers = {1: [scanned(name, missing=2) for name in names], 2: [scanned(name) for name in names]}
+    result = merged(tmp_path, brokers, view=ClusterView(9, placements, topics=topics, levels={2: 21}))
+    risks = {each.key[0]: each.risk.outcome.value for each in result.partitions if each.risk is not None}
+    assert risks == {
+        "off": "not-affected",
+        "unlimited": "not-affected",
+        "sized": "affected",
+        "upgraded": "affected",
+        "unstated": "unknown",
+    }
+    messages = {each.code: each.message for each in result.findings}
+    assert "2 partitions (sized-0, upgraded-0)" in messages["election-may-delete-data"]
+    assert "kafka-configs.sh" in messages["election-risk-unknown"]
+    assert [each.code for each in result.findings].count("election-risk-unknown") == 1
+
+    def elected(found: FleetResult) -> set[str]:
+        return {each.topic for moment in found.elections() or () for each in moment.elections}
+
+    assert elected(result) == {"off", "unlimited"}
+    view = ClusterView(9, placements, topics=topics, levels={2: 21})
+    assert elected(merged(tmp_path, brokers, view=view, allows_risk=True)) == set(names)
+    fixed = merged(tmp_path, brokers, view=ClusterView(9, placements, topics=topics, levels={2: 33}))
+    assert elected(fixed) == set(names)
+    assert not any("KAFKA-20732" in each.message for each in fixed.findings)
+
+
+def test_a_restart_elects_other_leaders(tmp_path: Path) -> None:
+    """Broker 1 has to be restarted for one partition, and leads another one, which is affected."""
+    everybody = frozenset({1, 2})
+    placements = {(name, 0, TOPIC_ID): Placement((1, 2), everybody, 1) for name in ("stuck", "tiered")}
+    brokers = {1: [scanned("stuck", missing=1), scanned("tiered")], 2: [scanned("stuck", missing=5), scanned("tiered")]}
+    sized = {"tiered": TopicStorage(is_remote=True, retention_bytes=5)}
+    for levels, code in (({2: 29}, "restart-may-delete-data"), ({}, "restart-risk-unknown"), ({2: 33}, None)):
+        result = merged(tmp_path, brokers, view=ClusterView(9, placements, topics=sized, levels=levels))
+        found = [each.code for each in result.findings if each.code.startswith("restart-")]
+        assert found == ([] if code is None else [code])
+
+
+def test_what_the_metadata_log_says_of_storage() -> None:
+    configs = {
+        ConfigResource(ResourceType.TOPIC, "t"): {"remote.storage.enable": "true", "retention.bytes": "77"},
+        ConfigResource(ResourceType.TOPIC, "u"): {"retention.ms": "5"},
+        ConfigResource(ResourceType.BROKER, ""): {"log.retention.bytes": "9"},
+        ConfigResource(ResourceType.BROKER, "2"): {"log.retention.bytes": "-1"},
+    }
+    view = view_of(MetadataImage(configs=configs))
+    assert view.topics == {"t": TopicStorage(True, 77), "u": TopicStorage()}
+    assert view.retention_bytes == {None: 9, 2: -1}
+    node = view_of(read_image(str(FIXTURES / "kraft-cluster3" / "node1")).fold.image())
+    assert set(node.levels.values()) == {30}, "4.3.1"

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from formats.errors import FormatError
 from formats.partition_metadata import uuid_to_text
-from snaprebuild.cluster.metadata_image import MetadataImage
+from snaprebuild.cluster.metadata_image import METADATA_VERSION, MetadataImage, ResourceType
 from snaprebuild.errors import ReadFailedError
+from snaprebuild.operations.fleet.election_risk import TopicStorage
 from snaprebuild.operations.fleet.replicas import PartitionKey
 from snaprebuild.operations.metadata.image import read_image
 from snaprebuild.storage.store import USUAL_S3, S3Settings
@@ -44,6 +45,9 @@ class ClusterView:
         controllers: voters of the quorum; of one with its own voters' nodes none is a broker.
         quorum_leader: the active controller, None where that is not known.
         directories: ids of the log directories that each broker registered with, as text; none before metadata.version 3.7-IV2.
+        topics: with configurations about storage; all others have Kafka's defaults.
+        retention_bytes: dynamic ``log.retention.bytes`` by broker, None for all brokers.
+        levels: greatest ``metadata.version`` that each broker registered.
     """
 
     offset: int
@@ -51,6 +55,9 @@ class ClusterView:
     controllers: frozenset[int] = frozenset()
     quorum_leader: int | None = None
     directories: dict[int, frozenset[str]] = field(default_factory=dict)
+    topics: dict[str, TopicStorage] = field(default_factory=dict)
+    retention_bytes: dict[int | None, int] = field(default_factory=dict)
+    levels: dict[int, int] = field(default_factory=dict)
 
 
 def read_cluster_view(location: str, settings: S3Settings = USUAL_S3) -> ClusterView:
@@ -78,4 +85,24 @@ def view_of(image: MetadataImage) -> ClusterView:
     voters = image.quorum.voters or ()
     directories = {broker.id: frozenset(map(uuid_to_text, broker.directories)) for broker in image.brokers.values()}
     controllers = frozenset(voter.voter_id for voter in voters)
-    return ClusterView(image.offset, placements, controllers, image.quorum.leader_id, directories)
+    topics, retention_bytes = _storage_configs(image)
+    levels = {
+        broker.id: feature.max_version
+        for broker in image.brokers.values()
+        for feature in broker.features
+        if feature.name == METADATA_VERSION
+    }
+    return ClusterView(image.offset, placements, controllers, image.quorum.leader_id, directories, topics, retention_bytes, levels)
+
+
+def _storage_configs(image: MetadataImage) -> tuple[dict[str, TopicStorage], dict[int | None, int]]:
+    topics: dict[str, TopicStorage] = {}
+    brokers: dict[int | None, int] = {}
+    for resource, values in image.configs.items():
+        if resource.type == ResourceType.TOPIC:
+            own = values.get("retention.bytes")
+            is_remote = values.get("remote.storage.enable", "").strip().lower() == "true"
+            topics[resource.name] = TopicStorage(is_remote, None if own is None else int(own))
+        elif resource.type == ResourceType.BROKER and "log.retention.bytes" in values:
+            brokers[int(resource.name) if resource.name else None] = int(values["log.retention.bytes"])
+    return topics, brokers

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from snaprebuild.errors import RefusedError, WriteFailedError
+from snaprebuild.operations.fleet.election_risk import Risk
 from snaprebuild.operations.output_place import check_output
 from snaprebuild.storage.durable_directory import make_directories
 from snaprebuild.storage.small_file import check_place, write_text_file
@@ -60,7 +61,7 @@ class Elections:
         return "now" if self.step == 0 else f"step-{self.step}"
 
 
-def elections_of(partitions: Iterable[FleetPartition], steps: Iterable[Step]) -> tuple[Elections, ...]:
+def elections_of(partitions: Iterable[FleetPartition], steps: Iterable[Step], *, risky: bool = False) -> tuple[Elections, ...]:
     """Who is to lead, now and behind each restart.
 
     Left out are partitions against whose election something speaks (``FleetPartition.condition``), as that the broker is not in sync by the
@@ -69,12 +70,15 @@ def elections_of(partitions: Iterable[FleetPartition], steps: Iterable[Step]) ->
     Args:
         partitions: judged, with what the metadata log says of each.
         steps: the restarts in their order.
+        risky: also those that may delete data (KAFKA-20732), or of which that is not known.
     """
     step_of = {key: number for number, step in enumerate(steps, 1) for key in step.partitions}
     due: dict[int, list[Election]] = {}
     for each in partitions:
         placement = each.placement
         if each.elect is None or each.condition is not None or placement is None or placement.is_reassigned:
+            continue
+        if not risky and each.risk is not None and each.risk.outcome is not Risk.NOT_AFFECTED:
             continue
         if each.elect not in placement.replicas:
             continue

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.operations.fleet.cluster_view import ClusterView, Placement
+from snaprebuild.operations.fleet.election_risk import ElectionRisk, KafkaRelease, Risk, TopicStorage, election_risk
 from snaprebuild.operations.fleet.elections import Elections, elections_of
 from snaprebuild.operations.fleet.replicas import Fleet, PartitionKey, Replica, ReplicaState, read_scans
 from snaprebuild.operations.fleet.restart_order import Step, restart_order
@@ -48,6 +49,7 @@ class FleetPartition:
         placement: what the metadata log says of it; None without one.
         not_scanned: brokers that hold a replica and whose scan is not here, as the metadata log has it.
         not_assigned: brokers that were scanned with files of it, and have no replica of it, as the metadata log has it: they never lead.
+        risk: of electing ``elect``; None where nobody has to be elected.
     """
 
     key: PartitionKey
@@ -58,6 +60,7 @@ class FleetPartition:
     placement: Placement | None = None
     not_scanned: tuple[int, ...] = ()
     not_assigned: tuple[int, ...] = ()
+    risk: ElectionRisk | None = None
 
     @property
     def name(self) -> str:
@@ -87,6 +90,7 @@ class FleetResult:
         has_metadata: a metadata log tells who is in sync and who leads.
         assumes: what was taken to be so.
         findings: of all.
+        allows_risk: elections may delete data (KAFKA-20732), or that is not known, and are written all the same.
     """
 
     fleet: Fleet
@@ -97,10 +101,11 @@ class FleetResult:
     has_metadata: bool
     assumes: tuple[str, ...]
     findings: tuple[Finding, ...]
+    allows_risk: bool = False
 
     def elections(self) -> tuple[Elections, ...] | None:
         """Who is to lead, now and behind each restart; None where no metadata log tells the replicas of a partition."""
-        return elections_of(self.partitions, self.steps) if self.has_metadata else None
+        return elections_of(self.partitions, self.steps, risky=self.allows_risk) if self.has_metadata else None
 
     def outcomes(self) -> Counter[Outcome]:
         """How many partitions of each."""
@@ -112,7 +117,14 @@ class FleetResult:
 
 
 def merge_scans(
-    paths: list[str], view: ClusterView | None = None, controllers: frozenset[int] = frozenset(), rate_bytes: int | None = None
+    paths: list[str],
+    view: ClusterView | None = None,
+    controllers: frozenset[int] = frozenset(),
+    rate_bytes: int | None = None,
+    *,
+    release: KafkaRelease | None = None,
+    retention_bytes: int | None = None,
+    allows_risk: bool = False,
 ) -> FleetResult:
     """Merges the scans of brokers.
 
@@ -121,6 +133,9 @@ def merge_scans(
         view: what the metadata log says; None without one.
         controllers: brokers that are controllers, too, beside those that the metadata log tells.
         rate_bytes: bytes per second that a rebuild reads.
+        release: of the brokers; None where it is not known.
+        retention_bytes: ``log.retention.bytes`` in the brokers' own configuration; None where it is not known.
+        allows_risk: see ``FleetResult``.
 
     Raises:
         UsageError, ReadFailedError: as ``read_scans``.
@@ -135,14 +150,18 @@ def merge_scans(
     known_controllers = controllers | (frozenset() if view is None else view.controllers)
     steps = restart_order(cover.brokers, choices, known_controllers, leader, rate_bytes)
     partitions = _with_treated(partitions, steps)
+    partitions = tuple(replace(each, risk=_risk(each, view, release, retention_bytes)) for each in partitions)
     findings = (
         *_not_whole(fleet),
         *_findings(partitions, fleet, steps),
         *_not_assigned(judged, fleet),
         *_nowhere_scanned(fleet, view),
         *_alone(partitions, steps, view),
+        *_risks(partitions),
+        *_restart_risks(steps, view, release, retention_bytes),
     )
-    return FleetResult(fleet, partitions, cover, steps, rate_bytes, view is not None, _assumed(view, known_controllers), findings)
+    assumes = _assumed(view, known_controllers)
+    return FleetResult(fleet, partitions, cover, steps, rate_bytes, view is not None, assumes, findings, allows_risk)
 
 
 def _judged(key: PartitionKey, replicas: list[Replica], view: ClusterView | None) -> FleetPartition:
@@ -240,7 +259,7 @@ def _findings(partitions: Iterable[FleetPartition], fleet: Fleet, steps: tuple[S
             yield Finding("replica-not-scanned", Severity.NOTE, each.name, message)
     for node, many in sorted(elected.items()):
         message = (
-            f"broker {node} has every snapshot of {counted(many, 'partition')} that others lack: elect it, which costs nothing"
+            f"broker {node} has every snapshot of {counted(many, 'partition')} that others lack: elect it instead of a rebuild"
         )
         yield Finding("stuck-until-elected", Severity.FINDING, fleet.brokers[node].document, message)
     for topic, many in sorted(topics[Outcome.WAIT].items()):
@@ -268,6 +287,75 @@ def _same_name(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
             told = "; ".join(f"{each.key[2] or 'none'} on {_nodes(each)}" for each in several)
             message = f"has several topic ids ({told}): each is told for itself; `source check` tells which is the cluster's"
             yield Finding("several-topic-ids", Severity.FINDING, f"{topic}-{number}", message)
+
+
+def _risk(
+    partition: FleetPartition, view: ClusterView | None, release: KafkaRelease | None, retention_bytes: int | None
+) -> ElectionRisk | None:
+    broker, leader = partition.elect, None if partition.placement is None else partition.placement.leader
+    if broker is None or broker == leader:
+        return None
+    (size_bytes,) = (each.size_bytes for each in partition.replicas if each.node_id == broker)
+    return _risk_of(partition.key[0], broker, size_bytes, view, release, retention_bytes)
+
+
+def _risk_of(
+    topic: str, broker: int, size_bytes: int, view: ClusterView | None, release: KafkaRelease | None, retention_bytes: int | None
+) -> ElectionRisk:
+    storage, level = None, None
+    if view is not None:
+        storage, level = view.topics.get(topic, TopicStorage()), view.levels.get(broker)
+        retention_bytes = view.retention_bytes.get(broker, view.retention_bytes.get(None, retention_bytes))
+    return election_risk(topic, broker, size_bytes, storage, retention_bytes, release, level)
+
+
+def _risks(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
+    """One finding for each reason, not for each partition."""
+    affected = [each for each in partitions if each.risk is not None and each.risk.outcome is Risk.AFFECTED]
+    if affected:
+        size_bytes = sum(each.risk.size_bytes or 0 for each in affected if each.risk is not None)
+        message = (
+            f"electing the leaders of {_some([each.name for each in affected])} may delete data within retention, remotely and on all "
+            f"replicas (KAFKA-20732): {size_bytes} bytes of local logs may be counted twice. Upgrade to 4.3.2, or set retention.bytes=-1 "
+            "for these topics, before you elect"
+        )
+        yield Finding("election-may-delete-data", Severity.FINDING, affected[0].name, message)
+    missing: dict[str, list[FleetPartition]] = {}
+    for each in partitions:
+        if each.risk is not None and each.risk.outcome is Risk.UNKNOWN:
+            missing.setdefault(each.risk.reason, []).append(each)
+    for reason, several in missing.items():
+        assert several[0].risk is not None
+        message = (
+            f"whether electing the leaders of {_some([each.name for each in several])} may delete data (KAFKA-20732) is not known: "
+            f"{reason}. To find out: {several[0].risk.command}"
+        )
+        yield Finding("election-risk-unknown", Severity.NOTE, several[0].name, message)
+
+
+def _restart_risks(
+    steps: Iterable[Step], view: ClusterView | None, release: KafkaRelease | None, retention_bytes: int | None
+) -> Iterator[Finding]:
+    """A restart makes another broker the leader of each partition that the restarted one leads."""
+    restarted = {step.node_id for step in steps}
+    names: dict[Risk, list[str]] = {Risk.AFFECTED: [], Risk.UNKNOWN: []}
+    for (topic, number, _), placement in sorted({} if view is None else view.placements.items(), key=lambda each: each[0][:2]):
+        if placement.leader in restarted:
+            others = [node for node in placement.in_sync if node != placement.leader]
+            outcomes = {_risk_of(topic, node, 0, view, release, retention_bytes).outcome for node in others}
+            for outcome, several in names.items():
+                if outcome in outcomes and (outcome is Risk.AFFECTED or Risk.AFFECTED not in outcomes):
+                    several.append(f"{topic}-{number}")
+    if names[Risk.AFFECTED]:
+        message = (
+            f"the restarts elect other leaders of {_some(names[Risk.AFFECTED])}, which may delete data (KAFKA-20732): see fleet.md"
+        )
+        yield Finding("restart-may-delete-data", Severity.FINDING, names[Risk.AFFECTED][0], message)
+    if names[Risk.UNKNOWN]:
+        message = f"whether the restarts may delete data of {_some(names[Risk.UNKNOWN])} (KAFKA-20732) is not known: state "
+        yield Finding(
+            "restart-risk-unknown", Severity.NOTE, names[Risk.UNKNOWN][0], message + "--kafka-release and --retention-bytes"
+        )
 
 
 def _nodes(partition: FleetPartition) -> str:

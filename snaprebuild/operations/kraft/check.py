@@ -1,4 +1,4 @@
-"""Holds metadata log directories against rules K1 to K13."""
+"""Holds metadata log directories against rules K1 to K16."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 from formats.errors import FormatError
 from snaprebuild.cluster.checkpoint_content import CheckpointContent, checkpoint_content, differing_records
+from snaprebuild.cluster.log_agreement import first_difference
 from snaprebuild.cluster.log_start import OffsetAndEpoch
+from snaprebuild.cluster.log_start_facts import CheckpointFacts, epoch_before
 from snaprebuild.cluster.log_start_rules import (
     Followers,
     Grade,
@@ -19,8 +21,11 @@ from snaprebuild.cluster.log_start_rules import (
     judge_log,
     judge_starts,
 )
+from snaprebuild.cluster.metadata_batch import MetadataRecord, UnreadRecord
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted
+from snaprebuild.operations.kraft.checkpoint_content import compare_with_log
+from snaprebuild.operations.kraft.election import Election, election_of
 from snaprebuild.operations.kraft.facts import NodeFacts, read_node
 from snaprebuild.operations.metadata.log import MetadataCheckpoint
 from snaprebuild.storage.store import USUAL_S3, S3Settings
@@ -41,6 +46,9 @@ CODES = {
     Rule.K11: "metadata-gap",
     Rule.K12: "metadata-producer-snapshot",
     Rule.K13: "nodes-disagree",
+    Rule.K14: "leader-epoch-decreases",
+    Rule.K15: "quorum-state-contradiction",
+    Rule.K16: "checkpoint-contradiction",
 }
 """Findings of the rules; docs/findings.md lists them."""
 
@@ -74,11 +82,13 @@ class KraftCheck:
     Attributes:
         nodes: in the order of the locations.
         followers: what was asked of followers.
+        election: who can be elected, by what the directories hold.
         findings: violations, and what could not be read.
     """
 
     nodes: list[NodeCheck]
     followers: Followers
+    election: Election
     findings: list[Finding]
 
 
@@ -113,12 +123,15 @@ def kraft_check(
         checks.append(NodeCheck(node, None if lead is None else node is lead, judge_log(node.facts, literal)))
     agreements = list(_agreement(nodes, lead, followers)) if len(nodes) > 1 else []
     for check in checks:
-        own = [each for each in agreements if each.path.startswith(check.node.log.path)]
         path = check.node.log.path
-        alone = RuleResult(Rule.K13, Outcome.NOT_JUDGED, None, "one node was given", path)
-        check.results += own or [alone if len(nodes) == 1 else RuleResult(Rule.K13, Outcome.HELD, None, "", path)]
+        check.results += [each for each in agreements if each.path == path or each.path.startswith(f"{path}/")]
+        check.results += _contents(check.node, nodes)
+        if all(each.rule is not Rule.K13 for each in check.results):
+            alone = RuleResult(Rule.K13, Outcome.NOT_JUDGED, None, "one node was given", path)
+            check.results.append(alone if len(nodes) == 1 else RuleResult(Rule.K13, Outcome.HELD, None, "", path))
+        check.results.sort(key=lambda each: list(Rule).index(each.rule))
         findings += [finding_of(each) for each in check.results if each.grade is not None]
-    return KraftCheck(checks, followers, findings)
+    return KraftCheck(checks, followers, election_of([(each.node, each.results) for each in checks]), findings)
 
 
 def leader_among(nodes: Sequence[NodeFacts], named: str | None) -> NodeFacts | None:
@@ -157,6 +170,7 @@ def _agreement(nodes: Sequence[NodeFacts], lead: NodeFacts | None, followers: Fo
             yield RuleResult(Rule.K13, Outcome.VIOLATED, Grade.ERROR, evidence, node.log.path)
         return
     yield from judge_starts(None if lead is None else lead.facts, [each.facts for each in nodes if each is not lead], followers)
+    yield from _histories(nodes)
     holders: dict[OffsetAndEpoch, list[tuple[NodeFacts, MetadataCheckpoint]]] = defaultdict(list)
     for node in nodes:
         whole = {each.id for each in node.facts.checkpoints if each.fault is None}
@@ -167,6 +181,133 @@ def _agreement(nodes: Sequence[NodeFacts], lead: NodeFacts | None, followers: Fo
     for id_, copies in holders.items():
         if len(copies) > 1:
             yield from _equal_content(id_, copies)
+
+
+def _contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[RuleResult]:
+    """K16; a checkpoint that the node's own log does not reach is compared with the log of another node of the cluster (K13)."""
+    whole = {each.id for each in node.facts.checkpoints if each.fault is None and each.id.offset}
+    results = _compared_with(node, node, whole)
+    for other in nodes:
+        if other is not node and whole and other.cluster_id == node.cluster_id:
+            results += [each for each in _compared_with(node, other, whole) if each.outcome is Outcome.VIOLATED]
+    if all(each.rule is not Rule.K16 for each in results):
+        results.append(RuleResult(Rule.K16, Outcome.HELD, None, "", node.log.path))
+    return results
+
+
+def _compared_with(node: NodeFacts, other: NodeFacts, waiting: set[OffsetAndEpoch]) -> list[RuleResult]:
+    """Compares checkpoints of a node with a log, and takes away from ``waiting`` what was compared."""
+    path, results = node.log.path, []
+    rule, whose = (Rule.K16, "the log") if node is other else (Rule.K13, f"the log of {_name(other)}")
+    try:
+        for each in compare_with_log(other.log, node.log, set(waiting)):
+            waiting.discard(OffsetAndEpoch(each.checkpoint.end_offset, each.checkpoint.epoch))
+            checkpoint = each.checkpoint
+            evidence = each.unread
+            if each.difference:
+                evidence = f"differs from {whose} up to offset {checkpoint.end_offset - 1}: {each.difference}"
+                if not each.unread:
+                    violated = RuleResult(rule, Outcome.VIOLATED, Grade.ERROR, evidence, checkpoint.path, checkpoint.end_offset)
+                    results.append(violated)
+                    continue
+                evidence += f", and {each.unread}"
+            if evidence:
+                results.append(RuleResult(rule, Outcome.NOT_JUDGED, None, evidence, checkpoint.path, checkpoint.end_offset))
+    except ReadFailedError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        results.append(RuleResult(rule, Outcome.NOT_JUDGED, None, "a file was deleted while it was read", path))
+    return results
+
+
+def _histories(nodes: Sequence[NodeFacts]) -> Iterator[RuleResult]:
+    """Every log is compared with those that end above it, by epoch first; the worst difference of each is reported."""
+    ordered = sorted(nodes, key=lambda each: each.facts.end_after_start, reverse=True)
+    for number, node in enumerate(ordered):
+        found = [result for other in ordered[:number] for result in _differences(node, other)]
+        if found:
+            yield min(found, key=lambda each: (each.grade is not Grade.ERROR, each.offset or 0))
+
+
+def _differences(node: NodeFacts, other: NodeFacts) -> Iterator[RuleResult]:
+    """What contradicts in two nodes, of which the other has the higher epoch, or the longer log."""
+    here, there, path = node.facts, other.facts, node.log.path
+    states = here.quorum_state, there.quorum_state
+    if states[0] is not None and states[1] is not None:
+        named = [each.leader_id for each in states if each is not None]
+        if states[0].leader_epoch == states[1].leader_epoch and -1 not in named and named[0] != named[1]:
+            evidence = (
+                f"quorum-state names node {named[0]} as the leader of epoch {states[0].leader_epoch}, and that of "
+                f"{_name(other)} names node {named[1]}"
+            )
+            yield RuleResult(Rule.K13, Outcome.VIOLATED, Grade.ERROR, evidence, path)
+    for epoch in sorted(here.leaders.keys() & there.leaders.keys()):
+        if here.leaders[epoch] != there.leaders[epoch]:
+            evidence = f"the log names node {here.leaders[epoch]} as the leader of epoch {epoch}, and that of {_name(other)} names "
+            evidence += f"node {there.leaders[epoch]}"
+            yield RuleResult(Rule.K13, Outcome.VIOLATED, Grade.ERROR, evidence, path)
+    begin, end = max(here.base, there.base), min(here.end_offset, there.end_offset)
+    difference = first_difference(here.batches, there.batches, begin, end, (here.gaps, there.gaps))
+    if difference is not None:
+        committed = max((each.id.offset for each in here.checkpoints if each.fault is None), default=0)
+        is_error = difference.is_impossible or difference.offset < committed
+        offset = _first_record(node, other, difference.offset)
+        what = (
+            f"differs from {_name(other)} from offset {offset} on: epoch {difference.epochs[0]} here, {difference.epochs[1]} there"
+        )
+        highest = "both end in the same epoch"
+        if here.last_epoch != there.last_epoch:
+            highest = f"{_name(other)} has the highest epoch, {there.last_epoch}"
+        if difference.is_impossible:
+            then = "a leader writes one record at an offset of its epoch, so one of the two was changed"
+        elif is_error:
+            then = f"offsets below {committed} were committed by a checkpoint of this node"
+        else:
+            then = f"this node drops offsets {offset} to {here.end_offset - 1} when it follows a leader with that log"
+        grade = Grade.ERROR if is_error else Grade.WARNING
+        yield RuleResult(Rule.K13, Outcome.VIOLATED, grade, f"{what}; {highest}; {then}", path, offset)
+    yield from _checkpoint_epochs(node, other)
+    yield from _checkpoint_epochs(other, node)
+
+
+def _checkpoint_epochs(node: NodeFacts, other: NodeFacts) -> Iterator[RuleResult]:
+    """The id of a checkpoint against the log and the checkpoints of another node."""
+    ids = {each.id.offset: each.id.epoch for each in other.facts.checkpoints}
+    for each in node.facts.checkpoints:
+        epoch = other.facts.epoch_at(each.id.offset - 1)
+        where = "the log"
+        if epoch is None:
+            epoch, where = ids.get(each.id.offset), "a checkpoint"
+        if epoch is not None and each.id.offset and epoch != each.id.epoch and not _is_own_fault(each):
+            evidence = f"has epoch {each.id.epoch} at offset {each.id.offset - 1}, and {where} of {_name(other)} has epoch {epoch}"
+            yield RuleResult(Rule.K13, Outcome.VIOLATED, Grade.ERROR, evidence, each.path, each.id.offset)
+
+
+def _is_own_fault(checkpoint: CheckpointFacts) -> bool:
+    """K7 reports it."""
+    epoch = epoch_before(checkpoint.id.offset, checkpoint.below)
+    return epoch is not None and epoch != checkpoint.id.epoch
+
+
+def _first_record(node: NodeFacts, other: NodeFacts, offset: int) -> int:
+    """The first record that differs in the batches at an offset; the offset itself where no record does, or they cannot be read."""
+    try:
+        one, two = (next(iter(each.log.walk(offset))) for each in (node, other))
+    except (StopIteration, FormatError, ReadFailedError):
+        return offset
+    if one.leader_epoch == two.leader_epoch:
+        for mine, theirs in zip(one.records, two.records, strict=False):
+            if _content(mine) != _content(theirs):
+                return mine.offset
+    return offset
+
+
+def _content(record: MetadataRecord) -> object:
+    return record.content.value if isinstance(record.content, UnreadRecord) else record.content
+
+
+def _name(node: NodeFacts) -> str:
+    return node.log.path if node.node_id is None else f"node {node.node_id} ({node.log.path})"
 
 
 def _equal_content(id_: OffsetAndEpoch, copies: list[tuple[NodeFacts, MetadataCheckpoint]]) -> Iterator[RuleResult]:

@@ -9,9 +9,12 @@ from dataclasses import dataclass, replace
 
 from formats import limits
 from formats.broker_files import MetaProperties, read_meta_properties
-from formats.control_record import ControlRecord, SnapshotHeader
+from formats.control_record import ControlRecord, LeaderChange, SnapshotHeader, Voter, Voters
 from formats.errors import FormatError
+from formats.file_names import META_PROPERTIES, QUORUM_STATE
 from formats.producer_snapshot import check_snapshot
+from formats.quorum_state import QuorumState, read_quorum_state
+from snaprebuild.cluster.log_agreement import BatchColumns
 from snaprebuild.cluster.log_start import OffsetAndEpoch
 from snaprebuild.cluster.log_start_facts import BatchBelow, CheckpointFacts, LogFacts
 from snaprebuild.cluster.metadata_batch import MetadataBatch
@@ -25,8 +28,6 @@ __all__ = ["NodeFacts", "SegmentFacts", "read_node"]
 
 ATTEMPTS = 4
 """A live node cleans up once a minute."""
-
-META_PROPERTIES = "meta.properties"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class NodeFacts:
         bytes_behind_latest: of the batches behind the end of the latest checkpoint; of all where there is none.
         node_id: by ``meta.properties`` in the directory above; None where that is not there.
         cluster_id: likewise.
+        directory_id: likewise, 16 bytes (KIP-858).
         findings: what kept something from being read.
     """
 
@@ -61,6 +63,7 @@ class NodeFacts:
     bytes_behind_latest: int
     node_id: int | None
     cluster_id: str | None
+    directory_id: bytes | None
     findings: tuple[Finding, ...]
 
 
@@ -108,6 +111,10 @@ class _Reader:
         self._bytes_behind_latest = 0
         self._segments: list[SegmentFacts] = []
         self._cut_offset: int | None = None
+        self._batch_columns = BatchColumns()
+        self._leaders: dict[int, int] = {}
+        self._voter_sets: list[tuple[Voter, ...]] = []
+        self._voters_of_checkpoints: list[tuple[Voter, ...]] = []
 
     def read(self, location: str) -> NodeFacts:
         log = self._log
@@ -138,6 +145,11 @@ class _Reader:
             left_overs=tuple(sorted((*log.part_files, *log.deleted_files))),
             strange_names=(*log.misnamed_files, *log.other_files),
             bad_snapshots=tuple(self._bad_snapshots()),
+            batches=self._batch_columns,
+            leaders=self._leaders,
+            voter_sets=(*self._voters_of_checkpoints, *self._voter_sets),
+            quorum_state=self._quorum_state(),
+            is_quorum_state_bad=log.quorum_state_fault is not None,
         )
         return NodeFacts(
             location=location,
@@ -148,6 +160,7 @@ class _Reader:
             bytes_behind_latest=self._bytes_behind_latest,
             node_id=None if meta is None else meta.node_id,
             cluster_id=None if meta is None else meta.cluster_id,
+            directory_id=None if meta is None else meta.directory_id,
             findings=tuple(self._findings),
         )
 
@@ -158,6 +171,8 @@ class _Reader:
         for batch in self._batches():
             while waiting and waiting[0] <= batch.base_offset:
                 self._take(waiting.pop(0), last)
+            self._batch_columns.append(batch.base_offset, batch.leader_epoch, batch.crc)
+            self._take_control(batch, self._voter_sets)
             last = BatchBelow(batch.base_offset, batch.last_offset, batch.leader_epoch, batch.append_timestamp_ms)
             if batch.base_offset >= self._latest_end:
                 self._bytes_behind_latest += batch.size_bytes
@@ -165,6 +180,27 @@ class _Reader:
             if offset <= self._end_offset:
                 self._take(offset, last)
         self._last = last
+
+    def _take_control(self, batch: MetadataBatch, voter_sets: list[tuple[Voter, ...]]) -> None:
+        """Leaders and voters, by the control records of Raft."""
+        for record in batch.records:
+            value = record.content.value if isinstance(record.content, ControlRecord) else None
+            if isinstance(value, LeaderChange):
+                self._leaders[batch.leader_epoch] = value.leader_id
+            if isinstance(value, LeaderChange | Voters):
+                voter_sets.append(value.voters)
+
+    def _quorum_state(self) -> QuorumState | None:
+        """As it is after the log was read: a live node may have heard of a later epoch meanwhile."""
+        state = self._log.quorum_state
+        if state is None or self._last is None or state.leader_epoch >= self._last.epoch:
+            return state
+        path = os.path.join(self._log.path, QUORUM_STATE)
+        try:
+            data = self._log.store.read_small(path, limits.QUORUM_STATE_BYTES_MAX)
+            return state if data is None else read_quorum_state(data, file=path)
+        except FormatError:
+            return state
 
     def _take(self, offset: int, last: BatchBelow | None) -> None:
         if last is not None and last.last_offset >= offset - 1:
@@ -199,7 +235,7 @@ class _Reader:
         for each in self._log.checkpoints:
             try:
                 fault = self._log.checkpoint_fault(each)
-                timestamp = self._timestamp(each)
+                timestamp = self._header_timestamp(each)
             except ReadFailedError as error:
                 if error.errno != errno.ENOENT:
                     raise
@@ -214,12 +250,14 @@ class _Reader:
                 self._below.get(each.end_offset),
             )
 
-    def _timestamp(self, checkpoint: MetadataCheckpoint) -> int | None:
-        """What its header says."""
+    def _header_timestamp(self, checkpoint: MetadataCheckpoint) -> int | None:
+        """Time of the last record that it contains. Its header batch may name the voters, too."""
         try:
             first = next(iter(self._log.checkpoint_batches(checkpoint)), None)
         except FormatError:
             return None
+        if first is not None:
+            self._take_control(first, self._voters_of_checkpoints)
         content = first.records[0].content if first is not None and first.records else None
         if isinstance(content, ControlRecord) and isinstance(content.value, SnapshotHeader):
             return content.value.last_contained_log_timestamp

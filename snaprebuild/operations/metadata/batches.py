@@ -89,6 +89,7 @@ class FileBatches:
             position_bytes=position,
             size_bytes=header.size_bytes,
             records=tuple(self._decoded(header, position)) if records else (),
+            crc=header.crc,
         )
 
     def _decoded(self, header: BatchHeader, position: int) -> Iterator[MetadataRecord]:
