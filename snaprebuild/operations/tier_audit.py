@@ -139,12 +139,18 @@ def _replay(
 ) -> None:
     """Holds the snapshots against a replay of all segments."""
     due: list[tuple[AuditChain, PartitionSource]] = []
+    windows: list[tuple[AuditChain, Window]] = []
     for chain in chains:
         if not chain.ends_are_known:
             chain.find_ends()
         source = chain.source()
-        if source is not None:
+        if source is not None and source.directory.segments[0].base_offset == 0:
             due.append((chain, source))
+        elif source is not None:
+            windows.append((chain, chain.whole(source, clock)))
+    _judge_windows(windows, clock, jobs, engine)
+    if not due:
+        return
     by_source = {id(source): chain for chain, source in due}
     tell = (lambda place, *state: by_source[id(place)].keep_proven(*state)) if has_keeper else None
     reader = engine(sum(source.directory.size_bytes for _, source in due))
@@ -161,16 +167,26 @@ def _replay_windows(
     local_starts: LocalStarts,
 ) -> None:
     """Holds the snapshots that a follower may start from against a replay of one window."""
-    due: list[tuple[AuditChain, Window, PartitionVerdict]] = []
+    due: list[tuple[AuditChain, Window]] = []
     for chain in chains:
         if not chain.ends_are_known:
             chain.find_ends()
         window = _window(chain, clock, local_starts)
         if window is not None:
-            due.append((chain, window, PartitionVerdict(window.source)))
-    works = [WindowWork(window, verdict, clock) for _, window, verdict in due]
-    run_partitions(works, jobs, engine(sum(window.read_bytes for _, window, _ in due)))
-    for chain, _, verdict in due:
+            due.append((chain, window))
+    _judge_windows(due, clock, jobs, engine)
+
+
+def _judge_windows(
+    due: Sequence[tuple[AuditChain, Window]], clock: Clock, jobs: int | None, engine: Callable[[int], Engine | None]
+) -> None:
+    """Replays windows, and takes what they prove."""
+    if not due:
+        return
+    works = [(chain, PartitionVerdict(window.source), window) for chain, window in due]
+    reader = engine(sum(window.read_bytes for _, window in due))
+    run_partitions([WindowWork(window, verdict, clock) for _, verdict, window in works], jobs, reader)
+    for chain, verdict, _ in works:
         chain.take(verdict)
 
 

@@ -168,9 +168,10 @@ class AuditChain:
                 else:
                     each.audited.end_offset = end if end >= each.copy.base_offset else None
         self._readable = [each for each in self._readable if each.end_offset is not None]
+        needs_times = self._audit.level is AuditLevel.REACHABLE or all(each.copy.base_offset for each in self._readable)
         for each in self._readable:
             self._find_epochs(each)
-            if each.max_timestamp_ms is None and self._audit.level is AuditLevel.REACHABLE:
+            if each.max_timestamp_ms is None and needs_times:
                 path = f"{self._audit.root}/{each.file_name(LocalTierFile.TIME_INDEX)}"
                 each.max_timestamp_ms = read_last_timestamp_hint(path, self._store)
         self.put_together()
@@ -262,15 +263,24 @@ class AuditChain:
             self.audited.replayed_from = None
             return None
         segments = source.directory.segments
-        times = [self._readable[part.number].max_timestamp_ms for part in self._line.parts]
         ending = bisect_left(segments, min(reachable), key=lambda segment: segment.base_offset) - 1
-        first = max(min(window_start(times, clock.as_of_ms, clock.expiration_ms), ending), 0)
+        young = self._first_young(clock)
+        first = max(min(young, ending), 0)
         start = segments[first].base_offset
         evidence = tuple(each for each in source.directory.snapshots if each[0] >= start)
         self.audited.replayed_from = start
-        return Window(
-            replace(source, directory=replace(source.directory, snapshots=evidence)), first, min(reachable), self._proof(start)
-        )
+        narrowed = replace(source, directory=replace(source.directory, snapshots=evidence))
+        return Window(narrowed, first, min(reachable), self._proof(start), below_is_old=young > 0)
+
+    def whole(self, source: PartitionSource, clock: Clock) -> Window:
+        """All copies as a window, where they do not begin at offset 0: an equal replay alone does not prove a snapshot."""
+        first = source.directory.segments[0].base_offset
+        return Window(source, 0, 0, self._proof(first), below_is_old=self._first_young(clock) > 0)
+
+    def _first_young(self, clock: Clock) -> int:
+        """Index of the first copy that holds a timestamp within the expiration."""
+        times = [self._readable[part.number].max_timestamp_ms for part in self._line.parts]
+        return window_start(times, clock.as_of_ms, clock.expiration_ms)
 
     def _proof(self, start: int) -> str:
         """What would prove what a window from an offset on does not."""
@@ -278,7 +288,7 @@ class AuditChain:
         if first == 0:
             return "--level full replays what lies below, too, and proves it"
         below = f"--level full replays from {first} on, which may prove more; " if first < start else ""
-        return f"{below}what was deleted below {first} no copy tells of: the snapshot of a replica at that offset would"
+        return f"{below}what was deleted below {first} is in no copy: a replica's snapshot at that offset would prove it"
 
     # ------------------------------------------------------------------------------------------------------------ what is read
 
@@ -379,6 +389,7 @@ class AuditChain:
             audited = self._by_name.get(snapshot.name)
             if audited is not None:
                 audited.take(snapshot.comparison)
+                audited.unproven = "the copies do not begin at offset 0" if self.audited.replayed_from else audited.unproven
 
     def keep_proven(self, state: BoundaryState, listed: ListedFile | None, comparison: Comparison | None) -> None:
         """Keeps the right snapshot of a boundary whose own is wrong, if what was replayed proves it."""
