@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from formats.partition_metadata import uuid_to_text
+from snaprebuild.cluster.remote_log import RemoteLogs
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.audit.audited import TierAudit
 from snaprebuild.operations.audit.chain import AuditChain
@@ -25,7 +26,7 @@ from snaprebuild.operations.tier_inventory import read_remote_logs, unknown_obje
 from snaprebuild.operations.tier_levels import AuditLevel
 from snaprebuild.operations.verify import PartitionVerdict, verify
 from snaprebuild.storage.store import S3Settings, Store
-from snaprebuild.storage.tier_listing import UnknownObjects, list_tier
+from snaprebuild.storage.tier_listing import TierLayout, TierPartition, UnknownObjects, list_tier
 
 __all__ = ["tier_audit"]
 
@@ -109,7 +110,10 @@ def _chains(
     known = {(each.topic_id, each.partition): each for each in logs.partitions}
     knows_all = audit.has_metadata and not audit.findings
     chains, unknown = list[AuditChain](), UnknownObjects()
-    for found in list_tier(store, root, unknown):
+    listed = list_tier(store, root, unknown)
+    if not listed or any((each.topic_id, each.partition) in known for each in listed):  # else the store is of another cluster
+        listed += _without_objects(logs, listed)
+    for found in listed:
         partition = known.get((found.topic_id, found.partition))
         if not selection.takes_partition(found.topic if partition is None else partition.topic, found.partition):
             continue
@@ -127,6 +131,17 @@ def _chains(
         narrowed = " that the selection takes" if selection.topics or selection.partitions else ""
         raise UsageError(f"no copy of a segment{narrowed} lies below it", path=root)
     return chains
+
+
+def _without_objects(logs: RemoteLogs, listed: Sequence[TierPartition]) -> list[TierPartition]:
+    """Partitions of which the metadata log has live copies, and the store has no object."""
+    there = {(each.topic_id, each.partition) for each in listed}
+    layout = listed[0].layout if listed else TierLayout.AIVEN
+    return [
+        TierPartition(layout, each.topic, each.topic_id, each.partition, ())
+        for each, log in logs.partitions.items()
+        if (each.topic_id, each.partition) not in there and each not in logs.deletions and any(map(log.is_live, log.segments))
+    ]
 
 
 def _replay(

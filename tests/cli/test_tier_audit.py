@@ -213,6 +213,24 @@ def test_a_finished_copy_without_its_objects_is_lost(tmp_path: Path) -> None:
         assert "objects of it are missing: .snapshot" in run.messages("tier-lost")
 
 
+@pytest.mark.parametrize("level", ["full", "structure", "reachable"])
+@pytest.mark.parametrize("lost", ["00000000000000000000", "00000000000000002181", "*"])
+def test_a_finished_copy_all_of_whose_objects_are_gone(tmp_path: Path, lost: str, level: str) -> None:
+    """It has no place in the listing; everything above it lacks what it held."""
+    shutil.copytree(FIXTURES / "tiered-local" / "remote", tmp_path / "remote")
+    for path in (tmp_path / "remote").rglob(f"{lost}-*.*"):
+        path.unlink()
+    options = (*LONG_AGO, "--metadata-log", FIXTURES / "tiered-local" / "logs", "--level", level)
+    run = in_json("tier audit", tmp_path / "remote", *options)
+    assert (run.exit_code, run.codes["tier-lost"]) == (4, 12 if lost == "*" else 1)
+    assert "finished, and its objects are gone" in run.messages("tier-lost")
+    copies = run.document["partitions"][0]["copies"]
+    assert len(copies) == 12
+    above = [each for each in copies if lost == "*" or each["start_offset"] >= int(lost)]
+    assert (above[0]["verdict"], above[0]["why"]) == ("not-read", "its objects are gone")
+    assert "right" not in {each["verdict"] for each in above}
+
+
 @pytest.mark.parametrize("level", ["full", "structure"])
 def test_a_bad_manifest(plain: Path, level: str) -> None:
     (path,) = plain.rglob("mixed-*/0/00000000000000001151-*.rsm-manifest")

@@ -38,7 +38,7 @@ from snaprebuild.operations.source import PartitionSource
 from snaprebuild.operations.tier_copies import CopyFacts, copy_facts, fault_code, manifest_bytes, missing_objects
 from snaprebuild.operations.tier_inventory import ICEBERG_LACKS, unknown_objects
 from snaprebuild.operations.tier_levels import AuditLevel
-from snaprebuild.operations.verify import PartitionVerdict
+from snaprebuild.operations.verify import PartitionVerdict, SnapshotVerdict
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, impossible_entries
 from snaprebuild.replay.window import window_start
@@ -79,6 +79,7 @@ class AuditChain:
         self._iceberg = 0
         self._readable: list[ReadableCopy] = []
         self._line = RemoteLine()
+        self._lost: list[AuditedCopy] = []
         self._by_name: dict[str, AuditedCopy] = {}
         self._by_end: dict[int, AuditedCopy] = {}
         self.copies = [copy for copy in found.copies if log is None or log.is_live(copy.segment_id)]
@@ -92,12 +93,36 @@ class AuditChain:
         facts = at_once(partial(copy_facts, self._base, self._audit.root, self._layout), whole, manifest_bytes)
         facts_of = dict(zip((copy.segment_id for copy in whole), facts, strict=True))
         found = [self._looked_at(copy, facts_of.get(copy.segment_id)) for copy in self.copies]
+        self._find_lost()
         self._readable = [each for each in found if each is not None]
         if self._layout is TierLayout.AIVEN:
             known = sorted(filter(None, (each.known(self._audit.root) for each in self._readable)), key=lambda each: each.stem)
             self._store = TierStore(self._base, self._private_key_file, tuple(known))
         if self.ends_are_known:
             self.put_together()
+
+    def _find_lost(self) -> None:
+        """Live copies of which the store has no object."""
+        there = {copy.segment_id for copy in self.copies}
+        for segment in () if self._log is None else self._log.segments.values():
+            if segment.segment_id in there or self._log is None or not self._log.is_live(segment.segment_id):
+                continue
+            audited = AuditedCopy(segment.segment_id, segment.start_offset, segment.end_offset, 0, why="its objects are gone")
+            self.audited.copies.append(audited)
+            lost = TierCopy(segment.start_offset, segment.segment_id, {})
+            self._find("tier-lost", Severity.DAMAGED, "finished, and its objects are gone", lost)
+            self._lost.append(audited)
+        self.audited.copies.sort(key=lambda each: each.start_offset)
+
+    def _gap_below(self, offset: int) -> AuditedCopy | None:
+        """A lost copy below an offset, some of whose offsets no other copy holds."""
+        for lost in self._lost:
+            assert lost.end_offset is not None
+            parts = ((self._readable[part.number].copy.base_offset, part.until) for part in self._line.parts)
+            held = sum(max(min(until, lost.end_offset + 1) - max(start, lost.start_offset), 0) for start, until in parts)
+            if lost.start_offset < offset and held <= lost.end_offset - lost.start_offset:
+                return lost
+        return None
 
     def _looked_at(self, copy: TierCopy, facts: CopyFacts | None) -> ReadableCopy | None:
         """What needs no segment; the copy, if its segment can be read."""
@@ -111,6 +136,7 @@ class AuditChain:
             self._iceberg += missing == ICEBERG_LACKS
             audited.why = f"objects of it are missing: {', '.join(missing)}"
             if segment is not None and missing != ICEBERG_LACKS:
+                self._lost.append(audited)
                 self._find("tier-lost", Severity.DAMAGED, f"finished, and {audited.why}", copy)
             return None
         if facts.fault is not None:
@@ -389,7 +415,19 @@ class AuditChain:
             audited = self._by_name.get(snapshot.name)
             if audited is not None:
                 audited.take(snapshot.comparison)
+                if audited.verdict is Verdict.RIGHT:
+                    self._check_proven(audited, snapshot)
                 audited.unproven = "the copies do not begin at offset 0" if self.audited.replayed_from else audited.unproven
+
+    def _check_proven(self, audited: AuditedCopy, snapshot: SnapshotVerdict) -> None:
+        """An equal snapshot is not right where the replay does not prove it."""
+        lost = self._gap_below(snapshot.offset)
+        if lost is not None:
+            audited.verdict = Verdict.UNPROVEN
+            audited.why = f"{audited.why}, and the copy of offsets {lost.start_offset} to {lost.end_offset} is lost"
+        elif snapshot.snapshot_class in (SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN):
+            audited.verdict = Verdict.UNPROVEN
+            audited.why = f"{audited.why}, and the replay is {snapshot.snapshot_class.value}: it proves nothing here"
 
     def keep_proven(self, state: BoundaryState, listed: ListedFile | None, comparison: Comparison | None) -> None:
         """Keeps the right snapshot of a boundary whose own is wrong, if what was replayed proves it."""
