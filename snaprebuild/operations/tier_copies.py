@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
-from formats.aiven_key import AivenObject
+from formats.aiven_key import AivenObject, parse_aiven_key
 from formats.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manifest
 from formats.errors import FormatError
 from formats.limits import MANIFEST_BYTES_MAX
 from formats.local_tier_name import LocalTierFile
 from formats.offset_index import OFFSET_INDEX_ENTRY
+from formats.partition_metadata import uuid_to_text
+from formats.text_lines import shown_json
 from formats.time_index import TIME_INDEX_ENTRY
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.findings import Severity
@@ -137,10 +140,33 @@ def _of_manifest(manifest: AivenManifest, data: bytes, copy: TierCopy) -> CopyFa
         key_id=None if manifest.encryption is None else manifest.encryption.key_id,
         max_timestamp_ms=_time(told.get("maxTimestampMs")),
         event_timestamp_ms=_time(told.get("eventTimestampMs")),
-        fault=None if stored in (None, expected) else f"its chunks have {expected} bytes, and its .log has {stored}",
+        fault=_contradiction(told, copy)
+        or (None if stored in (None, expected) else f"its chunks have {expected} bytes, and its .log has {stored}"),
         torn_index=torn,
         manifest=data,
     )
+
+
+def _contradiction(told: dict[str, Any], copy: TierCopy) -> str | None:
+    """What the metadata in a manifest names otherwise than the keys of the copy; None where nothing is.
+
+    The plugin makes both of one ``RemoteLogSegmentMetadata``.
+    """
+    key = parse_aiven_key(copy.objects[AivenObject.MANIFEST].key)
+    if key is None:
+        return None
+    segment = told.get("remoteLogSegmentId")
+    segment = segment if isinstance(segment, dict) else {}
+    partition = segment.get("topicIdPartition")
+    partition = partition if isinstance(partition, dict) else {}
+    for name, value, expected in (
+        ("segment", segment.get("id"), uuid_to_text(copy.segment_id)),
+        ("topic id", partition.get("topicId"), uuid_to_text(key.topic_id)),
+        ("start offset", told.get("startOffset"), copy.base_offset),
+    ):
+        if value is not None and value != expected:
+            return f"its manifest names the {name} {shown_json(value)}, and its key {expected}"
+    return None
 
 
 def _time(value: object) -> int | None:

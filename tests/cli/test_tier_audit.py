@@ -13,6 +13,7 @@ from command import in_json, snaprebuild
 from log_dirs import tree
 from manifests import FIXTURES
 from object_store import ObjectStore
+from tiers import copied as copied_file
 
 AIVEN = FIXTURES / "aiven-layout"
 READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
@@ -263,7 +264,7 @@ def test_end_offsets_that_are_none(plain: Path, end: str) -> None:
 def copied(store: Path, start: int, letter: str) -> None:
     """Another copy of the segment, with an id of its own."""
     for path in sorted(store.rglob(f"mixed-*/{start:020d}-*")) + sorted(store.rglob(f"mixed-*/0/{start:020d}-*")):
-        shutil.copy(path, path.with_name(f"{path.name[:21]}{letter}{path.name[22:]}"))
+        copied_file(path, letter)
 
 
 @pytest.mark.parametrize("name", ["aiven-layout/plain/store", "tiered-local/remote"])
@@ -278,14 +279,33 @@ def test_two_copies_of_one_segment(tmp_path: Path, name: str) -> None:
 
 
 def test_a_copy_that_lies_about_its_offsets(plain: Path) -> None:
-    """Its manifest tells no leader epoch of the first of them; nothing is called wrong for it."""
+    """Its manifest names another start than its key; nothing else is called wrong for it."""
     for path in sorted(plain.rglob("mixed-*/0/00000000000000000583-*")):
         path.rename(path.with_name(f"{300:020d}{path.name[20:]}"))
     run = in_json("tier audit", plain, *LONG_AGO)
-    assert (run.exit_code, sorted(run.codes)) == (1, ["tier-not-audited", "unsound-boundary"])
+    assert (run.exit_code, sorted(run.codes)) == (4, ["tier-bad-copy", "tier-not-audited", "unsound-boundary"])
     mixed = [each for partition in run.document["partitions"] if partition["topic"] == "mixed" for each in partition["copies"]]
     assert [each["verdict"] for each in mixed] == ["right", "not-read", "unproven"]
-    assert "nobody tells of which leader epoch its records from 300 on are" in run.messages("tier-not-audited")
+    assert "its manifest names the start offset 583, and its key 300" in run.messages("tier-bad-copy")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"id":"', '"id":"Z', "its manifest names the segment 'Z"),
+        ('"topicId":"', '"topicId":"Z', "its manifest names the topic id 'Z"),
+        ('"startOffset":583', '"startOffset":584', "its manifest names the start offset 584, and its key 583"),
+    ],
+)
+def test_a_manifest_of_another_copy(plain: Path, old: str, new: str, message: str) -> None:
+    (path,) = plain.rglob("mixed-*/0/00000000000000000583-*.rsm-manifest")
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    for verb in ("tier audit", "tier inventory"):
+        run = in_json(verb, plain, *(LONG_AGO if verb == "tier audit" else ()))
+        assert (run.exit_code, run.codes["tier-bad-copy"]) == (4, 1)
+        assert message in run.messages("tier-bad-copy")
 
 
 def test_one_partition_below_two_prefixes(plain: Path) -> None:

@@ -16,6 +16,7 @@ from log_dirs import tree
 from manifests import FIXTURES, REPOSITORY
 from metadata_logs import metadata_log
 from object_store import ObjectStore
+from tiers import copied
 
 AIVEN = FIXTURES / "aiven-layout"
 READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
@@ -277,7 +278,7 @@ def test_behind_damage_nothing_is_repaired(diseased: Path, tmp_path: Path) -> No
 def test_copies_that_share_offsets_are_left_alone(diseased: Path, tmp_path: Path, offset: str) -> None:
     """Without a metadata log nobody tells which of them the log goes on with."""
     for path in sorted(diseased.rglob(f"*{offset}-*")):
-        shutil.copy(path, path.with_name(f"{path.name[:21]}Z{path.name[22:]}"))
+        copied(path, "Z")
     before = {path: path.read_bytes() for path in diseased.rglob("*") if path.is_file()}
     run = repair(diseased, undo=tmp_path / "undo.jsonl")
     assert run.exit_code == 1
