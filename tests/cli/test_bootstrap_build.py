@@ -330,5 +330,3 @@ def test_the_target_is_looked_at_before_the_store(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     run = build(tmp_path / "empty", tmp_path / "logs", "mixed-0")
     assert (run.exit_code, "is there already: the follower is not empty" in run.stderr) == (3, True)
-    run = build(tmp_path / "empty", tmp_path / "none", "mixed-0")
-    assert (run.exit_code, "no copy" in run.stderr) == (2, False)

@@ -93,6 +93,23 @@ def test_encrypted_segments_need_their_key(tmp_path: Path) -> None:
     assert (public.exit_code, "expected an RSA key in PEM" in public.stderr) == (2, True)
 
 
+def test_a_copy_under_another_key_is_not_read_and_the_others_are(tmp_path: Path) -> None:
+    store = Path(shutil.copytree(AIVEN / "encrypted" / "store", tmp_path / "store"))
+    manifests = sorted(store.rglob("*.rsm-manifest"))
+    text = manifests[-1].read_text()
+    document = json.loads(text)
+    name, _, data = document["encryption"]["dataKey"].partition(":")
+    other = "other:" + ("B" if data[0] == "A" else "A") + data[1:]
+    manifests[-1].write_text(text.replace(f"{name}:{data}", other))
+    for level in ("full", "structure"):
+        run = in_json("tier audit", store, *LONG_AGO, *KEY, "--level", level)
+        assert (run.exit_code, run.codes["refused"]) == (3, 1)
+        assert "is encrypted for the key 'other'" in run.messages("refused")
+        found = verdicts(run.document)
+        assert found.pop(manifests[-1].name[21:43]) == "not-read"
+        assert "not-read" not in found.values()
+
+
 @pytest.mark.parametrize("name", sorted(READS["variants"]))
 def test_structure_reads_no_segment(name: str) -> None:
     """Snapshots that do not go with those beside them are those that are diseased, and no others."""

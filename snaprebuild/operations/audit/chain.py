@@ -12,6 +12,7 @@ import numpy as np
 
 from formats import limits
 from formats.aiven_encryption import ENCRYPTION_BYTES
+from formats.aiven_manifest import read_aiven_manifest
 from formats.batch_headers import TailKind
 from formats.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
 from formats.errors import FormatError
@@ -22,7 +23,7 @@ from formats.producer_snapshot import HEADER_BYTES, read_entries, write_entries
 from formats.remote_log_metadata import TopicIdPartition
 from snaprebuild.cluster.remote_line import RemoteLine, follow_one_another, remote_line
 from snaprebuild.cluster.remote_log import RemoteLog
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.operations.audit.audited import WRONG, AuditedCopy, AuditedPartition, TierAudit, Verdict
 from snaprebuild.operations.audit.copies import ReadableCopy
 from snaprebuild.operations.audit.suspicion import Neighbour, suspicion
@@ -155,6 +156,10 @@ class AuditChain:
             self._encrypted_for = facts.key_id
             audited.not_read(f"it is encrypted for the key {facts.key_id!r}")
             return None
+        if facts.key_id is not None and (fault := self._key_fault(facts)) is not None:
+            audited.not_read(fault)
+            self._tell("refused", Severity.REFUSED, fault, copy)
+            return None
         if segment is not None and segment.size_bytes != facts.segment_bytes:
             message = f"its segment has {facts.segment_bytes} bytes, and the metadata log says {segment.size_bytes}"
             self._find("tier-bad-copy", Severity.DAMAGED, message, copy)
@@ -167,6 +172,15 @@ class AuditChain:
         else:
             epochs, time, largest = facts.leader_epochs, facts.event_timestamp_ms or 0, facts.max_timestamp_ms
         return ReadableCopy(copy, self._layout, facts, audited, epochs, time, largest if largest is None or largest >= 0 else None)
+
+    def _key_fault(self, facts: CopyFacts) -> str | None:
+        """Why a copy cannot be decrypted with the private key; None where it can."""
+        assert facts.manifest is not None
+        try:
+            TierStore(self._base, self._private_key_file).data_key(read_aiven_manifest(facts.manifest), self._place)
+        except RefusedError as error:
+            return error.message
+        return None
 
     def _find(self, code: str, severity: Severity, message: str, copy: TierCopy) -> None:
         self.audited.damaged(copy.base_offset)
