@@ -416,3 +416,23 @@ def test_at_a_real_object_store(object_store: ObjectStore, name: str, tmp_path: 
     assert {path: data for path, data in restored.items() if path.endswith("manifest")} == {
         path: data for path, data in before.items() if path.endswith("manifest")
     }
+
+
+def test_the_last_copy_below_a_gap(diseased: Path, tmp_path: Path) -> None:
+    """The state at its end is that of the segments below; what is above the gap changes nothing of it."""
+    for path in list(diseased.rglob("*01231-*")):
+        path.unlink()
+    run = repair(diseased, undo=tmp_path / "undo.jsonl")
+    assert actions(run)[687] == "repaired"
+    audit = in_json("tier audit", diseased, *LONG_AGO)
+    found = {copy["start_offset"]: copy["verdict"] for copy in audit.document["partitions"][0]["copies"]}
+    assert (found[0], found[687]) == ("right", "right")
+
+
+def test_no_all_clear_where_copies_were_not_read(tmp_path: Path) -> None:
+    store = Path(shutil.copytree(AIVEN / "plain" / "store", tmp_path / "store"))
+    for path in list(store.rglob("*.indexes")):
+        path.unlink()
+    run = snaprebuild("tier", "repair", store, *LONG_AGO, "--allow-unverified", "--dry-run")
+    assert "No snapshot is wrong" not in run.stdout
+    assert "not read; none of the others is wrong" in run.stdout

@@ -446,8 +446,10 @@ class AuditChain:
     def keep_proven(self, state: BoundaryState, listed: ListedFile | None, comparison: Comparison | None) -> None:
         """Keeps the right snapshot of a boundary whose own is wrong, if what was replayed proves it."""
         audited = self._by_end.get(state.offset) if listed is None else self._by_name.get(listed.name)
-        if audited is None or self._keep is None or state.is_cut or not (comparison is None or comparison.proven_wrong):
+        if audited is None or self._keep is None or not (comparison is None or comparison.proven_wrong):
             return
+        if state.is_cut and state.segment.cut_batch_offset is not None:
+            return  # the last copy below a gap ends with a batch, too, and its state is known
         judgement = state.judgement
         if judgement.snapshot_class is not SnapshotClass.EXACT:
             # What was deleted before the first copy may live on in a later snapshot alone.
