@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from formats.aiven_key import AivenObject
-from formats.errors import FormatError
+from formats.errors import BadVersionError, FormatError
 from formats.local_tier_name import LocalTierFile
 from formats.partition_metadata import uuid_to_text
 from formats.remote_log_metadata import METADATA_TOPIC, RemoteSegment, SegmentState, TopicIdPartition, read_remote_log_record
@@ -220,8 +220,12 @@ def read_remote_logs(paths: Sequence[str], settings: S3Settings, findings: list[
     for _, directory in sorted(by_number.items()):
         try:
             for record in log_records(directory):
-                if record.value is not None:
-                    logs.take(read_remote_log_record(record.value, file=f"{directory.path}, offset {record.offset}"))
+                place = f"{directory.path}, offset {record.offset}"
+                value = None if record.value is None else read_remote_log_record(record.value, file=place)
+                logs.take_keyed(record.key, value)
+        except BadVersionError as error:
+            message = f"{error}: the cluster may use a newer remote.log.metadata.version; what follows is not known"
+            findings.append(Finding("unknown-metadata-version", Severity.REFUSED, directory.path, message, is_unread=True))
         except FormatError as error:
             findings.append(
                 Finding(
