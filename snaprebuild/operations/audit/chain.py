@@ -293,12 +293,13 @@ class AuditChain:
         # Also above the last copy, as a mistaken or a later one is: a follower may start behind that one in any case.
         reachable = [end for end in ends if end >= (last if local_log_start is None else min(local_log_start, last))]
         if local_log_start is None or local_log_start > last:
-            why = "followers start from the last copy (KIP-1023); --local-log-start or --log-dir tells from which others"
+            why = "a follower may start from the last copy (KIP-1023); --local-log-start or --log-dir shows from which others"
         else:
             why = f"the leader's disk begins at {local_log_start}, and no follower starts below"
+        verdict = Verdict.REACH_UNKNOWN if local_log_start is None else Verdict.UNREACHABLE
         for each in self.members:
             if each.end_offset is not None and each.end_offset + 1 not in reachable:
-                each.audited.verdict, each.audited.why = Verdict.UNREACHABLE, why
+                each.audited.verdict, each.audited.why = verdict, why
         if not reachable:
             self.audited.replayed_from = None
             return None
@@ -481,6 +482,10 @@ class AuditChain:
             message = f"is encrypted for the key {self._encrypted_for!r}: --private-key names the file of its private half"
             say(Finding("refused", Severity.REFUSED, self._place, message))
         self._audit.findings += unknown_objects(self._place, UnknownObjects(), self._iceberg)
+        if unknown := [each for each in self.audited.copies if each.verdict is Verdict.REACH_UNKNOWN]:
+            message = f"{counted(len(unknown), 'snapshot')} not judged, because the first offset on the leader's disk is unknown: "
+            message += f"add --local-log-start {self.audited.name}=OFFSET or --log-dir DIR, or use --level full"
+            say(Finding("tier-reach-unknown", Severity.NOTE, self._place, message, unknown[0].start_offset))
         unread = [each for each in self.audited.copies if each.verdict is Verdict.NOT_READ]
         if self._audit.level is not AuditLevel.STRUCTURE and unread:
             message = f"{counted(len(unread), 'snapshot')} not read; the first: {unread[0].why or 'the replay did not come to it'}"
