@@ -22,11 +22,12 @@ from snaprebuild.operations.partition_work import run_partitions
 from snaprebuild.operations.proven_snapshots import ProvenSnapshots
 from snaprebuild.operations.schedule import Engine
 from snaprebuild.operations.source import PartitionSource, Selection, Source
+from snaprebuild.operations.tier_copies import listed_partitions
 from snaprebuild.operations.tier_inventory import read_remote_logs, unknown_objects
 from snaprebuild.operations.tier_levels import AuditLevel
 from snaprebuild.operations.verify import PartitionVerdict, verify
 from snaprebuild.storage.store import S3Settings, Store
-from snaprebuild.storage.tier_listing import TierLayout, TierPartition, UnknownObjects, list_tier
+from snaprebuild.storage.tier_listing import TierLayout, TierPartition, UnknownObjects
 
 __all__ = ["tier_audit"]
 
@@ -110,7 +111,7 @@ def _chains(
     known = {(each.topic_id, each.partition): each for each in logs.partitions}
     knows_all = audit.has_metadata and not audit.findings
     chains, unknown = list[AuditChain](), UnknownObjects()
-    listed = list_tier(store, root, unknown)
+    listed = listed_partitions(store, root, unknown, known)
     if not listed or any((each.topic_id, each.partition) in known for each in listed):  # else the store is of another cluster
         listed += _without_objects(logs, listed)
     for found in listed:

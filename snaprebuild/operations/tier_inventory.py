@@ -22,12 +22,19 @@ from snaprebuild.cluster.remote_log import RemoteLog, RemoteLogs
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.log_records import log_records
-from snaprebuild.operations.tier_copies import copy_facts, fault_code, manifest_bytes, missing_objects, torn_index
+from snaprebuild.operations.tier_copies import (
+    copy_facts,
+    fault_code,
+    listed_partitions,
+    manifest_bytes,
+    missing_objects,
+    torn_index,
+)
 from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import S3Settings, Store
-from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier
+from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierPartition, UnknownObjects
 
 __all__ = [
     "ICEBERG_LACKS",
@@ -183,7 +190,7 @@ def tier_inventory(store: Store, root: str, metadata_logs: Sequence[str] = (), s
         message = f"{counted(dropped, 'record')} that did not fit what came before, as a broker drops them, too"
         inventory.findings.append(Finding("metadata-dropped", Severity.NOTE, metadata_logs[0], message))
     known = {(each.topic_id, each.partition): each for each in logs.partitions}
-    for found in list_tier(store, root, inventory.unknown):
+    for found in listed_partitions(store, root, inventory.unknown, known):
         partition = known.pop((found.topic_id, found.partition), None)
         log = None if partition is None else logs.partitions[partition]
         inventory.partitions.append(_looked_at(store, found, partition, log, inventory))

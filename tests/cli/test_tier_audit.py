@@ -403,3 +403,20 @@ def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
     assert estimate["storage_classes"] == {"STANDARD": here.document["estimate"]["read_bytes"]}
     assert 0 < estimate["dollars"] < 0.01
     assert "(STANDARD " in there.stderr
+
+
+@pytest.mark.parametrize("prefix", ["cold-", "a/cold.", "tier/"])
+def test_a_prefix_without_a_separator_is_no_part_of_the_topic(tmp_path: Path, prefix: str) -> None:
+    """``key.prefix`` goes before the topic as it is; the manifest has the true name."""
+    for path in sorted((AIVEN / "plain" / "store").rglob("*")):
+        if path.is_file():
+            *_, topic, number, name = path.parts
+            to = tmp_path / "store" / f"{prefix}{topic}" / number / name
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, to)
+    for verb, options in (("tier audit", LONG_AGO), ("tier inventory", ())):
+        plain = in_json(verb, AIVEN / "plain" / "store", *options)
+        run = in_json(verb, tmp_path / "store", *options)
+        assert {each["topic"] for each in run.document["partitions"]} == {each["topic"] for each in plain.document["partitions"]}
+    run = in_json("tier audit", tmp_path / "store", *LONG_AGO, "--topic", "mixed")
+    assert [each["topic"] for each in run.document["partitions"]] == ["mixed"]
