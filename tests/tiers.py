@@ -42,6 +42,15 @@ def epochs_text(epochs: Epochs) -> str:
     return f"0\n{len(epochs)}\n" + "".join(f"{epoch} {start}\n" for epoch, start in epochs)
 
 
+def copied(path: Path, letter: str) -> None:
+    """Copies a file of a copy for another id; a manifest names that id, too."""
+    old, new = path.name[21:43], f"{letter}{path.name[22:43]}"
+    data = path.read_bytes()
+    if path.suffix == ".rsm-manifest":
+        data = data.replace(old.encode(), new.encode())
+    path.with_name(path.name.replace(old, new)).write_bytes(data)
+
+
 def write_tier(root: Path, topic: str, partition: int, copies: Sequence[Copy]) -> Path:
     """Six files a copy, as far as there are any; ids are those of the place in the row."""
     directory = root / "kafka-tiered-storage" / f"{topic}-{partition}-{id_text(TOPIC_ID)}"

@@ -110,7 +110,7 @@ def bootstrap_build(
     are written all the same, with --allow-unproven.
     """
     from snaprebuild.cli.result import begin, leave, verdict_document
-    from snaprebuild.operations.bootstrap_build import build_follower, check_build, plan_follower
+    from snaprebuild.operations.bootstrap_build import build_follower, check_build, check_log_dir, plan_follower
     from snaprebuild.operations.broker_properties import log_dirs_of, read_server_properties
     from snaprebuild.operations.evidence import Clock
     from snaprebuild.operations.remote_chain import metadata_findings
@@ -126,6 +126,7 @@ def bootstrap_build(
     properties = None if server_properties is None else read_server_properties(server_properties)
     log_dirs = () if properties is None else log_dirs_of(properties)
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
+    check_log_dir(absolute(directory), topic_partition, log_dirs)  # before anything is asked of the store
     tier = open_tier(store, s3, metadata_log, private_key)
     plan = plan_follower(tier, wanted, clock, replays=level is RemoteLevel.FULL, jobs=jobs, announce=announced)
     place = absolute(directory)

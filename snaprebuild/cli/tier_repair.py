@@ -179,6 +179,17 @@ def _leave_repaired(result: TierRepair, clock: Clock, how: _How) -> NoReturn:
     _leave(body, result.findings, lambda: _print(result), how)
 
 
+def _none_wrong(result: TierRepair) -> str:
+    from snaprebuild.operations.audit.audited import Verdict
+    from snaprebuild.operations.findings import counted
+
+    copies = [copy for partition in result.audit.partitions for copy in partition.copies]
+    unread = sum(copy.verdict is Verdict.NOT_READ for copy in copies)
+    if unread:
+        return f"{counted(unread, 'snapshot')} of {len(copies)} not read; none of the others is wrong"
+    return "No snapshot is wrong"
+
+
 def _is_any(result: TierRepair) -> bool:
     return any(each.action.value in ("repaired", "would-repair", "unknown") for each in result.copies)
 
@@ -228,7 +239,7 @@ def _print(result: TierRepair) -> None:
     print_text(
         f"{counted(len(result.copies), 'wrong snapshot')}: {totals}"
         if result.copies
-        else unless_unread("No snapshot is wrong", result.findings)
+        else unless_unread(_none_wrong(result), result.findings)
     )
     if _is_any(result):
         for text in EFFECT:

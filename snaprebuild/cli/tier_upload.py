@@ -56,6 +56,14 @@ KeyPrefix = Annotated[
         "must be key.prefix of the plugin. Default: none.",
     ),
 ]
+AllowPlain = Annotated[
+    bool,
+    typer.Option(
+        "--allow-plain",
+        help="Upload without encryption although the partition has copies that the plugin encrypted. Default: refuse. Risk: records "
+        "that should be encrypted are readable in the store.",
+    ),
+]
 ChunkSize = Annotated[
     int,
     typer.Option(
@@ -127,6 +135,7 @@ def tier_upload(
     topic_partition: TopicPartitions = None,
     metadata_log: MetadataLog = None,
     allow_unverified: AllowUnverified = False,
+    allow_plain: AllowPlain = False,
     topic_id: TopicIds = None,
     key_prefix: KeyPrefix = "",
     chunk_size: ChunkSize = CHUNK_SIZE,
@@ -233,6 +242,7 @@ def tier_upload(
             logs=logs if announcer is None else announcer.logs,
             knows_all=(bool(metadata_log) and not found) if announcer is None else announcer.is_whole,
             allow_unverified=allow_unverified,
+            allow_plain=allow_plain,
             announcer=announcer,
             judge=sources.judge,
             fence=sources.fence,

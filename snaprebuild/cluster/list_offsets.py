@@ -264,7 +264,7 @@ def pending_upload_of_proposal(log: LogOffsets) -> ListedOffset:
         return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, "the topic has no remote storage")
     if log.highest_remote != UNKNOWN:
         return _named(log, log.highest_remote + 1, "right behind the last offset in remote storage")
-    return _pending_upload(log)
+    return ListedOffset(UNKNOWN, UNKNOWN, UNKNOWN, None, "nothing was uploaded: the follower asks for -4 next")
 
 
 def _record(found: TimestampAndOffset | None, why: str) -> ListedOffset:

@@ -21,6 +21,7 @@ from formats.remote_log_metadata import (
     PartitionDeletion,
     RemoteLogRecord,
     RemoteSegment,
+    RemoteSegmentId,
     RemoteSegmentUpdate,
     SegmentState,
     TopicIdPartition,
@@ -149,6 +150,14 @@ class RemoteLog:
             self._epochs.setdefault(entry.epoch, _Epoch()).unreferenced[segment.segment_id] = None
         self.segments[segment.segment_id] = segment
 
+    def forget(self, segment_id: bytes) -> None:
+        """Forgets a copy, as a tombstone of its key does in a compacted metadata log (KIP-1266)."""
+        segment = self.segments.pop(segment_id, None)
+        for entry in () if segment is None else segment.leader_epochs:
+            epoch = self._epochs[entry.epoch]
+            epoch.begin_deletion(entry.start_offset, segment_id)
+            del epoch.unreferenced[segment_id]
+
     def lookup(self, epoch: int, offset: int) -> RemoteSegment | None:
         """The copy that a broker reads an offset of a leader epoch from; None where remote storage does not hold it."""
         state = self._epochs.get(epoch)
@@ -196,12 +205,14 @@ class RemoteLogs:
     Attributes:
         partitions: by topic id, name and number.
         deletions: of partitions that are being deleted.
-        dropped: count of records that stand for no partition: those of a snapshot of the metadata, which the topic never holds.
+        dropped: count of records that fit no partition: those of a snapshot of the metadata, which the topic never holds, and tombstones
+            of unknown keys.
     """
 
     partitions: dict[TopicIdPartition, RemoteLog] = field(default_factory=dict)
     deletions: dict[TopicIdPartition, PartitionDeletion] = field(default_factory=dict)
     dropped: int = 0
+    _keys: dict[bytes, RemoteSegmentId] = field(default_factory=dict)
 
     def take(self, record: RemoteLogRecord) -> None:
         """Takes the next record, in the order of the metadata partition that holds it."""
@@ -215,6 +226,20 @@ class RemoteLogs:
             self.dropped += 1
             return
         self.partitions.setdefault(record.id.topic_id_partition, RemoteLog()).take(record)
+
+    def take_keyed(self, key: bytes | None, record: RemoteLogRecord | None) -> None:
+        """Takes the next record with its key, which is null up to Kafka 4.4; a null value removes what has that key (KIP-1266)."""
+        if record is not None:
+            self.take(record)
+            if key is not None and not isinstance(record, PartitionDeletion) and record.id is not None:
+                self._keys[key] = record.id
+            return
+        known = None if key is None else self._keys.pop(key, None)
+        log = None if known is None else self.partitions.get(known.topic_id_partition)
+        if known is None or log is None:
+            self.dropped += 1
+        else:
+            log.forget(known.id)
 
 
 def is_in_lineage(segment: RemoteSegment, epochs: Sequence[LeaderEpochEntry], log_end_offset: int) -> bool:

@@ -13,7 +13,7 @@ from snaprebuild.storage.object_bytes import RANGE_BYTES
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.tier_listing import TierCopy, TierLayout
 
-__all__ = ["LOG_OF", "AuditCost", "CopyRead", "audit_cost", "refuse_cold", "refuse_cold_objects"]
+__all__ = ["COLD", "LOG_OF", "AuditCost", "CopyRead", "audit_cost", "refuse_cold", "refuse_cold_objects"]
 
 _USUAL = "STANDARD"
 
@@ -28,7 +28,7 @@ _PRICES = {
 """US dollars for 1,000 GETs and for 10^9 bytes read, by storage class: list prices of one region as commonly published, assumed and not
 asked for. Transfer out of the region is not in them."""
 
-_COLD = ("STANDARD_IA", "ONEZONE_IA", "GLACIER_IR", "GLACIER", "DEEP_ARCHIVE")
+COLD = ("STANDARD_IA", "ONEZONE_IA", "GLACIER_IR", "GLACIER", "DEEP_ARCHIVE")
 """Where each byte that is read has a price of its own, or nothing can be read before it was restored."""
 
 _SMALL_REQUESTS = {TierLayout.AIVEN: 10, TierLayout.LOCAL_TIERED_STORAGE: 2}
@@ -90,7 +90,7 @@ class AuditCost:
     @property
     def cold(self) -> dict[str, int]:
         """Those of the classes that are cold."""
-        return {name: size for name, size in self.storage_classes.items() if name in _COLD}
+        return {name: size for name, size in self.storage_classes.items() if name in COLD}
 
 
 def audit_cost(reads: Iterable[CopyRead]) -> AuditCost:
@@ -131,7 +131,7 @@ def refuse_cold_objects(copies: Iterable[TierCopy], settings: S3Settings | None,
         RefusedError: as ``refuse_cold``.
     """
     sizes: Counter[str] = Counter()
-    for each in (each for copy in copies for each in copy.objects.values() if each.storage_class in _COLD):
+    for each in (each for copy in copies for each in copy.objects.values() if each.storage_class in COLD):
         assert each.storage_class is not None
         sizes[each.storage_class] += each.identity.size_bytes
     _refuse(dict(sorted(sizes.items())), settings, place)

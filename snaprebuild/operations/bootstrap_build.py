@@ -44,7 +44,7 @@ from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.log_dir import directory_fault
 from snaprebuild.storage.new_directory import create_partition_directory
 
-__all__ = ["BuiltFile", "FollowerPlan", "PartitionWanted", "build_follower", "plan_follower"]
+__all__ = ["BuiltFile", "FollowerPlan", "PartitionWanted", "build_follower", "check_build", "check_log_dir", "plan_follower"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,21 +247,36 @@ def check_build(plan: FollowerPlan, log_dir: str, *, log_dirs: Sequence[str] = (
         if is_unproven:
             told += " (--allow-unproven writes them all the same: a retry may be accepted as new, an open transaction be forgotten)"
         raise RefusedError(told, path=plan.directory_name)
+    check_log_dir(log_dir, plan.directory_name, log_dirs)
+    _check_log_dirs(plan, log_dir, log_dirs)
+
+
+def check_log_dir(log_dir: str, name: str, log_dirs: Sequence[str] = ()) -> None:
+    """Makes sure that a partition may be put into a directory, as far as its name tells.
+
+    Args:
+        log_dir: the directory.
+        name: of the partition.
+        log_dirs: as for ``check_build``.
+
+    Raises:
+        UsageError, RefusedError: as ``check_build``.
+    """
     fault = directory_fault(log_dir)
     if fault is not None:
         raise UsageError(fault, path=log_dir)
     if parse_partition_dir_name(os.path.basename(os.path.realpath(log_dir))) is not None and LOCAL.holds_segments(log_dir):
         raise RefusedError("is the directory of a partition, not one that holds partitions", path=log_dir)
-    if os.path.lexists(os.path.join(log_dir, plan.directory_name)):
-        raise RefusedError("is there already: the follower is not empty", path=os.path.join(log_dir, plan.directory_name))
-    _check_log_dirs(plan, log_dir, log_dirs)
+    if os.path.lexists(os.path.join(log_dir, name)):
+        raise RefusedError("is there already: the follower is not empty", path=os.path.join(log_dir, name))
+    own = os.path.realpath(log_dir)
+    if log_dirs and all(os.path.realpath(each) != own for each in log_dirs):
+        raise UsageError(f"is none of the log.dirs of the broker, which are {', '.join(log_dirs)}", path=log_dir)
 
 
 def _check_log_dirs(plan: FollowerPlan, log_dir: str, log_dirs: Sequence[str]) -> None:
     own = os.path.realpath(log_dir)
     others = [each for each in log_dirs if os.path.realpath(each) != own]
-    if log_dirs and len(others) == len(log_dirs):
-        raise UsageError(f"is none of the log.dirs of the broker, which are {', '.join(log_dirs)}", path=log_dir)
     for other in others:
         fault = directory_fault(other)
         if fault is not None:

@@ -29,6 +29,7 @@ __all__ = [
     "WindowProof",
     "begins_of_segments_show_transactions",
     "boundary_after",
+    "holds_entry_below",
     "in_order",
     "prefixes_of",
     "prove_window",
@@ -140,6 +141,12 @@ def prefixes_of(held: Held, base: SegmentEffect = IDENTITY) -> Iterator[tuple[in
     for index, summary in in_order(held):
         prefix = prefix.then(summary.effect)
         yield index, summary, prefix
+
+
+def holds_entry_below(entries: np.ndarray, offset: int) -> bool:
+    """Whether a snapshot (entries of ``ENTRY_DTYPE``) knows a batch or an open transaction from below an offset."""
+    known = (entries["last_offset"], entries["current_txn_first_offset"])
+    return any(bool(((each >= 0) & (each < offset)).any()) for each in known)
 
 
 # ---------------------------------------------------------------------------------------------------------------- the first offset

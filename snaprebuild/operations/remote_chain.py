@@ -56,7 +56,7 @@ def partition_named(tier: Tier, topic: str, number: int, topic_id: bytes | None,
 
 def metadata_findings(tier: Tier) -> list[Finding]:
     """What is wrong with the metadata logs; other partitions of the store are nobody's matter here."""
-    return [each for each in tier.findings if each.code == "damaged-metadata-log"]
+    return [each for each in tier.findings if each.code in ("damaged-metadata-log", "unknown-metadata-version")]
 
 
 def small_file(remote: RemotePartition, segment: RemoteSegment, kind: LocalTierFile) -> bytes:

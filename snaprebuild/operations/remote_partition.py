@@ -22,14 +22,14 @@ from snaprebuild.cluster.remote_log import RemoteLog, RemoteLogs
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.operations.log_facts import log_end_offset
-from snaprebuild.operations.tier_copies import CopyFacts, copy_facts, fault_code, manifest_bytes, missing_objects
+from snaprebuild.operations.tier_copies import CopyFacts, copy_facts, fault_code, listed_partitions, manifest_bytes, missing_objects
 from snaprebuild.operations.tier_inventory import ICEBERG_LACKS, read_remote_logs, unknown_objects
 from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.index_hints import read_last_timestamp_hint
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
 from snaprebuild.storage.store import USUAL_S3, ReadStore, S3Settings, Store
-from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier
+from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierPartition, UnknownObjects
 from snaprebuild.storage.tier_store import TierStore
 
 __all__ = ["LOG_KIND", "NOBODY", "RemotePartition", "Tier", "open_tier", "trimmed_epochs"]
@@ -188,7 +188,8 @@ def open_tier(
     logs = read_remote_logs(metadata_logs, settings or USUAL_S3, findings)
     knows_all = bool(metadata_logs) and not findings
     unknown = UnknownObjects()
-    partitions = {(each.topic_id, each.partition): each for each in list_tier(store, root, unknown)}
+    known = {(each.topic_id, each.partition) for each in logs.partitions}
+    partitions = {(each.topic_id, each.partition): each for each in listed_partitions(store, root, unknown, known)}
     findings += unknown_objects(root, unknown, 0)
     if not partitions and not metadata_logs and not findings:
         raise UsageError("no copy of a segment lies below it", path=root)

@@ -226,6 +226,8 @@ def _decided(
         comparison = replayed.work.cross.judge(replayed.state, found)
         verdict, why = verdict_of(comparison), comparison.reason
         if verdict is Verdict.RIGHT:
+            if not replayed.state.is_complete:
+                verdict, why = Verdict.UNPROVEN, f"{why} from {chain.start_offset} on; what was deleted below is in no copy"
             judgement = _below(chain, log_start, replayed.state.judgement)
             if comparison.status is not SnapshotStatus.EQUAL and judgement.snapshot_class.may_go_in_place:
                 judgement = Judgement(SnapshotClass.LOAD_EQUIVALENT, (why, *judgement.reasons))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from formats.partition_metadata import uuid_to_text
+from snaprebuild.cluster.remote_log import RemoteLogs
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.audit.audited import TierAudit
 from snaprebuild.operations.audit.chain import AuditChain
@@ -21,11 +22,12 @@ from snaprebuild.operations.partition_work import run_partitions
 from snaprebuild.operations.proven_snapshots import ProvenSnapshots
 from snaprebuild.operations.schedule import Engine
 from snaprebuild.operations.source import PartitionSource, Selection, Source
+from snaprebuild.operations.tier_copies import listed_partitions
 from snaprebuild.operations.tier_inventory import read_remote_logs, unknown_objects
 from snaprebuild.operations.tier_levels import AuditLevel
 from snaprebuild.operations.verify import PartitionVerdict, verify
 from snaprebuild.storage.store import S3Settings, Store
-from snaprebuild.storage.tier_listing import UnknownObjects, list_tier
+from snaprebuild.storage.tier_listing import TierLayout, TierPartition, UnknownObjects
 
 __all__ = ["tier_audit"]
 
@@ -109,7 +111,10 @@ def _chains(
     known = {(each.topic_id, each.partition): each for each in logs.partitions}
     knows_all = audit.has_metadata and not audit.findings
     chains, unknown = list[AuditChain](), UnknownObjects()
-    for found in list_tier(store, root, unknown):
+    listed = listed_partitions(store, root, unknown, known)
+    if not listed or any((each.topic_id, each.partition) in known for each in listed):  # else the store is of another cluster
+        listed += _without_objects(logs, listed)
+    for found in listed:
         partition = known.get((found.topic_id, found.partition))
         if not selection.takes_partition(found.topic if partition is None else partition.topic, found.partition):
             continue
@@ -129,6 +134,17 @@ def _chains(
     return chains
 
 
+def _without_objects(logs: RemoteLogs, listed: Sequence[TierPartition]) -> list[TierPartition]:
+    """Partitions of which the metadata log has live copies, and the store has no object."""
+    there = {(each.topic_id, each.partition) for each in listed}
+    layout = listed[0].layout if listed else TierLayout.AIVEN
+    return [
+        TierPartition(layout, each.topic, each.topic_id, each.partition, ())
+        for each, log in logs.partitions.items()
+        if (each.topic_id, each.partition) not in there and each not in logs.deletions and any(map(log.is_live, log.segments))
+    ]
+
+
 def _replay(
     chains: Sequence[AuditChain],
     clock: Clock,
@@ -139,12 +155,18 @@ def _replay(
 ) -> None:
     """Holds the snapshots against a replay of all segments."""
     due: list[tuple[AuditChain, PartitionSource]] = []
+    windows: list[tuple[AuditChain, Window]] = []
     for chain in chains:
         if not chain.ends_are_known:
             chain.find_ends()
         source = chain.source()
-        if source is not None:
+        if source is not None and source.directory.segments[0].base_offset == 0:
             due.append((chain, source))
+        elif source is not None:
+            windows.append((chain, chain.whole(source, clock)))
+    _judge_windows(windows, clock, jobs, engine)
+    if not due:
+        return
     by_source = {id(source): chain for chain, source in due}
     tell = (lambda place, *state: by_source[id(place)].keep_proven(*state)) if has_keeper else None
     reader = engine(sum(source.directory.size_bytes for _, source in due))
@@ -161,16 +183,26 @@ def _replay_windows(
     local_starts: LocalStarts,
 ) -> None:
     """Holds the snapshots that a follower may start from against a replay of one window."""
-    due: list[tuple[AuditChain, Window, PartitionVerdict]] = []
+    due: list[tuple[AuditChain, Window]] = []
     for chain in chains:
         if not chain.ends_are_known:
             chain.find_ends()
         window = _window(chain, clock, local_starts)
         if window is not None:
-            due.append((chain, window, PartitionVerdict(window.source)))
-    works = [WindowWork(window, verdict, clock) for _, window, verdict in due]
-    run_partitions(works, jobs, engine(sum(window.read_bytes for _, window, _ in due)))
-    for chain, _, verdict in due:
+            due.append((chain, window))
+    _judge_windows(due, clock, jobs, engine)
+
+
+def _judge_windows(
+    due: Sequence[tuple[AuditChain, Window]], clock: Clock, jobs: int | None, engine: Callable[[int], Engine | None]
+) -> None:
+    """Replays windows, and takes what they prove."""
+    if not due:
+        return
+    works = [(chain, PartitionVerdict(window.source), window) for chain, window in due]
+    reader = engine(sum(window.read_bytes for _, window in due))
+    run_partitions([WindowWork(window, verdict, clock) for _, verdict, window in works], jobs, reader)
+    for chain, verdict, _ in works:
         chain.take(verdict)
 
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
-from formats.aiven_key import AivenObject
+from formats.aiven_key import AivenObject, parse_aiven_key
 from formats.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manifest
 from formats.errors import FormatError
 from formats.limits import MANIFEST_BYTES_MAX
 from formats.local_tier_name import LocalTierFile
 from formats.offset_index import OFFSET_INDEX_ENTRY
+from formats.partition_metadata import uuid_to_text
+from formats.text_lines import shown_json
 from formats.time_index import TIME_INDEX_ENTRY
 from snaprebuild.errors import ReadFailedError
+from snaprebuild.operations.audit_cost import COLD
 from snaprebuild.operations.findings import Severity
-from snaprebuild.storage.store import ReadStore
-from snaprebuild.storage.tier_listing import TierCopy, TierLayout
+from snaprebuild.storage.at_once import at_once
+from snaprebuild.storage.store import ReadStore, Store
+from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier
 
-__all__ = ["CopyFacts", "copy_facts", "fault_code", "manifest_bytes", "missing_objects", "torn_index"]
+__all__ = ["CopyFacts", "copy_facts", "fault_code", "listed_partitions", "manifest_bytes", "missing_objects", "torn_index"]
 
 OBJECTS_NEEDED: dict[TierLayout, tuple[str, ...]] = {
     TierLayout.AIVEN: tuple(AivenObject),
@@ -106,11 +113,54 @@ def copy_facts(store: ReadStore, root: str, layout: TierLayout, copy: TierCopy) 
         return CopyFacts()
     location = f"{root}/{found.key}"
     try:
-        data = store.read_small(location, MANIFEST_BYTES_MAX) or b""
+        data = store.read_small(location, MANIFEST_BYTES_MAX) or b"" if found.data is None else found.data
         manifest = read_aiven_manifest(data, file=location)
     except (FormatError, ReadFailedError) as error:
         return CopyFacts(fault=error.message, is_unread=isinstance(error, ReadFailedError))
     return _of_manifest(manifest, data, copy)
+
+
+def listed_partitions(
+    store: Store, root: str, unknown: UnknownObjects, known: Collection[tuple[bytes, int]] = ()
+) -> list[TierPartition]:
+    """``list_tier`` with the true names of topics: of each that is not known, one manifest is read.
+
+    ``key.prefix`` needs no separator at its end, so that keys alone do not show where the topic begins.
+
+    Args:
+        store: as for ``list_tier``.
+        root: likewise.
+        unknown: likewise.
+        known: topic ids and numbers of partitions whose names the metadata log has.
+    """
+    found = list_tier(store, root, unknown)
+    asked = dict[tuple[str, bytes], TierCopy]()
+    for each in found:
+        if each.layout is TierLayout.AIVEN and (each.topic_id, each.partition) not in known:
+            copy = next((copy for copy in each.copies if AivenObject.MANIFEST in copy.objects), None)
+            if copy is not None and copy.objects[AivenObject.MANIFEST].storage_class not in COLD:  # where each byte has a price
+                asked.setdefault((each.head, each.topic_id), copy)
+    topics = dict(zip(asked, at_once(partial(_topic_of, store, root), list(asked.values())), strict=True))
+    return [_named(each, topics.get((each.head, each.topic_id))) for each in found]
+
+
+def _topic_of(store: Store, root: str, copy: TierCopy) -> str | None:
+    """The topic that a manifest names, whose bytes are kept; None where it names none, or cannot be read."""
+    manifest = copy.objects[AivenObject.MANIFEST]
+    location = f"{root}/{manifest.key}"
+    try:
+        data = store.read_small(location, MANIFEST_BYTES_MAX) or b""
+        copy.objects[AivenObject.MANIFEST] = replace(manifest, data=data)
+        found: Any = read_aiven_manifest(data, file=location).segment
+    except (FormatError, ReadFailedError):
+        return None
+    for name in ("remoteLogSegmentId", "topicIdPartition", "topicPartition", "topic"):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, str) and found else None
+
+
+def _named(partition: TierPartition, topic: str | None) -> TierPartition:
+    return replace(partition, named=topic) if topic is not None and partition.head.endswith(topic) else partition
 
 
 def _of_manifest(manifest: AivenManifest, data: bytes, copy: TierCopy) -> CopyFacts:
@@ -137,10 +187,33 @@ def _of_manifest(manifest: AivenManifest, data: bytes, copy: TierCopy) -> CopyFa
         key_id=None if manifest.encryption is None else manifest.encryption.key_id,
         max_timestamp_ms=_time(told.get("maxTimestampMs")),
         event_timestamp_ms=_time(told.get("eventTimestampMs")),
-        fault=None if stored in (None, expected) else f"its chunks have {expected} bytes, and its .log has {stored}",
+        fault=_contradiction(told, copy)
+        or (None if stored in (None, expected) else f"its chunks have {expected} bytes, and its .log has {stored}"),
         torn_index=torn,
         manifest=data,
     )
+
+
+def _contradiction(told: dict[str, Any], copy: TierCopy) -> str | None:
+    """What the metadata in a manifest names otherwise than the keys of the copy; None where nothing is.
+
+    The plugin makes both of one ``RemoteLogSegmentMetadata``.
+    """
+    key = parse_aiven_key(copy.objects[AivenObject.MANIFEST].key)
+    if key is None:
+        return None
+    segment = told.get("remoteLogSegmentId")
+    segment = segment if isinstance(segment, dict) else {}
+    partition = segment.get("topicIdPartition")
+    partition = partition if isinstance(partition, dict) else {}
+    for name, value, expected in (
+        ("segment", segment.get("id"), uuid_to_text(copy.segment_id)),
+        ("topic id", partition.get("topicId"), uuid_to_text(key.topic_id)),
+        ("start offset", told.get("startOffset"), copy.base_offset),
+    ):
+        if value is not None and value != expected:
+            return f"its manifest names the {name} {shown_json(value)}, and its key {expected}"
+    return None
 
 
 def _time(value: object) -> int | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from formats.aiven_key import AivenObject
-from formats.errors import FormatError
+from formats.errors import BadVersionError, FormatError
 from formats.local_tier_name import LocalTierFile
 from formats.partition_metadata import uuid_to_text
 from formats.remote_log_metadata import METADATA_TOPIC, RemoteSegment, SegmentState, TopicIdPartition, read_remote_log_record
@@ -22,12 +22,19 @@ from snaprebuild.cluster.remote_log import RemoteLog, RemoteLogs
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted, finding_of_error
 from snaprebuild.operations.log_records import log_records
-from snaprebuild.operations.tier_copies import copy_facts, fault_code, manifest_bytes, missing_objects, torn_index
+from snaprebuild.operations.tier_copies import (
+    copy_facts,
+    fault_code,
+    listed_partitions,
+    manifest_bytes,
+    missing_objects,
+    torn_index,
+)
 from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.store import S3Settings, Store
-from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier
+from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierPartition, UnknownObjects
 
 __all__ = [
     "ICEBERG_LACKS",
@@ -183,7 +190,7 @@ def tier_inventory(store: Store, root: str, metadata_logs: Sequence[str] = (), s
         message = f"{counted(dropped, 'record')} that did not fit what came before, as a broker drops them, too"
         inventory.findings.append(Finding("metadata-dropped", Severity.NOTE, metadata_logs[0], message))
     known = {(each.topic_id, each.partition): each for each in logs.partitions}
-    for found in list_tier(store, root, inventory.unknown):
+    for found in listed_partitions(store, root, inventory.unknown, known):
         partition = known.pop((found.topic_id, found.partition), None)
         log = None if partition is None else logs.partitions[partition]
         inventory.partitions.append(_looked_at(store, found, partition, log, inventory))
@@ -220,8 +227,12 @@ def read_remote_logs(paths: Sequence[str], settings: S3Settings, findings: list[
     for _, directory in sorted(by_number.items()):
         try:
             for record in log_records(directory):
-                if record.value is not None:
-                    logs.take(read_remote_log_record(record.value, file=f"{directory.path}, offset {record.offset}"))
+                place = f"{directory.path}, offset {record.offset}"
+                value = None if record.value is None else read_remote_log_record(record.value, file=place)
+                logs.take_keyed(record.key, value)
+        except BadVersionError as error:
+            message = f"{error}: the cluster may use a newer remote.log.metadata.version; what follows is not known"
+            findings.append(Finding("unknown-metadata-version", Severity.REFUSED, directory.path, message, is_unread=True))
         except FormatError as error:
             findings.append(
                 Finding(

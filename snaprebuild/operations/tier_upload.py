@@ -135,6 +135,23 @@ class _Partition:
         self._result.findings.append(refusal)
         return True
 
+    def _check_store(self, neighbours: Neighbours, path: str) -> None:
+        """That the store is the one that brokers read, and that nothing goes up plain where the rest is encrypted."""
+        copy = neighbours.elsewhere
+        if copy is not None:
+            message = (
+                f"the metadata log has the finished copy {uuid_to_text(copy.segment_id)} of offsets {copy.start_offset} to "
+                f"{copy.end_offset}, and STORE has no live copy of the partition: check STORE and --key-prefix"
+            )
+            raise UploadRefusedError(message, path=path, reason="other-store")
+        encrypted = None if self._request.allow_plain else neighbours.encrypted
+        if encrypted is not None:
+            message = (
+                f"the copy {uuid_to_text(encrypted.segment_id)} of this partition is encrypted, and this one would not be: "
+                "--allow-plain uploads it all the same"
+            )
+            raise UploadRefusedError(message, path=path, reason="encrypted-store")
+
     def _check_trusted(self, segment: UploadedSegment, path: str) -> None:
         verdict, end = self.told.verdict, self._trusted_end
         if verdict is not None and end is not None and segment.end_offset >= end:
@@ -187,6 +204,7 @@ class _Partition:
         if copy is not None and claim is not None:
             self._finished_before(segment, claim, target, path, is_older=is_older)
             return
+        self._check_store(neighbours, path)
         self._check_trusted(segment, path)
         upload = self._prepare(path, self._after, self._topic_id, self._source)
         segment.upload, self._after = upload, upload.snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from formats.partition_metadata import uuid_to_text
-from formats.remote_log_metadata import TopicIdPartition
+from formats.remote_log_metadata import RemoteSegment, TopicIdPartition
 from formats.upload_claim import UploadClaim
 from snaprebuild.cluster.remote_log import RemoteLogs
 from snaprebuild.errors import UploadRefusedError
@@ -54,6 +54,21 @@ class Neighbours:
         target = self.target
         log = self.logs.partitions.get(TopicIdPartition(target.topic, target.topic_id, target.partition))
         return log is not None and log.is_live(copy.segment_id)
+
+    @property
+    def encrypted(self) -> CompleteCopy | None:
+        """A copy that the plugin encrypted and that brokers may read."""
+        found = (each for each in self.target.copies.values() if each.is_encrypted)
+        return next((each for each in found if self.is_live(each) or not self.knows_all), None)
+
+    @property
+    def elsewhere(self) -> RemoteSegment | None:
+        """A live copy of the partition, by the metadata log, where the store has none of them."""
+        target = self.target
+        log = self.logs.partitions.get(TopicIdPartition(target.topic, target.topic_id, target.partition))
+        live = [] if log is None else [each for each in log.segments.values() if log.is_live(each.segment_id)]
+        is_here = any(each.segment_id in target.copies for each in live)
+        return None if is_here or not live else live[0]
 
     def holding(self, start_offset: int, end_offset: int) -> CompleteCopy | None:
         """A copy that holds all of a segment; where the metadata log tells, one that brokers read."""

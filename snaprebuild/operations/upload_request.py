@@ -45,6 +45,7 @@ class UploadRequest:
         logs: what the metadata logs say.
         knows_all: they were given, and all of them could be read: what they do not call live no broker reads.
         allow_unverified: take every complete copy for one that brokers read.
+        allow_plain: upload without encryption where the partition has copies that the plugin encrypted.
         judge: whether a replica may be uploaded; None where nobody asks.
         fence: who uploads a partition, by its broker's registration, and how that is read again; None for nobody in particular.
         announcer: tells brokers of copies; None where that is left to others.
@@ -62,6 +63,7 @@ class UploadRequest:
     logs: RemoteLogs = field(default_factory=RemoteLogs)
     knows_all: bool = False
     allow_unverified: bool = False
+    allow_plain: bool = False
     judge: Callable[[PartitionSource], SourceVerdict] | None = None
     fence: Callable[[PartitionSource], UploadFence] | None = None
     announcer: Announcer | None = None

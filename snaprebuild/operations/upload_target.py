@@ -28,11 +28,13 @@ class CompleteCopy:
         segment_id: 16 bytes.
         start_offset: of the segment.
         end_offset: last offset; -1 where its manifest does not tell.
+        is_encrypted: by the plugin.
     """
 
     segment_id: bytes
     start_offset: int
     end_offset: int
+    is_encrypted: bool = False
 
 
 @dataclass(slots=True)
@@ -132,7 +134,7 @@ class UploadTarget:
     def _take(self, copy: TierCopy, known: CopyFacts) -> None:
         if known.fault is None:
             end = -1 if known.end_offset is None else known.end_offset
-            self.copies[copy.segment_id] = CompleteCopy(copy.segment_id, copy.base_offset, end)
+            self.copies[copy.segment_id] = CompleteCopy(copy.segment_id, copy.base_offset, end, known.key_id is not None)
 
     def sharing(self, start_offset: int, end_offset: int) -> list[CompleteCopy]:
         """The complete copies that hold some of a range of offsets, and not all of it."""

@@ -33,6 +33,7 @@ from snaprebuild.storage.object_bytes import RANGE_BYTES
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 
 __all__ = [
+    "UNSOUND",
     "BoundaryTold",
     "PartitionVerdict",
     "RemoteVerdict",

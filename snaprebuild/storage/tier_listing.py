@@ -41,11 +41,13 @@ class TierObject:
         key: below the root of the listing.
         identity: as it was listed.
         storage_class: likewise; None of a file.
+        data: its bytes, where they were read already.
     """
 
     key: str
     identity: FileIdentity
     storage_class: str | None = None
+    data: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class TierPartition:
         topic_id: 16 bytes.
         partition: number.
         copies: by base offset, then in the order of the listing; of several prefixes, where objects lie below more than one.
+        named: topic, as a manifest names it; None where no manifest was asked.
     """
 
     layout: TierLayout
@@ -87,11 +90,12 @@ class TierPartition:
     topic_id: bytes
     partition: int
     copies: tuple[TierCopy, ...]
+    named: str | None = None
 
     @property
     def topic(self) -> str:
-        """As far as the keys tell: a prefix without a slash at its end is part of it."""
-        return self.head.rpartition("/")[2]
+        """Topic. Without ``named`` a prefix that does not end with a slash is part of it."""
+        return self.head.rpartition("/")[2] if self.named is None else self.named
 
 
 @dataclass(slots=True)

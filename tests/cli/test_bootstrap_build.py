@@ -322,3 +322,11 @@ def test_a_killed_run_leaves_nothing_of_that_name(tmp_path: Path) -> None:
     assert number > 20
     assert outcomes == sorted(outcomes), "once it is there it stays"
     assert {outcomes[0], outcomes[-1]} == {False, True}
+
+
+def test_the_target_is_looked_at_before_the_store(tmp_path: Path) -> None:
+    """A store may be large, or cold: what the directory alone refuses costs no request."""
+    (tmp_path / "logs" / "mixed-0").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    run = build(tmp_path / "empty", tmp_path / "logs", "mixed-0")
+    assert (run.exit_code, "is there already: the follower is not empty" in run.stderr) == (3, True)

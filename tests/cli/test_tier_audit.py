@@ -13,6 +13,7 @@ from command import in_json, snaprebuild
 from log_dirs import tree
 from manifests import FIXTURES
 from object_store import ObjectStore
+from tiers import copied as copied_file
 
 AIVEN = FIXTURES / "aiven-layout"
 READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
@@ -90,6 +91,23 @@ def test_encrypted_segments_need_their_key(tmp_path: Path) -> None:
     assert (missing.exit_code, "the private key cannot be read" in missing.stderr) == (2, True)
     public = snaprebuild("tier", "audit", store, "--private-key", AIVEN / "keys" / "key1.public.pem")
     assert (public.exit_code, "expected an RSA key in PEM" in public.stderr) == (2, True)
+
+
+def test_a_copy_under_another_key_is_not_read_and_the_others_are(tmp_path: Path) -> None:
+    store = Path(shutil.copytree(AIVEN / "encrypted" / "store", tmp_path / "store"))
+    manifests = sorted(store.rglob("*.rsm-manifest"))
+    text = manifests[-1].read_text()
+    document = json.loads(text)
+    name, _, data = document["encryption"]["dataKey"].partition(":")
+    other = "other:" + ("B" if data[0] == "A" else "A") + data[1:]
+    manifests[-1].write_text(text.replace(f"{name}:{data}", other))
+    for level in ("full", "structure"):
+        run = in_json("tier audit", store, *LONG_AGO, *KEY, "--level", level)
+        assert (run.exit_code, run.codes["refused"]) == (3, 1)
+        assert "is encrypted for the key 'other'" in run.messages("refused")
+        found = verdicts(run.document)
+        assert found.pop(manifests[-1].name[21:43]) == "not-read"
+        assert "not-read" not in found.values()
 
 
 @pytest.mark.parametrize("name", sorted(READS["variants"]))
@@ -213,6 +231,24 @@ def test_a_finished_copy_without_its_objects_is_lost(tmp_path: Path) -> None:
         assert "objects of it are missing: .snapshot" in run.messages("tier-lost")
 
 
+@pytest.mark.parametrize("level", ["full", "structure", "reachable"])
+@pytest.mark.parametrize("lost", ["00000000000000000000", "00000000000000002181", "*"])
+def test_a_finished_copy_all_of_whose_objects_are_gone(tmp_path: Path, lost: str, level: str) -> None:
+    """It has no place in the listing; everything above it lacks what it held."""
+    shutil.copytree(FIXTURES / "tiered-local" / "remote", tmp_path / "remote")
+    for path in (tmp_path / "remote").rglob(f"{lost}-*.*"):
+        path.unlink()
+    options = (*LONG_AGO, "--metadata-log", FIXTURES / "tiered-local" / "logs", "--level", level)
+    run = in_json("tier audit", tmp_path / "remote", *options)
+    assert (run.exit_code, run.codes["tier-lost"]) == (4, 12 if lost == "*" else 1)
+    assert "finished, and its objects are gone" in run.messages("tier-lost")
+    copies = run.document["partitions"][0]["copies"]
+    assert len(copies) == 12
+    above = [each for each in copies if lost == "*" or each["start_offset"] >= int(lost)]
+    assert (above[0]["verdict"], above[0]["why"]) == ("not-read", "its objects are gone")
+    assert "right" not in {each["verdict"] for each in above}
+
+
 @pytest.mark.parametrize("level", ["full", "structure"])
 def test_a_bad_manifest(plain: Path, level: str) -> None:
     (path,) = plain.rglob("mixed-*/0/00000000000000001151-*.rsm-manifest")
@@ -245,7 +281,7 @@ def test_end_offsets_that_are_none(plain: Path, end: str) -> None:
 def copied(store: Path, start: int, letter: str) -> None:
     """Another copy of the segment, with an id of its own."""
     for path in sorted(store.rglob(f"mixed-*/{start:020d}-*")) + sorted(store.rglob(f"mixed-*/0/{start:020d}-*")):
-        shutil.copy(path, path.with_name(f"{path.name[:21]}{letter}{path.name[22:]}"))
+        copied_file(path, letter)
 
 
 @pytest.mark.parametrize("name", ["aiven-layout/plain/store", "tiered-local/remote"])
@@ -260,14 +296,33 @@ def test_two_copies_of_one_segment(tmp_path: Path, name: str) -> None:
 
 
 def test_a_copy_that_lies_about_its_offsets(plain: Path) -> None:
-    """Its manifest tells no leader epoch of the first of them; nothing is called wrong for it."""
+    """Its manifest names another start than its key; nothing else is called wrong for it."""
     for path in sorted(plain.rglob("mixed-*/0/00000000000000000583-*")):
         path.rename(path.with_name(f"{300:020d}{path.name[20:]}"))
     run = in_json("tier audit", plain, *LONG_AGO)
-    assert (run.exit_code, sorted(run.codes)) == (1, ["tier-not-audited", "unsound-boundary"])
+    assert (run.exit_code, sorted(run.codes)) == (4, ["tier-bad-copy", "tier-not-audited", "unsound-boundary"])
     mixed = [each for partition in run.document["partitions"] if partition["topic"] == "mixed" for each in partition["copies"]]
     assert [each["verdict"] for each in mixed] == ["right", "not-read", "unproven"]
-    assert "nobody tells of which leader epoch its records from 300 on are" in run.messages("tier-not-audited")
+    assert "its manifest names the start offset 583, and its key 300" in run.messages("tier-bad-copy")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"id":"', '"id":"Z', "its manifest names the segment 'Z"),
+        ('"topicId":"', '"topicId":"Z', "its manifest names the topic id 'Z"),
+        ('"startOffset":583', '"startOffset":584', "its manifest names the start offset 584, and its key 583"),
+    ],
+)
+def test_a_manifest_of_another_copy(plain: Path, old: str, new: str, message: str) -> None:
+    (path,) = plain.rglob("mixed-*/0/00000000000000000583-*.rsm-manifest")
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    for verb in ("tier audit", "tier inventory"):
+        run = in_json(verb, plain, *(LONG_AGO if verb == "tier audit" else ()))
+        assert (run.exit_code, run.codes["tier-bad-copy"]) == (4, 1)
+        assert message in run.messages("tier-bad-copy")
 
 
 def test_one_partition_below_two_prefixes(plain: Path) -> None:
@@ -348,3 +403,20 @@ def test_an_object_store_says_the_same(object_store: ObjectStore) -> None:
     assert estimate["storage_classes"] == {"STANDARD": here.document["estimate"]["read_bytes"]}
     assert 0 < estimate["dollars"] < 0.01
     assert "(STANDARD " in there.stderr
+
+
+@pytest.mark.parametrize("prefix", ["cold-", "a/cold.", "tier/"])
+def test_a_prefix_without_a_separator_is_no_part_of_the_topic(tmp_path: Path, prefix: str) -> None:
+    """``key.prefix`` goes before the topic as it is; the manifest has the true name."""
+    for path in sorted((AIVEN / "plain" / "store").rglob("*")):
+        if path.is_file():
+            *_, topic, number, name = path.parts
+            to = tmp_path / "store" / f"{prefix}{topic}" / number / name
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, to)
+    for verb, options in (("tier audit", LONG_AGO), ("tier inventory", ())):
+        plain = in_json(verb, AIVEN / "plain" / "store", *options)
+        run = in_json(verb, tmp_path / "store", *options)
+        assert {each["topic"] for each in run.document["partitions"]} == {each["topic"] for each in plain.document["partitions"]}
+    run = in_json("tier audit", tmp_path / "store", *LONG_AGO, "--topic", "mixed")
+    assert [each["topic"] for each in run.document["partitions"]] == ["mixed"]

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from command import in_json, snaprebuild
-from log_dirs import tree
+from log_dirs import batch, make_log_dir, record, tree, write_partition
 from manifests import FIXTURES
 from object_store import ObjectStore
+from tiers import copied
 
 TIERED = FIXTURES / "tiered-local"
 AIVEN = FIXTURES / "aiven-layout"
@@ -176,8 +177,8 @@ def test_gaps_and_overlaps(plain: Path) -> None:
     assert mixed["gaps"] == [[583, 1150]]
     assert run.document["unknown_objects"] == 3
     for path in plain.glob("00000000000000000583-*"):
-        for stem in (path.name, path.name.replace("ATvIb056T", "BTvIb056T")):
-            shutil.copy(path, directory / stem)
+        shutil.copy(path, directory / path.name)
+        copied(directory / path.name, "Z")
     run = in_json("tier inventory", plain)
     (mixed,) = [each for each in run.document["partitions"] if each["topic"] == "mixed"]
     assert (mixed["gaps"], mixed["overlaps"]) == ([], [[583, 1150]])
@@ -254,3 +255,11 @@ def test_an_object_store_says_the_same(object_store: ObjectStore, name: str) -> 
     here, there = in_json("tier inventory", FIXTURES / name), in_json("tier inventory", location)
     assert (there.exit_code, there.document["store"]) == (here.exit_code, location)
     assert there.document["partitions"] == here.document["partitions"]
+
+
+def test_a_version_of_the_metadata_that_is_not_known(tmp_path: Path) -> None:
+    """The frame has it in its third byte."""
+    write_partition(make_log_dir(tmp_path) / "__remote_log_metadata-0", {0: batch(0, records=[record(b"\1\0\7" + bytes(90))])})
+    run = in_json("tier inventory", FIXTURES / "tiered-local" / "remote", "--metadata-log", tmp_path)
+    assert (run.exit_code, run.codes["unknown-metadata-version"]) == (3, 1)
+    assert "what follows is not known" in run.messages("unknown-metadata-version")

@@ -16,6 +16,7 @@ from log_dirs import tree
 from manifests import FIXTURES, REPOSITORY
 from metadata_logs import metadata_log
 from object_store import ObjectStore
+from tiers import copied
 
 AIVEN = FIXTURES / "aiven-layout"
 READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
@@ -277,7 +278,7 @@ def test_behind_damage_nothing_is_repaired(diseased: Path, tmp_path: Path) -> No
 def test_copies_that_share_offsets_are_left_alone(diseased: Path, tmp_path: Path, offset: str) -> None:
     """Without a metadata log nobody tells which of them the log goes on with."""
     for path in sorted(diseased.rglob(f"*{offset}-*")):
-        shutil.copy(path, path.with_name(f"{path.name[:21]}Z{path.name[22:]}"))
+        copied(path, "Z")
     before = {path: path.read_bytes() for path in diseased.rglob("*") if path.is_file()}
     run = repair(diseased, undo=tmp_path / "undo.jsonl")
     assert run.exit_code == 1
@@ -299,7 +300,7 @@ def test_a_store_that_begins_above_zero(diseased: Path, tmp_path: Path) -> None:
     assert found[687] == ("false-empty", "not-repaired", None)
     assert {each[1:] for each in found.values()} == {("not-repaired", None)}
     assert run.exit_code == 1
-    assert "the replay is EXACT_FROM_LOG_START: every retained batch was replayed" in run.messages("tier-not-repaired")
+    assert "what is right is not proven: the copies do not begin at offset 0" in run.messages("tier-not-repaired")
     assert tree(diseased) == before
 
 
@@ -415,3 +416,23 @@ def test_at_a_real_object_store(object_store: ObjectStore, name: str, tmp_path: 
     assert {path: data for path, data in restored.items() if path.endswith("manifest")} == {
         path: data for path, data in before.items() if path.endswith("manifest")
     }
+
+
+def test_the_last_copy_below_a_gap(diseased: Path, tmp_path: Path) -> None:
+    """The state at its end is that of the segments below; what is above the gap changes nothing of it."""
+    for path in list(diseased.rglob("*01231-*")):
+        path.unlink()
+    run = repair(diseased, undo=tmp_path / "undo.jsonl")
+    assert actions(run)[687] == "repaired"
+    audit = in_json("tier audit", diseased, *LONG_AGO)
+    found = {copy["start_offset"]: copy["verdict"] for copy in audit.document["partitions"][0]["copies"]}
+    assert (found[0], found[687]) == ("right", "right")
+
+
+def test_no_all_clear_where_copies_were_not_read(tmp_path: Path) -> None:
+    store = Path(shutil.copytree(AIVEN / "plain" / "store", tmp_path / "store"))
+    for path in list(store.rglob("*.indexes")):
+        path.unlink()
+    run = snaprebuild("tier", "repair", store, *LONG_AGO, "--allow-unverified", "--dry-run")
+    assert "No snapshot is wrong" not in run.stdout
+    assert "not read; none of the others is wrong" in run.stdout

@@ -254,6 +254,33 @@ def test_what_the_plugin_uploaded_is_left_alone(of_plugin: Path, tmp_path: Path)
     assert tree(of_plugin) == before
 
 
+@pytest.mark.parametrize("prefix", ["", "other/", "tier"])
+def test_another_store_than_the_metadata_log_knows(of_plugin: Path, tmp_path: Path, prefix: str) -> None:
+    """A forgotten or wrong prefix, or an empty store: everything would go up again where no broker reads it."""
+    log, before = metadata_log(tmp_path / "broker", PLUGIN), tree(of_plugin)
+    options = (*KAFKA27_OPTIONS[:-1], prefix, "--metadata-log", log)
+    for store in (of_plugin, tmp_path / "empty"):
+        run = upload(KAFKA27, store, *options)
+        assert (run.exit_code, actions(run, "mixed-0")[:2]) == (3, ["refused", "behind"])
+        assert "STORE has no live copy of the partition: check STORE and --key-prefix" in run.messages("tier-upload-refused")
+    assert (tree(of_plugin), (tmp_path / "empty").exists()) == (before, False)
+
+
+def test_nothing_goes_up_plain_next_to_encrypted_copies(tmp_path: Path) -> None:
+    segments_of = json.loads((FIXTURES / "aiven-layout" / "plugin-reads.json").read_text())["variants"]["encrypted"]
+    store = Path(shutil.copytree(FIXTURES / "aiven-layout" / "encrypted" / "store", tmp_path / "store"))
+    before = tree(store)
+    log = metadata_log(tmp_path / "broker", segments_of["segments"])
+    for more in (["--allow-unverified"], ["--metadata-log", log]):
+        run = upload(KAFKA27, store, *KAFKA27_OPTIONS, *more)
+        assert run.exit_code == 3
+        assert set(actions(run, "mixed-0")) == {"refused", "behind"}
+        assert "of this partition is encrypted, and this one would not be" in run.messages("tier-upload-refused")
+    assert tree(store) == before
+    run = upload(KAFKA27, store, *KAFKA27_OPTIONS, "--allow-unverified", "--allow-plain", "--dry-run")
+    assert "would-upload" in actions(run, "mixed-0")
+
+
 def test_a_copy_that_nobody_verifies_ends_its_partition(of_plugin: Path) -> None:
     """A broker that died before FINISHED leaves such a one, whole; above it local retention would delete what only it holds."""
     before = tree(of_plugin)

@@ -248,3 +248,18 @@ def test_many_leader_epochs_are_not_compared_each_with_each() -> None:
 def test_ids_are_texts_of_kafka() -> None:
     assert str(RemoteSegmentId(PARTITION, uuid_from_text("adh9f8BMS4anaUnD8KWfWg"))) == "adh9f8BMS4anaUnD8KWfWg"
     assert str(PARTITION) == "AAAAAAAAAAAAAAAAAAAAAQ:t-0"
+
+
+def test_a_tombstone_removes_the_copy_of_its_key() -> None:
+    """KIP-1266: keys and compaction. A key may be any bytes; records up to 4.4 have none."""
+    first, second, logs = copy(1, 0, 9), copy(2, 10, 19), RemoteLogs()
+    for segment, key in ((first, b"1"), (second, b"2")):
+        logs.take_keyed(key, segment)
+        logs.take_keyed(key, update(segment, FINISHED))
+    logs.take_keyed(b"1", None)
+    log = logs.partitions[PARTITION]
+    assert set(log.segments) == {second.segment_id}
+    assert (log.lookup(0, 5), log.lookup(0, 15) is not None, list(log.listed(0))) == (None, True, [log.segments[second.segment_id]])
+    logs.take_keyed(b"3", None)
+    logs.take_keyed(None, None)
+    assert logs.dropped == 2

@@ -26,6 +26,7 @@ from snaprebuild.operations.audit import window
 from snaprebuild.operations.audit.audited import WRONG, TierAudit, Verdict
 from snaprebuild.operations.audit.local_starts import LocalStarts, read_local_starts
 from snaprebuild.operations.evidence import Clock
+from snaprebuild.operations.findings import Severity
 from snaprebuild.operations.tier_audit import tier_audit
 from snaprebuild.operations.tier_levels import AuditLevel
 from snaprebuild.storage.local_store import LocalStore
@@ -67,7 +68,8 @@ def test_what_is_called_right_is_right_and_what_is_called_wrong_is_wrong(tmp_pat
         first = ends[-1] if local_start is None else min((each for each in ends if each >= local_start), default=0)
         for number, copy in enumerate(partition.copies):
             told, offset = (seed, copy.start_offset, copy.why), ends[number]
-            assert (copy.verdict is Verdict.UNREACHABLE) == (offset < first), told
+            passed_over = Verdict.REACH_UNKNOWN if local_start is None else Verdict.UNREACHABLE
+            assert (copy.verdict is passed_over) == (offset < first), told
             if copy.verdict is Verdict.RIGHT:
                 loads = loaded(entries[number], case.as_of_ms)
                 assert loads in (loaded(live[number], case.as_of_ms), loaded(case.truth(offset).values(), case.as_of_ms)), told
@@ -133,8 +135,11 @@ def test_without_a_local_log_start_the_last_copy_counts() -> None:
     """Followers of KIP-1023 start from it; the log of the fixture is replayed from its first offset, as its times leap back and forth."""
     audit = audited(REMOTE, Clock(1_795_266_500_000, 86_400_000), None, "mixed")
     (partition,) = audit.partitions
-    assert [each.verdict for each in partition.copies] == [Verdict.UNREACHABLE] * 11 + [Verdict.RIGHT]
-    assert (partition.replayed_from, partition.local_log_start, audit.findings) == (0, None, [])
+    assert [each.verdict for each in partition.copies] == [Verdict.REACH_UNKNOWN] * 11 + [Verdict.RIGHT]
+    assert (partition.replayed_from, partition.local_log_start) == (0, None)
+    (note,) = audit.findings
+    assert (note.code, note.severity) == ("tier-reach-unknown", Severity.NOTE)
+    assert "add --local-log-start mixed-0=OFFSET or --log-dir DIR" in note.message
 
 
 def test_a_local_log_start_above_the_last_copy() -> None:
@@ -143,7 +148,7 @@ def test_a_local_log_start_above_the_last_copy() -> None:
     (partition,) = audited(REMOTE, clock, 10**9, "mixed").partitions
     (last,) = audited(REMOTE, clock, None, "mixed").partitions
     verdicts = [each.verdict for each in partition.copies]
-    assert verdicts == [each.verdict for each in last.copies]
+    assert verdicts[-1:] == [each.verdict for each in last.copies][-1:]
     assert verdicts.count(Verdict.UNREACHABLE) == len(verdicts) - 1
 
 

@@ -14,6 +14,7 @@ from documents import check
 from faulty_store import FaultyStore, faulty_store
 from manifests import FIXTURES
 from same_result import without
+from tiers import copied
 
 from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.tier_audit import tier_audit
@@ -43,7 +44,7 @@ def test_the_same_document_as_in_process(spark: SparkSession, command: Command, 
     for variant in sorted(path.parent.name for path in AIVEN.glob("*/store")):
         shutil.copytree(AIVEN / variant / "store", tmp_path / "store", dirs_exist_ok=True)
     for path in sorted((tmp_path / "store").rglob("00000000000000000583-*")):
-        shutil.copy(path, path.with_name(f"{path.name[:21]}Z{path.name[22:]}"))
+        copied(path, "Z")
     starts = ("--local-log-start", "mixed-0=1500") if level == "reachable" else ()
     for store in (tmp_path / "store", FIXTURES / "tiered-local" / "remote"):
         own, by_spark = (command("tier", "audit", store, *OPTIONS, "--level", level, *starts, *engine) for engine in ((), SPARK))

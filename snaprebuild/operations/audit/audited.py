@@ -33,6 +33,8 @@ class Verdict(StrEnum):
     """It holds what the log contradicts: an older state, or producers that never were."""
     UNREACHABLE = "unreachable"
     """No follower starts from it any more; it was not read."""
+    REACH_UNKNOWN = "reach-unknown"
+    """Whether a follower may start from it is unknown, because the local log start offset is; it was not read."""
     NOT_READ = "not-read"
     """Its copy is not among those that follow one another, or the replay did not come to it."""
 

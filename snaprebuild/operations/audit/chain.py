@@ -12,6 +12,7 @@ import numpy as np
 
 from formats import limits
 from formats.aiven_encryption import ENCRYPTION_BYTES
+from formats.aiven_manifest import read_aiven_manifest
 from formats.batch_headers import TailKind
 from formats.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
 from formats.errors import FormatError
@@ -22,7 +23,7 @@ from formats.producer_snapshot import HEADER_BYTES, read_entries, write_entries
 from formats.remote_log_metadata import TopicIdPartition
 from snaprebuild.cluster.remote_line import RemoteLine, follow_one_another, remote_line
 from snaprebuild.cluster.remote_log import RemoteLog
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.operations.audit.audited import WRONG, AuditedCopy, AuditedPartition, TierAudit, Verdict
 from snaprebuild.operations.audit.copies import ReadableCopy
 from snaprebuild.operations.audit.suspicion import Neighbour, suspicion
@@ -38,7 +39,7 @@ from snaprebuild.operations.source import PartitionSource
 from snaprebuild.operations.tier_copies import CopyFacts, copy_facts, fault_code, manifest_bytes, missing_objects
 from snaprebuild.operations.tier_inventory import ICEBERG_LACKS, unknown_objects
 from snaprebuild.operations.tier_levels import AuditLevel
-from snaprebuild.operations.verify import PartitionVerdict
+from snaprebuild.operations.verify import PartitionVerdict, SnapshotVerdict
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, impossible_entries
 from snaprebuild.replay.window import window_start
@@ -79,6 +80,7 @@ class AuditChain:
         self._iceberg = 0
         self._readable: list[ReadableCopy] = []
         self._line = RemoteLine()
+        self._lost: list[AuditedCopy] = []
         self._by_name: dict[str, AuditedCopy] = {}
         self._by_end: dict[int, AuditedCopy] = {}
         self.copies = [copy for copy in found.copies if log is None or log.is_live(copy.segment_id)]
@@ -92,12 +94,36 @@ class AuditChain:
         facts = at_once(partial(copy_facts, self._base, self._audit.root, self._layout), whole, manifest_bytes)
         facts_of = dict(zip((copy.segment_id for copy in whole), facts, strict=True))
         found = [self._looked_at(copy, facts_of.get(copy.segment_id)) for copy in self.copies]
+        self._find_lost()
         self._readable = [each for each in found if each is not None]
         if self._layout is TierLayout.AIVEN:
             known = sorted(filter(None, (each.known(self._audit.root) for each in self._readable)), key=lambda each: each.stem)
             self._store = TierStore(self._base, self._private_key_file, tuple(known))
         if self.ends_are_known:
             self.put_together()
+
+    def _find_lost(self) -> None:
+        """Live copies of which the store has no object."""
+        there = {copy.segment_id for copy in self.copies}
+        for segment in () if self._log is None else self._log.segments.values():
+            if segment.segment_id in there or self._log is None or not self._log.is_live(segment.segment_id):
+                continue
+            audited = AuditedCopy(segment.segment_id, segment.start_offset, segment.end_offset, 0, why="its objects are gone")
+            self.audited.copies.append(audited)
+            lost = TierCopy(segment.start_offset, segment.segment_id, {})
+            self._find("tier-lost", Severity.DAMAGED, "finished, and its objects are gone", lost)
+            self._lost.append(audited)
+        self.audited.copies.sort(key=lambda each: each.start_offset)
+
+    def _gap_below(self, offset: int) -> AuditedCopy | None:
+        """A lost copy below an offset, some of whose offsets no other copy holds."""
+        for lost in self._lost:
+            assert lost.end_offset is not None
+            parts = ((self._readable[part.number].copy.base_offset, part.until) for part in self._line.parts)
+            held = sum(max(min(until, lost.end_offset + 1) - max(start, lost.start_offset), 0) for start, until in parts)
+            if lost.start_offset < offset and held <= lost.end_offset - lost.start_offset:
+                return lost
+        return None
 
     def _looked_at(self, copy: TierCopy, facts: CopyFacts | None) -> ReadableCopy | None:
         """What needs no segment; the copy, if its segment can be read."""
@@ -111,6 +137,7 @@ class AuditChain:
             self._iceberg += missing == ICEBERG_LACKS
             audited.why = f"objects of it are missing: {', '.join(missing)}"
             if segment is not None and missing != ICEBERG_LACKS:
+                self._lost.append(audited)
                 self._find("tier-lost", Severity.DAMAGED, f"finished, and {audited.why}", copy)
             return None
         if facts.fault is not None:
@@ -129,6 +156,10 @@ class AuditChain:
             self._encrypted_for = facts.key_id
             audited.not_read(f"it is encrypted for the key {facts.key_id!r}")
             return None
+        if facts.key_id is not None and (fault := self._key_fault(facts)) is not None:
+            audited.not_read(fault)
+            self._tell("refused", Severity.REFUSED, fault, copy)
+            return None
         if segment is not None and segment.size_bytes != facts.segment_bytes:
             message = f"its segment has {facts.segment_bytes} bytes, and the metadata log says {segment.size_bytes}"
             self._find("tier-bad-copy", Severity.DAMAGED, message, copy)
@@ -141,6 +172,15 @@ class AuditChain:
         else:
             epochs, time, largest = facts.leader_epochs, facts.event_timestamp_ms or 0, facts.max_timestamp_ms
         return ReadableCopy(copy, self._layout, facts, audited, epochs, time, largest if largest is None or largest >= 0 else None)
+
+    def _key_fault(self, facts: CopyFacts) -> str | None:
+        """Why a copy cannot be decrypted with the private key; None where it can."""
+        assert facts.manifest is not None
+        try:
+            TierStore(self._base, self._private_key_file).data_key(read_aiven_manifest(facts.manifest), self._place)
+        except RefusedError as error:
+            return error.message
+        return None
 
     def _find(self, code: str, severity: Severity, message: str, copy: TierCopy) -> None:
         self.audited.damaged(copy.base_offset)
@@ -168,9 +208,10 @@ class AuditChain:
                 else:
                     each.audited.end_offset = end if end >= each.copy.base_offset else None
         self._readable = [each for each in self._readable if each.end_offset is not None]
+        needs_times = self._audit.level is AuditLevel.REACHABLE or all(each.copy.base_offset for each in self._readable)
         for each in self._readable:
             self._find_epochs(each)
-            if each.max_timestamp_ms is None and self._audit.level is AuditLevel.REACHABLE:
+            if each.max_timestamp_ms is None and needs_times:
                 path = f"{self._audit.root}/{each.file_name(LocalTierFile.TIME_INDEX)}"
                 each.max_timestamp_ms = read_last_timestamp_hint(path, self._store)
         self.put_together()
@@ -252,25 +293,35 @@ class AuditChain:
         # Also above the last copy, as a mistaken or a later one is: a follower may start behind that one in any case.
         reachable = [end for end in ends if end >= (last if local_log_start is None else min(local_log_start, last))]
         if local_log_start is None or local_log_start > last:
-            why = "followers start from the last copy (KIP-1023); --local-log-start or --log-dir tells from which others"
+            why = "a follower may start from the last copy (KIP-1023); --local-log-start or --log-dir shows from which others"
         else:
             why = f"the leader's disk begins at {local_log_start}, and no follower starts below"
+        verdict = Verdict.REACH_UNKNOWN if local_log_start is None else Verdict.UNREACHABLE
         for each in self.members:
             if each.end_offset is not None and each.end_offset + 1 not in reachable:
-                each.audited.verdict, each.audited.why = Verdict.UNREACHABLE, why
+                each.audited.verdict, each.audited.why = verdict, why
         if not reachable:
             self.audited.replayed_from = None
             return None
         segments = source.directory.segments
-        times = [self._readable[part.number].max_timestamp_ms for part in self._line.parts]
         ending = bisect_left(segments, min(reachable), key=lambda segment: segment.base_offset) - 1
-        first = max(min(window_start(times, clock.as_of_ms, clock.expiration_ms), ending), 0)
+        young = self._first_young(clock)
+        first = max(min(young, ending), 0)
         start = segments[first].base_offset
         evidence = tuple(each for each in source.directory.snapshots if each[0] >= start)
         self.audited.replayed_from = start
-        return Window(
-            replace(source, directory=replace(source.directory, snapshots=evidence)), first, min(reachable), self._proof(start)
-        )
+        narrowed = replace(source, directory=replace(source.directory, snapshots=evidence))
+        return Window(narrowed, first, min(reachable), self._proof(start), below_is_old=young > 0)
+
+    def whole(self, source: PartitionSource, clock: Clock) -> Window:
+        """All copies as a window, where they do not begin at offset 0: an equal replay alone does not prove a snapshot."""
+        first = source.directory.segments[0].base_offset
+        return Window(source, 0, 0, self._proof(first), below_is_old=self._first_young(clock) > 0)
+
+    def _first_young(self, clock: Clock) -> int:
+        """Index of the first copy that holds a timestamp within the expiration."""
+        times = [self._readable[part.number].max_timestamp_ms for part in self._line.parts]
+        return window_start(times, clock.as_of_ms, clock.expiration_ms)
 
     def _proof(self, start: int) -> str:
         """What would prove what a window from an offset on does not."""
@@ -278,7 +329,7 @@ class AuditChain:
         if first == 0:
             return "--level full replays what lies below, too, and proves it"
         below = f"--level full replays from {first} on, which may prove more; " if first < start else ""
-        return f"{below}what was deleted below {first} no copy tells of: the snapshot of a replica at that offset would"
+        return f"{below}what was deleted below {first} is in no copy: a replica's snapshot at that offset would prove it"
 
     # ------------------------------------------------------------------------------------------------------------ what is read
 
@@ -379,12 +430,27 @@ class AuditChain:
             audited = self._by_name.get(snapshot.name)
             if audited is not None:
                 audited.take(snapshot.comparison)
+                if audited.verdict is Verdict.RIGHT:
+                    self._check_proven(audited, snapshot)
+                audited.unproven = "the copies do not begin at offset 0" if self.audited.replayed_from else audited.unproven
+
+    def _check_proven(self, audited: AuditedCopy, snapshot: SnapshotVerdict) -> None:
+        """An equal snapshot is not right where the replay does not prove it."""
+        lost = self._gap_below(snapshot.offset)
+        if lost is not None:
+            audited.verdict = Verdict.UNPROVEN
+            audited.why = f"{audited.why}, and the copy of offsets {lost.start_offset} to {lost.end_offset} is lost"
+        elif snapshot.snapshot_class in (SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN):
+            audited.verdict = Verdict.UNPROVEN
+            audited.why = f"{audited.why}, and the replay is {snapshot.snapshot_class.value}: it proves nothing here"
 
     def keep_proven(self, state: BoundaryState, listed: ListedFile | None, comparison: Comparison | None) -> None:
         """Keeps the right snapshot of a boundary whose own is wrong, if what was replayed proves it."""
         audited = self._by_end.get(state.offset) if listed is None else self._by_name.get(listed.name)
-        if audited is None or self._keep is None or state.is_cut or not (comparison is None or comparison.proven_wrong):
+        if audited is None or self._keep is None or not (comparison is None or comparison.proven_wrong):
             return
+        if state.is_cut and state.segment.cut_batch_offset is not None:
+            return  # the last copy below a gap ends with a batch, too, and its state is known
         judgement = state.judgement
         if judgement.snapshot_class is not SnapshotClass.EXACT:
             # What was deleted before the first copy may live on in a later snapshot alone.
@@ -416,6 +482,10 @@ class AuditChain:
             message = f"is encrypted for the key {self._encrypted_for!r}: --private-key names the file of its private half"
             say(Finding("refused", Severity.REFUSED, self._place, message))
         self._audit.findings += unknown_objects(self._place, UnknownObjects(), self._iceberg)
+        if unknown := [each for each in self.audited.copies if each.verdict is Verdict.REACH_UNKNOWN]:
+            message = f"{counted(len(unknown), 'snapshot')} not judged, because the first offset on the leader's disk is unknown: "
+            message += f"add --local-log-start {self.audited.name}=OFFSET or --log-dir DIR, or use --level full"
+            say(Finding("tier-reach-unknown", Severity.NOTE, self._place, message, unknown[0].start_offset))
         unread = [each for each in self.audited.copies if each.verdict is Verdict.NOT_READ]
         if self._audit.level is not AuditLevel.STRUCTURE and unread:
             message = f"{counted(len(unread), 'snapshot')} not read; the first: {unread[0].why or 'the replay did not come to it'}"

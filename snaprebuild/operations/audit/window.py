@@ -8,7 +8,7 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -21,6 +21,8 @@ from snaprebuild.operations.evidence import (
     Held,
     WindowProof,
     boundary_after,
+    holds_entry_below,
+    in_order,
     prefixes_of,
     prove_window,
     read_snapshot_file,
@@ -32,13 +34,13 @@ from snaprebuild.operations.partition_work import PartitionWork
 from snaprebuild.operations.schedule import ReadTask
 from snaprebuild.operations.segment_tasks import read_tasks
 from snaprebuild.operations.source import PartitionSource
-from snaprebuild.operations.verify import PartitionVerdict, RemoteVerdict, SnapshotVerdict, snapshot_needs
+from snaprebuild.operations.verify import UNSOUND, PartitionVerdict, RemoteVerdict, SnapshotVerdict, snapshot_needs
 from snaprebuild.replay.classes import ReplayRecord, SnapshotClass
 from snaprebuild.replay.difference import Comparison, Knowledge, SnapshotStatus, compare, impossible_entries
 from snaprebuild.replay.running_effect import RunningEffect
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
 from snaprebuild.replay.segment_summary import SegmentSummary
-from snaprebuild.replay.window import same_when_loaded, settle
+from snaprebuild.replay.window import same_when_loaded, settle, shows_transactions
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
@@ -54,12 +56,16 @@ class Window:
         first_index: of the first segment that is read.
         least_offset: snapshots below it are judged by nobody: they are evidence.
         proof: what would prove that which the window does not.
+        below_is_old: all producers below the window have expired, as the KIP's window promises. Else, and in a log with transactions,
+            another snapshot counts as evidence only if it holds an entry from below: a broker that once lost its state writes snapshots
+            that all agree and hold none.
     """
 
     source: PartitionSource
     first_index: int
     least_offset: int
     proof: str
+    below_is_old: bool = True
 
     @property
     def start_offset(self) -> int:
@@ -78,6 +84,9 @@ class Window:
 
 
 NOTHING = RunningEffect()
+
+BASES_MAX = 8
+"""Snapshots that are tried as a base: each try replays the effects of the whole window."""
 
 REMEMBERED_BYTES_MAX = 64 << 20
 """Of the snapshots of a window; what is more is read again where it is evidence."""
@@ -217,8 +226,16 @@ class WindowWork(PartitionWork):
             if offset is None:
                 continue
             doubts = record.standing().doubts
+            self._tell_unsound(offset, doubts)
             judged += self._judged_at(offset, summary, prefix, doubts[0] if doubts else None)
         return judged, None
+
+    def _tell_unsound(self, offset: int, doubts: Sequence[str]) -> None:
+        """As ``verify``: from where on the log proves nothing, once."""
+        findings = self._verdict.findings
+        if doubts and not any(each.code == UNSOUND or each.severity is Severity.DAMAGED for each in findings):
+            message = f"from here on the log proves nothing: {doubts[0]}"
+            findings.append(Finding(UNSOUND, Severity.FINDING, self._directory.path, message, offset))
 
     def _damaged(self, record: ReplayRecord, prefix: RunningEffect) -> str:
         reason, offset = f"no broker could go on at offset {prefix.failure_offset}", prefix.failure_offset
@@ -267,10 +284,9 @@ class WindowWork(PartitionWork):
         wrong = {each.listed.name for each in judged if each.comparison.proven_wrong}
         open_ones = [each for each in judged if each.listed.name not in wrong and each.offset >= self._window.least_offset]
         settled = self._from_base(wrong)
-        witness = self._witness(judged) if settled is None else None
-        for each in open_ones:
-            if each.doubt is None and settled is not None and settled(each):
-                continue
+        rest = [each for each in open_ones if each.doubt is not None or settled is None or not settled(each)]
+        witness = self._witness(judged) if rest else None
+        for each in rest:
             if each.doubt is None and witness is not None and self._is_witnessed(each, witness):
                 continue
             each.snapshot_class = SnapshotClass.UNPROVEN
@@ -286,16 +302,39 @@ class WindowWork(PartitionWork):
     def _from_base(self, wrong: set[str]) -> Callable[[_Judged], bool] | None:
         """Settles a snapshot by one below it that leads to all later ones which the window does not contradict; None without one."""
         good = tuple(each for each in self._directory.snapshots if each[1].name not in wrong)
+        attempts = 0
         for index in range(self._window.first_index, len(self._directory.segments)):
             first = self._directory.segments[index].base_offset
-            if first >= self._window.least_offset:
+            if attempts == BASES_MAX or first >= self._window.least_offset > 0:
                 break
+            if not self._knows_below(first) or not self._is_confirmed(first, good):
+                continue
+            attempts += 1
             held = {at - index: pieces for at, pieces in self._held.items() if at >= index}
             part = replace(self._directory, segments=self._directory.segments[index:], snapshots=good)
             base, _ = trusted_base(part, held, self._clock)
             if base is not None:
                 return partial(self._settled_by, first, self._states(part, held, base))
         return None
+
+    def _knows_below(self, offset: int) -> bool:
+        """Whether the snapshot at an offset may vouch for what producers did below the window."""
+        if self._window.below_is_old and not self._shows_transactions():
+            return True
+        listed = self._directory.snapshot_at(offset)
+        try:
+            entries = None if listed is None else read_snapshot_file(self._directory, offset, listed)
+        except (FormatError, ReadFailedError):
+            return False
+        return entries is not None and holds_entry_below(entries, self._window.start_offset)
+
+    def _shows_transactions(self) -> bool:
+        """A transaction that was opened below never expires."""
+        return any(shows_transactions(summary.effect) for _, summary in in_order(self._held))
+
+    def _is_confirmed(self, offset: int, good: Sequence[tuple[int, ListedFile]]) -> bool:
+        """Whether a snapshot other than the one that is judged can confirm a base."""
+        return self._window.below_is_old or sum(at > offset for at, _ in good) > 1
 
     def _states(self, part: PartitionDir, held: Held, base: SegmentEffect) -> dict[int, RunningEffect]:
         """The state at each boundary that is judged, replayed on a base."""
@@ -320,7 +359,7 @@ class WindowWork(PartitionWork):
     def _witness(self, judged: list[_Judged]) -> tuple[int, WindowProof] | None:
         """The last snapshot of all, with what it proves of the window; None where the window contradicts it, or there is none."""
         last = judged[-1] if judged else None
-        if last is None or last.comparison.proven_wrong or last.doubt is not None:
+        if last is None or last.comparison.proven_wrong or last.doubt is not None or not self._knows_below(last.offset):
             return None
         return last.offset, prove_window(self._directory, self._held, last.offset, self._clock)
 
@@ -347,6 +386,8 @@ class WindowWork(PartitionWork):
             return f"what producer {gaps[0].producer_id} did below is open: {gaps[0].reason} ({gaps[0].name})"
         if witness is not None and witness[1].fault is not None:
             return f"no other snapshot vouches for what lies below: {witness[1].fault}"
+        if witness is None:
+            return "no other snapshot holds a producer from below it"
         return "no other snapshot vouches for what lies below: a transaction that was opened there may be open still"
 
     # ------------------------------------------------------------------------------------------------------------ the end
