@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from formats.file_names import FileKind
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.spark import header_rows, snapshot_rows
 from snaprebuild.spark.arrow_tables import ddl
@@ -25,12 +26,17 @@ from snaprebuild.spark.pushed_filters import column_of
 from snaprebuild.spark.read_options import ReadOptions
 from snaprebuild.spark.selected_files import (
     Fault,
+    FilesOf,
     FileToRead,
+    Found,
     Task,
+    files_and_faults,
+    listed_now,
     packed,
     passes,
-    segments_and_faults,
-    snapshots_and_faults,
+    planned,
+    segments,
+    snapshots,
     split,
     text_of,
 )
@@ -43,35 +49,53 @@ class _Reader(DataSourceReader):
 
     of_file: tuple[str, ...]
     """Columns of which all rows of a file have the same value."""
+    kind: FileKind
+    files_of: FilesOf
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self.filters: list[Any] = []
 
     def partitions(self) -> list[InputPartition]:
-        """The files of the query, packed into tasks."""
+        """The files of the query, packed into tasks. Spark asks once for a DataFrame or view, not for each query."""
         files, faults = self.files_and_faults()
+        self._check(files, faults)
+        represented = planned(filter(self._is_passing, files))
+        return [InputPartition(task) for task in packed(self.split(represented), self.options.tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task: of what its directories hold now."""
+        task: Task = partition.value
+        for found in listed_now(task.files, self.options.selection, self.files_of):
+            if isinstance(found, Fault):
+                self._check([], [found])
+                yield header_rows.rows_of_fault(found, self.options.schema)
+            elif self._is_passing(found):
+                yield from self.rows(found)
+        if task.planned_directories is not None:
+            files, faults = self.files_and_faults()
+            self._check(files, faults)
+            nothing: dict[str, Any] = dict.fromkeys(self.of_file)
+            for fault in faults:
+                if passes({**nothing, "directory": text_of(fault.path)}, {}, self.filters):
+                    yield header_rows.rows_of_fault(fault, self.options.schema)
+            for file in files:
+                if file.directory not in task.planned_directories and self._is_passing(file):
+                    yield from self.rows(file)
+
+    def files_and_faults(self) -> Found:
+        """What is below the paths now."""
+        return files_and_faults(self.options.paths, self.options.selection, self.kind, self.files_of, self.options.s3)
+
+    def _check(self, files: list[FileToRead], faults: list[Fault]) -> None:
         if faults and not self.options.skips_faults:
             others = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
             advice = "; option mode=skip reads the rest" if files else ""
             message = f"{faults[0].message}{others}{advice}"
             raise ReadFailedError(message, path=faults[0].path)
-        nothing: dict[str, Any] = dict.fromkeys(self.of_file)
-        files = [file for file in files if passes(self.known(file), self.ranges(file), self.filters)]
-        faults = [fault for fault in faults if passes({**nothing, "directory": text_of(fault.path)}, {}, self.filters)]
-        return [InputPartition(task) for task in packed(self.split(files), faults, self.options.tasks)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
-        task: Task = partition.value
-        for fault in task.faults:
-            yield header_rows.rows_of_fault(fault, self.options.schema)
-        for file in task.files:
-            yield from self.rows(file)
-
-    @abstractmethod
-    def files_and_faults(self) -> tuple[list[FileToRead], list[Fault]]:
-        """What there is."""
+    def _is_passing(self, file: FileToRead) -> bool:
+        return passes(self.known(file), self.ranges(file), self.filters)
 
     @abstractmethod
     def known(self, file: FileToRead) -> dict[str, Any]:
@@ -92,9 +116,8 @@ class _Reader(DataSourceReader):
 
 class _HeaderReader(_Reader):
     of_file = ("topic", "partition", "directory", "segment_base_offset")
-
-    def files_and_faults(self) -> tuple[list[FileToRead], list[Fault]]:
-        return segments_and_faults(self.options.paths, self.options.selection, self.options.s3)
+    kind = FileKind.LOG
+    files_of = staticmethod(segments)
 
     def known(self, file: FileToRead) -> dict[str, Any]:
         return header_rows.known(file)
@@ -113,9 +136,8 @@ class _HeaderReader(_Reader):
 
 class _SnapshotReader(_Reader):
     of_file = ("topic", "partition", "directory", "snapshot_offset")
-
-    def files_and_faults(self) -> tuple[list[FileToRead], list[Fault]]:
-        return snapshots_and_faults(self.options.paths, self.options.selection, self.options.s3)
+    kind = FileKind.PRODUCER_SNAPSHOT
+    files_of = staticmethod(snapshots)
 
     def known(self, file: FileToRead) -> dict[str, Any]:
         return snapshot_rows.known(file)

@@ -9,6 +9,7 @@ import base64
 import json
 import os
 import re
+import shutil
 import zlib
 from collections import Counter
 from pathlib import Path
@@ -46,7 +47,7 @@ from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.spark import header_rows, snapshot_rows
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots
-from snaprebuild.spark.selected_files import Fault, FileToRead, packed
+from snaprebuild.spark.selected_files import FileToRead, packed
 
 pytestmark = pytest.mark.full
 
@@ -350,9 +351,9 @@ def made(*sizes: int) -> list[FileToRead]:
 
 @given(st.lists(st.integers(0, 2 << 30), max_size=300), st.none() | st.integers(1, 50))
 def test_every_file_is_in_one_task(sizes: list[int], count: int | None) -> None:
-    tasks = packed(made(*sizes), [Fault("/x", "gone")], count)
+    tasks = packed(made(*sizes), count)
     assert sorted(file.offset for task in tasks for file in task.files) == list(range(len(sizes)))
-    assert [len(task.faults) for task in tasks] == [1] + [0] * (len(tasks) - 1)
+    assert [task.planned_directories is not None for task in tasks] == [True] + [False] * (len(tasks) - 1)
     assert all([file.offset for file in task.files] == sorted(file.offset for file in task.files) for task in tasks)
     if count is not None:
         assert len(tasks) == max(1, min(count, len(sizes)))
@@ -361,12 +362,12 @@ def test_every_file_is_in_one_task(sizes: list[int], count: int | None) -> None:
 def test_tasks_are_nearly_equal() -> None:
     """Sizes by Zipf's law: a few partitions have most of the bytes."""
     sizes = [min(int((64 << 30) / rank), 1 << 30) for rank in range(1, 4000)]
-    tasks = packed(made(*sizes), [], None)
+    tasks = packed(made(*sizes), None)
     loads = [sum(file.size_bytes for file in task.files) for task in tasks]
     assert len(tasks) > 400
     assert max(loads) <= max(1.5 * np.mean(loads), 1 << 30)
-    assert len(packed(made(*[1 << 30] * 4000), [], None)) == 2048
-    assert len(packed(made(*[100] * 640), [], None)) == 11, "opening a file counts as reading 1 MiB"
+    assert len(packed(made(*[1 << 30] * 4000), None)) == 2048
+    assert len(packed(made(*[100] * 640), None)) == 11, "opening a file counts as reading 1 MiB"
 
 
 def test_blocks_are_sent_as_they_are_read(tmp_path: Path) -> None:
@@ -486,22 +487,76 @@ def test_directories_that_are_no_source_are_told(form: str, tmp_path: Path) -> N
     assert len(headers(root, topics="b")) == 1
 
 
-def test_a_file_that_vanished_since_it_was_listed(tmp_path: Path) -> None:
+def test_a_file_that_vanishes_while_its_task_reads(tmp_path: Path) -> None:
+    """The task listed it, and cannot open it any more."""
     root = three(tmp_path)
-    (root / "b-0" / snapshot_name(6)).write_bytes(EMPTY_SNAPSHOT)
-    for mode in ("fail", "skip"):
-        readers = [reader_of(source, root, topics="b", mode=mode) for source in (BatchHeaders, ProducerSnapshots)]
-        tasks = [reader.partitions() for reader in readers]
-        hidden = [path.rename(path.with_suffix(".hidden")) for path in (root / B0, root / "b-0" / snapshot_name(6))]
-        for reader, (task,) in zip(readers, tasks, strict=True):
+    for offset in (10, 20):
+        (root / "a-0" / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
+    for source, second in ((BatchHeaders, root / A0[10]), (ProducerSnapshots, root / "a-0" / snapshot_name(20))):
+        for mode in ("fail", "skip"):
+            reader = reader_of(source, root, topics="a", partitions="0", mode=mode, numPartitions="1")
+            (task,) = reader.partitions()
+            rows = reader.read(task)
+            assert next(rows).num_rows
+            second.rename(second.with_suffix(".hidden"))
             if mode == "fail":
-                with pytest.raises(SnaprebuildError, match="b-0"):
-                    list(reader.read(task))
+                with pytest.raises(SnaprebuildError, match="a-0"):
+                    list(rows)
             else:
-                (row,) = [row for rows in reader.read(task) for row in rows.to_pylist()]
-                assert "b-0" in row["error"]
-        for path, name in zip(hidden, (root / B0, root / "b-0" / snapshot_name(6)), strict=True):
-            path.rename(name)
+                (told,) = [row for some in rows for row in some.to_pylist() if row["error"]]
+                assert "a-0" in told["error"]
+            second.with_suffix(".hidden").rename(second)
+
+
+# ---------------------------------------------------------------------------------------------------------------- a plan that is used again
+
+
+def read_again(reader: Any, tasks: list[Any]) -> list[str]:
+    """Segments of all rows, one entry for each batch, as Spark reads a DataFrame with the tasks of its first query."""
+    rows = [row for task in tasks for some in reader.read(task) for row in some.to_pylist()]
+    return sorted(f"{Path(row['directory']).name}/{row['base_offset']}" for row in rows if row["base_offset"] is not None)
+
+
+@pytest.mark.parametrize("tasks", ["1", "3", "100"])
+def test_a_plan_reads_what_is_there_now(tasks: str, tmp_path: Path) -> None:
+    """Spark plans a DataFrame once. Whatever grows, shrinks, merges or appears: each file is read by one task."""
+    root = three(tmp_path)
+    reader = reader_of(BatchHeaders, root, numPartitions=tasks, offsetFrom="4")
+    plan = reader.partitions()
+    changes = (
+        lambda: None,
+        lambda: write_partition(root / "a-0", {30: batch(30), 40: batch(40)}),  # rolled
+        (root / A0[0]).unlink,  # retention
+        lambda: write_partition(root / "c-0", {0: batch(0, count=9)}),  # a new partition
+        lambda: shutil.rmtree(root / "a-1"),  # a deleted topic
+        lambda: (root / A0[20]).unlink() or write_partition(root / "a-0", {17: batch(17), 23: batch(23)}),  # cut back and refilled
+        lambda: (root / A0[10]).unlink() or write_partition(root / "a-0", {0: batch(0) + batch(12)}),  # two merged by compaction
+    )
+    for change in changes:
+        change()
+        fresh = reader_of(BatchHeaders, root, offsetFrom="4")
+        expected = read_again(fresh, fresh.partitions())
+        assert expected
+        assert read_again(reader, plan) == expected
+
+
+def test_a_plan_of_snapshots_reads_what_is_there_now(tmp_path: Path) -> None:
+    root = three(tmp_path)
+    reader = reader_of(ProducerSnapshots, root)
+    plan = reader.partitions()
+    for offset in (10, 20):
+        (root / "a-0" / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
+        rows = [row for task in plan for some in reader.read(task) for row in some.to_pylist()]
+        assert [row["snapshot_offset"] for row in rows] == list(range(10, offset + 1, 10))
+
+
+def test_a_plan_reports_what_is_no_source_now(tmp_path: Path) -> None:
+    root = three(tmp_path)
+    reader = reader_of(BatchHeaders, root)
+    plan = reader.partitions()
+    write_partition(root / "a-7.0123456789abcdef0123456789abcdef-delete", {0: batch(0)})
+    with pytest.raises(ReadFailedError, match="the broker will delete this directory"):
+        read_again(reader, plan)
 
 
 def test_filters_on_rows_that_tell_faults(tmp_path: Path) -> None:
