@@ -406,7 +406,7 @@ def test_a_damaged_segment_ends_the_query(tmp_path: Path) -> None:
 
 def test_a_damaged_segment_is_told_where_faults_are_skipped(tmp_path: Path) -> None:
     path, position = damaged(tmp_path)
-    rows = headers(tmp_path, mode="skip")
+    rows = headers(tmp_path, mode="PERMISSIVE")
     (told,) = [row for row in rows if row["error"] is not None]
     assert told == dict.fromkeys(header_rows.SCHEMA.names) | {
         "topic": "a",
@@ -430,7 +430,7 @@ def test_the_end_of_a_log_may_be_torn(tmp_path: Path) -> None:
     root = three(tmp_path)
     cut(root / A0[20], -1)
     assert len(headers(root)) == 30
-    (told,) = [row for row in headers(root, mode="skip") if row["error"]]
+    (told,) = [row for row in headers(root, mode="PERMISSIVE") if row["error"]]
     assert told["position_bytes"] == batch_positions(root / A0[20])[-1]
     with (root / A1[20]).open("ab") as file:
         file.write(bytes(4096))
@@ -450,7 +450,7 @@ def test_a_damaged_snapshot(position: int, tmp_path: Path) -> None:
         entries(root)
     assert caught.value.file == str(path)
     assert caught.value.position is not None
-    rows = entries(root, mode="skip")
+    rows = entries(root, mode="PERMISSIVE")
     (told,) = [row for row in rows if row["error"]]
     assert (told["topic"], told["snapshot_offset"], told["entry_count"], told["producer_id"]) == (
         "mixed",
@@ -468,7 +468,7 @@ def test_what_is_no_regular_file_is_told(tmp_path: Path) -> None:
     (root / A0[10]).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ReadFailedError, match=r"a-0/00000000000000000010\.log: is no regular file"):
         headers(root)
-    (told,) = [row for row in headers(root, mode="skip") if row["error"]]
+    (told,) = [row for row in headers(root, mode="PERMISSIVE") if row["error"]]
     assert told["directory"] == str(root / A0[10])
     assert told["topic"] is None
     # Nothing is wrong with the snapshots.
@@ -479,9 +479,9 @@ def test_what_is_no_regular_file_is_told(tmp_path: Path) -> None:
 def test_directories_that_are_no_source_are_told(form: str, tmp_path: Path) -> None:
     root = three(tmp_path)
     write_partition(root / form, {0: batch(0)})
-    with pytest.raises(ReadFailedError, match=r"skipped; option mode=skip reads the rest"):
+    with pytest.raises(ReadFailedError, match=r"skipped; option mode=PERMISSIVE reads the rest"):
         headers(root)
-    rows = headers(root, mode="skip")
+    rows = headers(root, mode="PERMISSIVE")
     assert [row["directory"] for row in rows if row["error"]] == [str(root / form)]
     assert len(rows) == 32
     assert len(headers(root, topics="b")) == 1
@@ -493,13 +493,13 @@ def test_a_file_that_vanishes_while_its_task_reads(tmp_path: Path) -> None:
     for offset in (10, 20):
         (root / "a-0" / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
     for source, second in ((BatchHeaders, root / A0[10]), (ProducerSnapshots, root / "a-0" / snapshot_name(20))):
-        for mode in ("fail", "skip"):
+        for mode in ("FAILFAST", "PERMISSIVE"):
             reader = reader_of(source, root, topics="a", partitions="0", mode=mode, numPartitions="1")
             (task,) = reader.partitions()
             rows = reader.read(task)
             assert next(rows).num_rows
             second.rename(second.with_suffix(".hidden"))
-            if mode == "fail":
+            if mode == "FAILFAST":
                 with pytest.raises(SnaprebuildError, match="a-0"):
                     list(rows)
             else:
@@ -563,7 +563,7 @@ def test_filters_on_rows_that_tell_faults(tmp_path: Path) -> None:
     root = three(tmp_path)
     write_partition(root / "a-7.0123456789abcdef0123456789abcdef-delete", {0: batch(0)})
     for condition, told in ((EqualTo(("topic",), "b"), 0), (datasource.IsNull(("topic",)), 1), (datasource.IsNull(("error",)), 1)):
-        reader = reader_of(BatchHeaders, root, mode="skip", pushFilters="true")
+        reader = reader_of(BatchHeaders, root, mode="PERMISSIVE", pushFilters="true")
         reader.pushFilters([condition])
         assert len([row for row in rows_of(reader) if row["error"]]) == told
 
@@ -571,7 +571,7 @@ def test_filters_on_rows_that_tell_faults(tmp_path: Path) -> None:
 def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     root = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
     write_partition(root / "a-0", {0: batch(0) + marker(1, 7)[:-1], 9: b""})
-    rows = headers(root, mode="skip")
+    rows = headers(root, mode="PERMISSIVE")
     assert [row["directory"] for row in rows] == [f"{tmp_path}/�/a-0"] * 2
     assert rows[1]["error"].startswith(f"{tmp_path}/�/a-0/00000000000000000000.log")
 
@@ -593,7 +593,7 @@ def test_nothing_is_an_answer_where_nothing_is(tmp_path: Path) -> None:
     assert headers(root) == entries(root) == []
     write_partition(root / "a-0", {0: b""})
     (root / "b-0").mkdir()
-    assert headers(root) == headers(root, mode="skip") == []
+    assert headers(root) == headers(root, mode="PERMISSIVE") == []
     reader = reader_of(BatchHeaders, three(tmp_path / "other"), pushFilters="true")
     reader.pushFilters([EqualTo(("topic",), "c")])
     assert rows_of(reader) == []
@@ -623,7 +623,7 @@ def test_objects_are_reached_as_options_say(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"topic": "a"}, "option topic is not known: columns, topics, partitions"),
-        ({"mode": "permissive"}, "option mode: expected fail or skip, found 'permissive'"),
+        ({"mode": "skip"}, "option mode: expected one of FAILFAST, PERMISSIVE, DROPMALFORMED, found 'skip'"),
         ({"columns": "topic,colour"}, "option columns: expected some of topic, .*, found 'colour'"),
         ({"offsetFrom": "-1"}, "option offsetFrom: expected a number, 0 or more, found '-1'"),
         ({"offsetTo": "²"}, "option offsetTo: expected a number"),
@@ -640,7 +640,44 @@ def test_options_are_checked(options: dict[str, str], message: str) -> None:
         headers(FIXTURES / "kafka27-mixed", **options)
 
 
+def test_malformed_rows_are_dropped_where_that_is_asked_for(tmp_path: Path) -> None:
+    damaged(tmp_path)
+    (tmp_path / "a-0" / snapshot_name(10)).write_bytes(b"\0\1damaged")
+    write_partition(tmp_path / "a-7.0123456789abcdef0123456789abcdef-delete", {0: batch(0)})
+    for source in (BatchHeaders, ProducerSnapshots):
+        permissive, dropped = (rows_of(reader_of(source, tmp_path, mode=mode)) for mode in ("permissive", "dropMalformed"))
+        assert [row for row in permissive if row["error"] is None] == dropped
+        assert len(permissive) == len(dropped) + 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topics"),
+    [("{}/a-?", "aa"), ("{}/{a,b}-[0]", "ab"), ("file://{}/b*", "b"), ("file:{}/*", "aab"), ("{}", "aab")],
+)
+def test_paths_as_spark_takes_them(pattern: str, topics: str, tmp_path: Path) -> None:
+    three(tmp_path)
+    with faulty_store() as store:
+        store.objects = {f"b/x/{path.relative_to(tmp_path)}": path.read_bytes() for path in tmp_path.rglob("*.log")}
+        options = {"s3EndpointUrl": store.endpoint, "s3PathStyle": "true", "s3Anonymous": "true", "columns": "topic, directory"}
+        places = {pattern.replace("{}", str(tmp_path))}
+        if not pattern.startswith("file"):
+            places |= {pattern.replace("{}", f"{scheme}://b/x") for scheme in ("s3", "s3a")}
+        for place in places:
+            rows = rows_of(reader_of(BatchHeaders, path=place, **options))
+            assert "".join(sorted(directory["topic"] for directory in {row["directory"]: row for row in rows}.values())) == topics
+
+
+def test_what_does_not_exist_is_reported_when_the_query_is_analysed(tmp_path: Path) -> None:
+    with faulty_store() as store:
+        options = {"s3EndpointUrl": store.endpoint, "s3PathStyle": "true", "s3Anonymous": "true"}
+        for path in (f"{tmp_path}/none", f"{tmp_path}/*.log", "s3://b/none", "s3a://b/none/*"):
+            with pytest.raises(UsageError, match="does not exist"):
+                BatchHeaders(CaseInsensitiveDict(path=path, **options)).schema()
+    with pytest.raises(UsageError, match=r"hdfs: is not read"):
+        BatchHeaders(CaseInsensitiveDict(path="hdfs://name/logs")).schema()
+
+
 def test_a_path_is_needed() -> None:
     with pytest.raises(UsageError, match=r"load\(PATH\)"):
         BatchHeaders(CaseInsensitiveDict()).schema()
-    assert BatchHeaders(CaseInsensitiveDict(path="x", CHECKCRC="false")).schema() == ddl(header_rows.SCHEMA)
+    assert BatchHeaders(CaseInsensitiveDict(path=str(FIXTURES), CHECKCRC="false")).schema() == ddl(header_rows.SCHEMA)

@@ -181,7 +181,7 @@ def test_damage_inside(tmp_path: Path) -> None:
     flip(path, positions[100] + 16, 8)
     with pytest.raises(BadMagicError, match=f"byte {positions[100] + 16}"):
         read(tmp_path, 5)
-    skipped = read(tmp_path, 5, mode="skip")
+    skipped = read(tmp_path, 5, mode="PERMISSIVE")
     assert len(skipped) == 1, "what stands behind damage is not read"
     assert len(skipped[0]) == 101
     assert skipped[0][-1]["position_bytes"] == positions[100]

@@ -177,6 +177,25 @@ def test_each_query_of_a_view_lists_the_directories(sql: SparkSession, tmp_path:
     check(10, 30)
 
 
+def test_tables_of_a_catalog(sql: SparkSession, tmp_path: Path) -> None:
+    """Spark gives the options of a table to its creation, and not to its queries."""
+    write_partition(tmp_path / "a-0", {0: batch(0), 10: batch(10)})
+    write_partition(tmp_path / "b-0", {0: batch(0)})
+    try:
+        sql.sql(f"CREATE TABLE by_path USING kafka_batch_headers OPTIONS (path '{tmp_path}', topics 'a')")
+        sql.sql(f"CREATE TABLE by_location USING kafka_batch_headers LOCATION '{tmp_path}'")
+        for name, count in (("by_path", 2), ("by_location", 3)):
+            assert sql.table(name).count() == count
+            assert sql.sql(f"SELECT count(DISTINCT topic) FROM {name}").collect()[0][0] == count - 1
+        write_partition(tmp_path / "a-0", {20: batch(20)})
+        assert sql.sql("SELECT * FROM by_path").count() == 3
+        with pytest.raises(Exception, match="does not exist"):
+            sql.sql(f"CREATE TABLE by_nothing USING kafka_batch_headers LOCATION '{tmp_path}/none'")
+    finally:
+        for name in ("by_path", "by_location"):
+            sql.sql(f"DROP TABLE IF EXISTS {name}")
+
+
 def test_spark_before_4_is_told() -> None:
     class Old:
         version = "3.5.6"
