@@ -64,6 +64,29 @@ def test_stdout_is_the_result_and_stderr_tells_nothing_of_spark() -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--conf", "driver.memory=2g"), "--conf: expected KEY=VALUE with a key that begins with spark., found 'driver.memory=2g'"),
+        (("--conf", "spark.driver.memory"), "--conf: expected KEY=VALUE"),
+        (("--master", "spark://127.0.0.1:9"), "the Spark master does not answer at spark://127.0.0.1:9: Connection refused"),
+    ],
+)
+def test_settings_and_masters_that_cannot_be(words: tuple[str, str], told: str) -> None:
+    run = command(*ARGUMENTS, "--engine", "spark", *words)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert told in run.stderr
+    assert run.stderr.count("\n") == 1
+
+
+@pytest.mark.spark
+def test_settings_of_the_command_reach_spark() -> None:
+    shown = "print(*map(it.conf.get, ('spark.driver.memory', 'spark.x')), file=sys.stderr)"
+    noted = f"import snaprebuild.spark.session as session\nsession.ship_code = lambda it: {shown}"
+    run = command(*ARGUMENTS, *SPARK, "--conf", "spark.driver.memory=700m", "--conf", "spark.x=a=b", before=noted)
+    assert (run.returncode, run.stderr) == (0, "700m a=b\n")
+
+
+@pytest.mark.parametrize(
     ("home", "told"),
     [(None, "no java on the PATH"), ("/nowhere", "no bin/java in JAVA_HOME (/nowhere)")],
     ids=["PATH", "JAVA_HOME"],
