@@ -27,7 +27,7 @@ import formats
 import snaprebuild
 from snaprebuild.errors import StorageError, UsageError
 
-__all__ = ["check_java", "code_archive", "opened_session", "ship_code"]
+__all__ = ["check_java", "code_archive", "is_remote", "opened_session", "ship_code"]
 
 log = logging.getLogger(__name__)
 
@@ -303,6 +303,11 @@ def _log_settings() -> str:
     return Path(str(resources.files("snaprebuild.spark") / "log4j2.properties")).as_uri()
 
 
+def is_remote(session: SparkSession) -> bool:
+    """Whether it is a session of Spark Connect, which has no ``sparkContext``."""
+    return any(each.__module__.startswith("pyspark.sql.connect") for each in type(session).__mro__)
+
+
 def ship_code(session: SparkSession) -> None:
     """Lets the Python workers of executors on other machines import this package; they need its dependencies beside it.
 
@@ -311,8 +316,13 @@ def ship_code(session: SparkSession) -> None:
     Raises:
         StorageError: no archive can be written.
     """
-    context = session.sparkContext
     is_archive = not os.path.isdir(snaprebuild.__path__[0])
+    if is_remote(session):
+        if not is_archive:
+            with tempfile.TemporaryDirectory() as directory:
+                session.addArtifacts(code_archive(directory), pyfile=True)
+        return
+    context = session.sparkContext
     if str(context.master).startswith("local") or is_archive or _archive_name() in map(os.path.basename, context.listFiles):
         return
     # Executors fetch it when they start, maybe late: so it stays as long as Spark's own directory does.

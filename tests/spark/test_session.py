@@ -16,7 +16,9 @@ from log_dirs import files_below
 from manifests import REPOSITORY
 
 from snaprebuild.cli.main import INTERRUPTED, INTERRUPTED_TEXT
-from snaprebuild.spark.session import code_archive
+from snaprebuild.errors import RefusedError
+from snaprebuild.spark import notebook
+from snaprebuild.spark.session import code_archive, ship_code
 
 pytestmark = pytest.mark.full
 
@@ -219,3 +221,23 @@ def test_the_archive_holds_all_of_the_code(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout.split() == [f"{path}/{package}/__init__.py" for package in ("snaprebuild", "formats")]
+
+
+def test_a_session_of_spark_connect_gets_the_code() -> None:
+    """The data sources need nothing else; the engine refuses. The package of Connect is not installed here, so its class is imitated."""
+    sent: list[tuple[set[str], bool]] = []
+
+    class Session:
+        version = "4.3.0"
+
+        def addArtifacts(self, path: str, *, pyfile: bool) -> None:  # noqa: N802  the name is Spark's
+            sent.append((set(zipfile.ZipFile(path).namelist()), pyfile))
+
+    Session.__module__ = "pyspark.sql.connect.session"
+    ship_code(Session())  # type: ignore[arg-type]
+    ((names, pyfile),) = sent
+    assert pyfile
+    assert {"snaprebuild/spark/data_sources.py", "formats/__init__.py"} <= names
+    for verb in (notebook.scan, notebook.plan, notebook.verify, notebook.rebuild):
+        with pytest.raises(RefusedError, match="this is one of Spark Connect"):
+            verb(Session(), "/nowhere")  # type: ignore[arg-type]
