@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from snaprebuild.spark.job import SparkEngine
     from snaprebuild.storage.store import S3Settings
 
-__all__ = ["EffectsOption", "EngineName", "EngineOption", "Master", "engine_of"]
+__all__ = ["EffectsOption", "EngineName", "EngineOption", "Master", "SparkConf", "engine_of"]
 
 
 class EngineName(StrEnum):
@@ -47,6 +47,15 @@ Master = Annotated[
         "--master",
         metavar="URL",
         help="Spark's master, as spark://host:7077. Default: what spark-submit says, else $SPARK_MASTER, else local[*].",
+    ),
+]
+
+SparkConf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf",
+        metavar="KEY=VALUE",
+        help="A setting of Spark for its session, as spark.driver.memory=2g; repeatable.",
     ),
 ]
 
@@ -80,8 +89,8 @@ def _is_installed() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def spark_engine(master: str | None) -> Iterator[SparkEngine]:
-    """A session of Spark.
+def spark_engine(master: str | None, conf: Mapping[str, str]) -> Iterator[SparkEngine]:
+    """A session of Spark with these settings.
 
     Raises:
         UsageError: Spark is not installed, or does not start.
@@ -89,15 +98,17 @@ def spark_engine(master: str | None) -> Iterator[SparkEngine]:
     with _is_installed():
         from snaprebuild.spark.job import SparkEngine
         from snaprebuild.spark.session import opened_session
-    with opened_session(master) as session:
+    with opened_session(master, conf) as session:
         yield SparkEngine(session)
 
 
 class EngineChoice:
     """The engine of a verb, which starts where it is needed first and ends with the verb."""
 
-    def __init__(self, name: EngineName, master: str | None, effects: str | None, stack: contextlib.ExitStack) -> None:
-        self._name, self._master, self._effects, self._stack = name, master, effects, stack
+    def __init__(
+        self, name: EngineName, master: str | None, effects: str | None, conf: Mapping[str, str], stack: contextlib.ExitStack
+    ) -> None:
+        self._name, self._master, self._effects, self._conf, self._stack = name, master, effects, conf, stack
         self._spark: SparkEngine | None = None
         self._kept: Effects | None = None
 
@@ -136,20 +147,32 @@ class EngineChoice:
 
     def _started(self) -> SparkEngine:
         if self._spark is None:
-            self._spark = self._stack.enter_context(spark_engine(self._master))
+            self._spark = self._stack.enter_context(spark_engine(self._master, self._conf))
         return self._spark
 
 
 @contextlib.contextmanager
-def engine_of(name: EngineName, master: str | None, effects: str | None = None) -> Iterator[EngineChoice]:
-    """What ``--engine``, ``--master`` and ``--effects`` choose.
+def engine_of(
+    name: EngineName, master: str | None, effects: str | None = None, conf: Sequence[str] | None = None
+) -> Iterator[EngineChoice]:
+    """What ``--engine``, ``--master``, ``--effects`` and ``--conf`` choose.
 
     Raises:
-        UsageError: effects are kept by Spark only.
+        UsageError: effects or settings go with Spark only, or a setting is not ``KEY=VALUE``.
     """
+    settings = dict(_setting_of(each) for each in conf or ())
+    if settings and name is EngineName.PROCESS:
+        raise UsageError("--conf goes with --engine spark or auto")
     if effects == "":
         raise UsageError("--effects: the path is empty")
     if effects is not None and name is not EngineName.SPARK:
         raise UsageError("--effects goes with --engine spark: worker processes of this machine keep nothing")
     with contextlib.ExitStack() as stack:
-        yield EngineChoice(name, master, effects, stack)
+        yield EngineChoice(name, master, effects, settings, stack)
+
+
+def _setting_of(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key.startswith("spark.") or not equals:
+        raise UsageError(f"--conf: expected KEY=VALUE with a key that begins with spark., found {text!r}")
+    return key, value

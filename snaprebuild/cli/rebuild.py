@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snaprebuild.cli.engine import EffectsOption, EngineName, EngineOption, Master, engine_of
+from snaprebuild.cli.engine import EffectsOption, EngineName, EngineOption, Master, SparkConf, engine_of
 from snaprebuild.cli.gentle_options import reads_gently, reads_gently_alone
 from snaprebuild.cli.options import (
     AsOf,
@@ -260,6 +260,7 @@ def plan(
     save: Save = None,
     engine: EngineOption = EngineName.PROCESS,
     master: Master = None,
+    conf: SparkConf = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
     verbose: Verbose = 0,
@@ -279,7 +280,7 @@ def plan(
     begin(verbose, {"--report": report, "--save": save})
     request = asked.request(s3)
     _check_engine(request, engine)
-    with engine_of(engine, master) as chosen:
+    with engine_of(engine, master, conf=conf) as chosen:
         made = make_plan(request, measure_rate=True, each=chosen.planning())
     if save is not None:
         save_plan(made, save)
@@ -307,6 +308,7 @@ def rebuild(
     jobs: Jobs = None,
     engine: EngineOption = EngineName.PROCESS,
     master: Master = None,
+    conf: SparkConf = None,
     effects: EffectsOption = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
@@ -337,10 +339,10 @@ def rebuild(
     begin(verbose, {"--report": report, "--receipt": receipt, "--results": table}, plan=plan)
     if plan is not None and (asked, s3) != (Asked(), S3Options()):
         raise UsageError(
-            "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs, --engine, --master, --effects, "
+            "--plan carries what was asked for when it was made: only --dry-run, --receipt, --jobs, --engine, --master, --conf, --effects, "
             "options of how it reads and of the output go with it"
         )
-    with engine_of(engine, master, effects) as chosen, ExitStack() as held:
+    with engine_of(engine, master, effects, conf) as chosen, ExitStack() as held:
         if plan is None:
             request = asked.request(s3)
             _check_engine(request, engine)

@@ -167,7 +167,7 @@ def rebuild_document(result: RebuildResult, effects: str | None) -> dict[str, ob
         "counts": asdict(NeedCounts.of(partition.needs for partition in result.partitions)),
         "partitions": [_partition_result(partition) for partition in result.partitions],
         "differences_not_listed": result.differences_not_listed,
-        "totals": dict(Counter(boundary.action for partition in result.partitions for boundary in partition.boundaries)),
+        "totals": result.totals,
     }
     return verdict_document("rebuild", 1, body, result.findings)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snaprebuild.cli.collector import uncollected
-from snaprebuild.cli.engine import EngineName, EngineOption, Master, engine_of
+from snaprebuild.cli.engine import EngineName, EngineOption, Master, SparkConf, engine_of
 from snaprebuild.cli.gentle_options import reads_gently_alone
 from snaprebuild.cli.options import (
     OutputFormat,
@@ -76,6 +76,7 @@ def scan(
     details: Details = False,
     engine: EngineOption = EngineName.PROCESS,
     master: Master = None,
+    conf: SparkConf = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
     verbose: Verbose = 0,
@@ -92,7 +93,7 @@ def scan(
     begin(verbose, {"--report": report})
     with uncollected():
         source = open_selected(paths, server_properties, selection_of(topic, partition, None), s3)
-        with engine_of(engine, master) as chosen:
+        with engine_of(engine, master, conf=conf) as chosen:
             result = scan_source(source, chosen.planning())
         asked = {"paths": paths or [], "server_properties": server_properties, "topics": topic or [], "partitions": partition or []}
         leave(

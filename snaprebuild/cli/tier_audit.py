@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.engine import EngineName, EngineOption, Master, engine_of
+from snaprebuild.cli.engine import EngineName, EngineOption, Master, SparkConf, engine_of
 from snaprebuild.cli.options import (
     AsOf,
     ExpirationMs,
@@ -85,6 +85,7 @@ def tier_audit(
     jobs: Jobs = None,
     engine: EngineOption = EngineName.PROCESS,
     master: Master = None,
+    conf: SparkConf = None,
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
     verbose: Verbose = 0,
@@ -113,7 +114,7 @@ def tier_audit(
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     place, root, settings = opened_tier(store, s3)
     started = time.perf_counter()
-    with engine_of(engine, master) as chosen:
+    with engine_of(engine, master, conf=conf) as chosen:
         result = audit(
             place,
             root,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from snaprebuild.cli.engine import EffectsOption, EngineName, EngineOption, Master, engine_of
+from snaprebuild.cli.engine import EffectsOption, EngineName, EngineOption, Master, SparkConf, engine_of
 from snaprebuild.cli.gentle_options import reads_gently
 from snaprebuild.cli.options import (
     AsOf,
@@ -56,6 +56,7 @@ def verify(
     jobs: Jobs = None,
     engine: EngineOption = EngineName.PROCESS,
     master: Master = None,
+    conf: SparkConf = None,
     effects: EffectsOption = None,
     receipt: Annotated[
         str | None,
@@ -92,7 +93,7 @@ def verify(
     clock = clock_of(source, as_of, expiration_ms)
     started = time.perf_counter()
     size_bytes = source.size_bytes
-    with engine_of(engine, master, effects) as chosen, bytes_progress("verifying", size_bytes) as progress:
+    with engine_of(engine, master, effects, conf) as chosen, bytes_progress("verifying", size_bytes) as progress:
         chosen.keep_effects(source.partitions, s3.settings())
         reader, check_crc = chosen.reading(size_bytes, progress), crc is Crc.CHECK
         result = judge(source, clock, selection=selection, check_crc=check_crc, jobs=jobs, engine=reader, progress=progress)

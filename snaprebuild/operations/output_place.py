@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
+from functools import partial
 
+from formats.file_names import parse_file_name
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.operations.each import here_for
 from snaprebuild.operations.source import PartitionSource
@@ -15,6 +17,8 @@ from snaprebuild.storage.local_store import LOCAL
 from snaprebuild.storage.store import ABOVE_BUCKETS, Store, is_object
 
 __all__ = ["check_output", "target_directories", "without_output"]
+
+_BROKER_FILES = [name for name in BROKER_FILES if name != LOCK_FILE_NAME]
 
 
 def without_output(partitions: tuple[PartitionSource, ...], out: str) -> tuple[PartitionSource, ...]:
@@ -60,10 +64,22 @@ def check_output(
     own = {_real(partition.directory.path) for partition in partitions}
     known: dict[str, bool] = {}
     wanted = sorted({_real(target) for target in targets})
-    for target, holds_segments in zip(wanted, here_for([store])(store.holds_segments, wanted), strict=True):
+    # One listing of each target answers both questions about it; directories above are asked for once.
+    for target, names in zip(wanted, here_for([store])(partial(_names_in, store), wanted), strict=True):
+        known[target] = not names.isdisjoint(_BROKER_FILES)
+        holds_segments = any(name.endswith(".log") and parse_file_name(name) is not None for name in names)
         inside = _directory_around(target, own) or (target if holds_segments else _broker_directory_above(target, store, known))
         if inside is not None:
             raise RefusedError(f"{option} leads into {inside}, where a broker would trip over it", path=out)
+
+
+def _names_in(store: Store, target: str) -> frozenset[str]:
+    try:
+        return store.names_in(target)
+    except ReadFailedError:
+        if not store.is_local:
+            raise
+        return frozenset()
 
 
 def _real(location: str) -> str:
@@ -85,13 +101,12 @@ def _broker_directory_above(target: str, store: Store, known: dict[str, bool]) -
         store: that holds it.
         known: whether directories are those of a broker, as far as that was asked.
     """
-    names = [name for name in BROKER_FILES if name != LOCK_FILE_NAME]
     directory = target
     while True:
         if directory not in known:
             known[directory] = False
             with contextlib.suppress(ReadFailedError):  # above --out, where a role may be forbidden to look
-                known[directory] = bool(store.present(directory, names))
+                known[directory] = bool(store.present(directory, _BROKER_FILES))
         if known[directory]:
             return directory
         above = os.path.dirname(directory)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import html
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from snaprebuild.operations.boundary_needs import BoundaryNeeds
 from snaprebuild.operations.findings import Finding, Severity
@@ -26,6 +30,9 @@ __all__ = [
 ]
 
 WRITTEN, EQUAL, KEPT, WOULD_WRITE = "written", "equal", "kept", "would_write"
+
+HTML_FINDINGS_MAX = 20
+
 FAILED, REFUSED, SKIPPED = "failed", "refused", "skipped"
 
 NOT_DONE = frozenset((FAILED, REFUSED, SKIPPED))
@@ -96,7 +103,7 @@ class PartitionResult:
         self.findings.append(Finding(code, severity, self.plan.source.directory.path, message, offset, reason))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RebuildResult:
     """What became of a plan.
 
@@ -127,3 +134,44 @@ class RebuildResult:
         """Differing entries that are counted and not listed."""
         comparisons = (boundary.comparison for partition in self.partitions for boundary in partition.boundaries)
         return sum(each.difference_count - len(each.differences) for each in comparisons if each is not None)
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """Boundaries by action."""
+        return dict(Counter(boundary.action for partition in self.partitions for boundary in partition.boundaries))
+
+    def __repr__(self) -> str:
+        """One line: the counts, whatever the number of partitions."""
+        done = ", ".join(f"{count} {action}" for action, count in self.totals.items()) or "nothing to do"
+        counts = f"{len(self.partitions)} partitions, {len(self.findings)} findings"
+        return f"RebuildResult({counts}{', dry run' if self.is_dry_run else ''}: {done})"
+
+    def _repr_html_(self) -> str:
+        """The counts, and the first findings, for a notebook."""
+        items = [f"{finding.path}: {finding.message}" for finding in self.findings]
+        more = [f"and {len(items) - HTML_FINDINGS_MAX} more"] if len(items) > HTML_FINDINGS_MAX else []
+        lines = "".join(f"<li>{html.escape(each)}</li>" for each in (*items[:HTML_FINDINGS_MAX], *more))
+        return f"<p>{html.escape(repr(self))}</p><ul>{lines}</ul>"
+
+    def to_dict(self) -> dict[str, object]:
+        """Counts, findings and a row for each boundary as plain values, for ``json`` or a DataFrame."""
+        findings = [{"path": each.path, "code": each.code, "message": each.message} for each in self.findings]
+        return {"is_dry_run": self.is_dry_run, "totals": self.totals, "findings": findings, "boundaries": list(self.rows())}
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row for each boundary that was wanted, by partition and offset."""
+        for partition in self.partitions:
+            directory = partition.plan.source.directory
+            for boundary in partition.boundaries:
+                yield {
+                    "path": directory.path,
+                    "topic_partition": partition.plan.source.topic_partition,
+                    "offset": boundary.offset,
+                    "is_log_end": boundary.is_log_end,
+                    "action": boundary.action,
+                    "class": None if boundary.snapshot_class is None else boundary.snapshot_class.value,
+                    "reasons": list(boundary.reasons),
+                    "entries": boundary.entries,
+                    "bytes_read": partition.bytes_read,
+                    "seconds": round(partition.seconds, 4),
+                }

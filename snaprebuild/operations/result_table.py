@@ -16,7 +16,7 @@ from snaprebuild.operations.rebuild_result import RebuildResult
 from snaprebuild.storage.new_file import new_file
 from snaprebuild.storage.store import is_object
 
-__all__ = ["PARQUET_SCHEMA_NAME", "result_file", "rows_of", "write_results"]
+__all__ = ["PARQUET_SCHEMA_NAME", "result_file", "write_results"]
 
 PARQUET_SCHEMA_NAME = "snaprebuild.results/1"
 
@@ -46,25 +46,6 @@ def result_file(path: str) -> str:
     return path
 
 
-def rows_of(result: RebuildResult) -> Iterator[dict[str, Any]]:
-    """A row for each boundary that was wanted, by partition and offset."""
-    for partition in result.partitions:
-        directory = partition.plan.source.directory
-        for boundary in partition.boundaries:
-            yield {
-                "path": directory.path,
-                "topic_partition": partition.plan.source.topic_partition,
-                "offset": boundary.offset,
-                "is_log_end": boundary.is_log_end,
-                "action": boundary.action,
-                "class": None if boundary.snapshot_class is None else boundary.snapshot_class.value,
-                "reasons": list(boundary.reasons),
-                "entries": boundary.entries,
-                "bytes_read": partition.bytes_read,
-                "seconds": round(partition.seconds, 4),
-            }
-
-
 def write_results(result: RebuildResult, path: str) -> None:
     """Writes the table to a file that is not there yet, whole or not at all.
 
@@ -77,7 +58,7 @@ def write_results(result: RebuildResult, path: str) -> None:
         WriteFailedError: it cannot be written.
     """
     with new_file(path) as file:
-        (_write_parquet if path.endswith(_PARQUET) else _write_lines)(rows_of(result), file)
+        (_write_parquet if path.endswith(_PARQUET) else _write_lines)(result.rows(), file)
 
 
 def _write_lines(rows: Iterable[dict[str, Any]], file: IO[bytes]) -> None:

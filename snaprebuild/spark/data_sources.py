@@ -9,15 +9,18 @@ where the option ``pushFilters`` asks for it; options narrow topics, partitions 
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from formats.file_names import FileKind
 from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.spark import header_rows, snapshot_rows
 from snaprebuild.spark.arrow_tables import ddl
@@ -25,12 +28,17 @@ from snaprebuild.spark.pushed_filters import column_of
 from snaprebuild.spark.read_options import ReadOptions
 from snaprebuild.spark.selected_files import (
     Fault,
+    FilesOf,
     FileToRead,
+    Found,
     Task,
+    files_and_faults,
+    listed_now,
     packed,
     passes,
-    segments_and_faults,
-    snapshots_and_faults,
+    planned,
+    segments,
+    snapshots,
     split,
     text_of,
 )
@@ -38,40 +46,63 @@ from snaprebuild.spark.selected_files import (
 __all__ = ["BatchHeaders", "ProducerSnapshots"]
 
 
+OPTIONS_KEY = "snaprebuild.options"
+"""Of the metadata of the first column of a table in a catalog: its options, as JSON."""
+
+
 class _Reader(DataSourceReader):
     """Reads the files of a query. Subclasses say which files, and what rows they have."""
 
     of_file: tuple[str, ...]
     """Columns of which all rows of a file have the same value."""
+    kind: FileKind
+    files_of: FilesOf
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self.filters: list[Any] = []
 
     def partitions(self) -> list[InputPartition]:
-        """The files of the query, packed into tasks."""
+        """The files of the query, packed into tasks. Spark asks once for a DataFrame or view, not for each query."""
         files, faults = self.files_and_faults()
-        if faults and not self.options.skips_faults:
-            others = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-            advice = "; option mode=skip reads the rest" if files else ""
-            message = f"{faults[0].message}{others}{advice}"
-            raise ReadFailedError(message, path=faults[0].path)
-        nothing: dict[str, Any] = dict.fromkeys(self.of_file)
-        files = [file for file in files if passes(self.known(file), self.ranges(file), self.filters)]
-        faults = [fault for fault in faults if passes({**nothing, "directory": text_of(fault.path)}, {}, self.filters)]
-        return [InputPartition(task) for task in packed(self.split(files), faults, self.options.tasks)]
+        self._check(files, faults)
+        represented = planned(filter(self._is_passing, files))
+        return [InputPartition(task) for task in packed(self.split(represented), self.options.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """The rows of one task: of what its directories hold now."""
         task: Task = partition.value
-        for fault in task.faults:
-            yield header_rows.rows_of_fault(fault, self.options.schema)
-        for file in task.files:
-            yield from self.rows(file)
+        for found in listed_now(task.files, self.options.selection, self.files_of):
+            if isinstance(found, Fault):
+                self._check([], [found])
+                if self.options.reports_faults:
+                    yield header_rows.rows_of_fault(found, self.options.schema)
+            elif self._is_passing(found):
+                yield from self.rows(found)
+        if task.planned_directories is not None:
+            files, faults = self.files_and_faults()
+            self._check(files, faults)
+            nothing: dict[str, Any] = dict.fromkeys(self.of_file)
+            for fault in faults if self.options.reports_faults else ():
+                if passes({**nothing, "directory": text_of(fault.path)}, {}, self.filters):
+                    yield header_rows.rows_of_fault(fault, self.options.schema)
+            for file in files:
+                if file.directory not in task.planned_directories and self._is_passing(file):
+                    yield from self.rows(file)
 
-    @abstractmethod
-    def files_and_faults(self) -> tuple[list[FileToRead], list[Fault]]:
-        """What there is."""
+    def files_and_faults(self) -> Found:
+        """What is below the paths now."""
+        return files_and_faults(self.options.existing_paths(), self.options.selection, self.kind, self.files_of, self.options.s3)
+
+    def _check(self, files: list[FileToRead], faults: list[Fault]) -> None:
+        if faults and not self.options.skips_faults:
+            others = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+            advice = "; option mode=PERMISSIVE reads the rest" if files else ""
+            message = f"{faults[0].message}{others}{advice}"
+            raise ReadFailedError(message, path=faults[0].path)
+
+    def _is_passing(self, file: FileToRead) -> bool:
+        return passes(self.known(file), self.ranges(file), self.filters)
 
     @abstractmethod
     def known(self, file: FileToRead) -> dict[str, Any]:
@@ -92,9 +123,8 @@ class _Reader(DataSourceReader):
 
 class _HeaderReader(_Reader):
     of_file = ("topic", "partition", "directory", "segment_base_offset")
-
-    def files_and_faults(self) -> tuple[list[FileToRead], list[Fault]]:
-        return segments_and_faults(self.options.paths, self.options.selection, self.options.s3)
+    kind = FileKind.LOG
+    files_of = staticmethod(segments)
 
     def known(self, file: FileToRead) -> dict[str, Any]:
         return header_rows.known(file)
@@ -113,9 +143,8 @@ class _HeaderReader(_Reader):
 
 class _SnapshotReader(_Reader):
     of_file = ("topic", "partition", "directory", "snapshot_offset")
-
-    def files_and_faults(self) -> tuple[list[FileToRead], list[Fault]]:
-        return snapshots_and_faults(self.options.paths, self.options.selection, self.options.s3)
+    kind = FileKind.PRODUCER_SNAPSHOT
+    files_of = staticmethod(snapshots)
 
     def known(self, file: FileToRead) -> dict[str, Any]:
         return snapshot_rows.known(file)
@@ -148,13 +177,20 @@ class _Source(DataSource):
     reads: type[_Reader]
     reads_with_filters: type[_Reader]
 
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
         """The columns, as Spark wants to know them before it plans.
 
         Raises:
-            UsageError: an option makes no sense.
+            UsageError: an option makes no sense, or a path does not exist.
         """
-        return ddl(ReadOptions.of(self.options, self.whole).schema)
+        options = ReadOptions.of(self.options, self.whole)
+        options.existing_paths()
+        if "provider" not in self.options:
+            return ddl(options.schema)
+        # Spark keeps the options of a table in its catalog and does not give them to queries. It gives them the schema.
+        columns = from_arrow_schema(options.schema)
+        columns[0].metadata = {OPTIONS_KEY: json.dumps(dict(self.options))}
+        return columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns of ``schema``: those of ``schema()``, or what the query brought along.
@@ -162,7 +198,8 @@ class _Source(DataSource):
         Raises:
             UsageError: there is no such column, or it has another type.
         """
-        options = ReadOptions.of(self.options, self.whole)
+        stored = json.loads(schema[0].metadata.get(OPTIONS_KEY, "{}")) if len(schema) else {}
+        options = ReadOptions.of(CaseInsensitiveDict({**stored, **self.options}), self.whole)
         names = schema.fieldNames()
         for name in names:
             if name not in self.whole.names:

@@ -177,7 +177,7 @@ def rows_of_segment(file: FileToRead, options: ReadOptions) -> Iterator[pa.Recor
         if not options.skips_faults:
             raise
         position, error = None, str(fault)
-    if options.skips_faults:
+    if options.reports_faults:
         yield _row(options.schema, {**known(file), "position_bytes": position, "error": error})
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import pickle
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -157,7 +158,12 @@ class SparkEngine:
         if isinstance(error, RefusedError | StorageError):
             return error
         log.debug("the Spark job failed", exc_info=error)
-        reason = "the session was stopped" if self.session.sparkContext._jsc is None else _reason(error)
+        context = self.session.sparkContext
+        reason = "the session was stopped" if context._jsc is None else _reason(error)
+        if missing := re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", reason):
+            python = context.getConf().get("spark.pyspark.python", None) or context.pythonExec
+            needs = "it needs the dependencies of snaprebuild (docs/spark.md)"
+            reason = f"the Python of an executor ({python}) has no module {missing[1]}: {needs}"
         return StorageError(f"the Spark job failed: {reason}")
 
     def _rounds(self, works: list[Work], wanted: dict[int, list[ReadTask]], line: DriverLine) -> Iterator[tuple[int, Any]]:

@@ -1,35 +1,50 @@
-"""The rebuild for who has a Spark session already: a notebook, or a job of one's own."""
+"""`scan`, `plan`, `rebuild` and `verify` for a Spark session that runs already: in a notebook, or in a job of your own."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import SparkSession
 
+from snaprebuild.errors import RefusedError
 from snaprebuild.operations import rebuild as in_process
+from snaprebuild.operations import scan as scan_in_process
+from snaprebuild.operations import verify as verify_in_process
+from snaprebuild.operations.evidence import Clock
 from snaprebuild.operations.plan import make_plan
-from snaprebuild.operations.planned import Request
+from snaprebuild.operations.planned import Plan, Request
 from snaprebuild.operations.rebuild_result import RebuildResult
 from snaprebuild.operations.receipt import Receipt
+from snaprebuild.operations.result_table import result_file, write_results
+from snaprebuild.operations.scan_result import ScanResult
+from snaprebuild.operations.source import PartitionSource, Selection, open_source
+from snaprebuild.operations.verify import VerifyResult
+from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.spark.effect_files import Effects
 from snaprebuild.spark.job import SparkEngine
+from snaprebuild.spark.session import is_remote, ship_code
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
-__all__ = ["rebuild"]
+__all__ = ["plan", "rebuild", "scan", "verify"]
+
+Path = str | os.PathLike[str]
+"""A directory or ``s3://BUCKET/PREFIX``, which the driver and all executors reach by the same name."""
 
 
 def rebuild(
     session: SparkSession,
-    source: str | Sequence[str],
+    source: Path | Sequence[Path],
     *,
-    server_properties: str | None = None,
+    server_properties: Path | None = None,
     topics: Sequence[str] = (),
     partitions: Sequence[int] = (),
     offset_from: int | None = None,
     offset_to: int | None = None,
-    out: str | None = None,
+    out: Path | None = None,
     boundaries: str = "missing",
     replay_from: str = "auto",
     set_aside: bool = False,
@@ -38,18 +53,20 @@ def rebuild(
     allow_unproven: bool = False,
     as_of_ms: int | None = None,
     expiration_ms: int | None = None,
-    metadata: str | None = None,
+    metadata: Path | None = None,
     s3: S3Settings = USUAL_S3,
     dry_run: bool = False,
-    receipt: str | None = None,
-    effects: str | None = None,
+    receipt: Path | None = None,
+    effects: Path | None = None,
+    results: Path | None = None,
+    progress: Callable[[str, int], None] | None = None,
 ) -> RebuildResult:
     """Rebuilds the missing snapshots with the executors of ``session``, as ``snaprebuild rebuild --engine spark`` does.
 
     The arguments are the options of that command, and are checked as they are there.
 
     Args:
-        session: its executors need this package and its dependencies (``session.ship_code`` sends the package).
+        session: its executors need the dependencies of this package; its code is sent to them.
         source: directories, partition directories, or any above them, which all executors reach by the same path; also ``s3://``.
         server_properties: configuration of a broker, on the driver: all its ``log.dirs`` are read, with its expiration and retention.
         topics: shell patterns; none for all.
@@ -70,20 +87,24 @@ def rebuild(
         dry_run: write nothing.
         receipt: file on the driver that lists what is written; None leaves none.
         effects: directory, or ``s3://bucket/prefix``, that keeps what closed segments gave, so that the next run reads only new ones.
+        results: file on the driver for a row of each boundary, JSON lines or ``.parquet``; it must not exist.
+        progress: called with a topic-partition and the bytes that were read since the last call, by a thread of its own.
 
     Raises:
         UsageError: nothing to read from, an option makes no sense, or ``out`` or ``effects`` is no directory.
         RefusedError: one of them lies in a broker's directory, a limit is used up, or the receipt may not be where it is wanted.
         StorageError: the receipt cannot be written, or an object store tells nothing.
     """
+    engine = _engine(session, progress)
+    table = None if results is None else result_file(os.fspath(results))
     request = Request(
-        paths=(source,) if isinstance(source, str) else tuple(source),
-        server_properties=server_properties,
+        paths=_paths(source),
+        server_properties=_text(server_properties),
         topics=tuple(topics),
         partitions=tuple(partitions),
         offset_from=offset_from,
         offset_to=offset_to,
-        out=out,
+        out=_text(out),
         boundaries=boundaries,
         replay_from=replay_from,
         set_aside=set_aside,
@@ -92,14 +113,110 @@ def rebuild(
         allow_unproven=allow_unproven,
         as_of_ms=int(time.time() * 1000) if as_of_ms is None else as_of_ms,
         expiration_ms=expiration_ms,
-        metadata=metadata,
+        metadata=_text(metadata),
         s3=s3,
     ).checked()
-    engine = SparkEngine(session)
     plan = make_plan(request, each=engine.each)
-    kept = None if receipt is None or dry_run else Receipt(receipt, plan)
-    if effects is not None:
-        kept_effects = Effects.at(effects, request.s3)
-        kept_effects.prepare(partition.source for partition in plan.partitions)
-        engine = replace(engine, effects=kept_effects)
-    return in_process.rebuild(plan, engine=engine, dry_run=dry_run, receipt=kept)
+    kept = None if receipt is None or dry_run else Receipt(os.fspath(receipt), plan)
+    engine = _keeping(engine, effects, [partition.source for partition in plan.partitions], request.s3)
+    result = in_process.rebuild(plan, engine=engine, dry_run=dry_run, receipt=kept)
+    if table is not None:
+        write_results(result, table)
+    return result
+
+
+def plan(session: SparkSession, source: Path | Sequence[Path], *, s3: S3Settings = USUAL_S3, **options: Any) -> Plan:
+    """What ``rebuild`` with the same options would do.
+
+    Args:
+        session: as for ``rebuild``.
+        source: likewise, and ``s3``.
+        s3: how object stores are reached.
+        options: of ``rebuild`` that say what is rebuilt (fields of ``Request``).
+
+    Raises:
+        UsageError: as ``rebuild``, and ``RefusedError`` likewise.
+    """
+    engine = _engine(session)
+    texts = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
+    texts |= {name: tuple(texts[name]) for name in ("topics", "partitions") if name in texts}
+    texts.setdefault("as_of_ms", int(time.time() * 1000))
+    return make_plan(Request(paths=_paths(source), s3=s3, **texts).checked(), each=engine.each)
+
+
+def scan(
+    session: SparkSession,
+    source: Path | Sequence[Path],
+    *,
+    server_properties: Path | None = None,
+    topics: Sequence[str] = (),
+    partitions: Sequence[int] = (),
+    s3: S3Settings = USUAL_S3,
+) -> ScanResult:
+    """Missing and suspect snapshots, as ``snaprebuild scan`` finds them. The arguments are those of ``rebuild``.
+
+    Raises:
+        UsageError: nothing to read from.
+        StorageError: the job failed.
+    """
+    engine = _engine(session)
+    selection = Selection(tuple(topics), frozenset(partitions))
+    return scan_in_process.scan(open_source(_paths(source), _text(server_properties), selection, s3), engine.each)
+
+
+def verify(
+    session: SparkSession,
+    source: Path | Sequence[Path],
+    *,
+    server_properties: Path | None = None,
+    topics: Sequence[str] = (),
+    partitions: Sequence[int] = (),
+    offset_from: int | None = None,
+    offset_to: int | None = None,
+    check_crc: bool = True,
+    as_of_ms: int | None = None,
+    expiration_ms: int | None = None,
+    s3: S3Settings = USUAL_S3,
+    effects: Path | None = None,
+    progress: Callable[[str, int], None] | None = None,
+) -> VerifyResult:
+    """Compares each snapshot with a replay, as ``snaprebuild verify`` does. The arguments are those of ``rebuild``.
+
+    Raises:
+        UsageError: nothing to read from.
+        RefusedError: a limit is used up, or ``effects`` is in a broker's directory.
+    """
+    selection = Selection(tuple(topics), frozenset(partitions), offset_from, offset_to)
+    engine = _engine(session, progress)
+    opened = open_source(_paths(source), _text(server_properties), selection, s3)
+    engine = _keeping(engine, effects, opened.partitions, s3)
+    now = int(time.time() * 1000) if as_of_ms is None else as_of_ms
+    clock = Clock(now, expiration_ms or opened.expiration_ms or DEFAULT_EXPIRATION_MS)
+    return verify_in_process.verify(opened, clock, selection=selection, check_crc=check_crc, engine=engine)
+
+
+def _engine(session: SparkSession, progress: Callable[[str, int], None] | None = None) -> SparkEngine:
+    """The engine of a session, whose executors get the code."""
+    if is_remote(session):
+        raise RefusedError(
+            "the engine needs the driver's own session, and this is one of Spark Connect: only `register` and its data "
+            "sources work there; run this where the driver runs, or `snaprebuild --engine spark`"
+        )
+    ship_code(session)
+    return SparkEngine(session, progress)
+
+
+def _keeping(engine: SparkEngine, effects: Path | None, partitions: Sequence[PartitionSource], settings: S3Settings) -> SparkEngine:
+    if effects is None:
+        return engine
+    kept = Effects.at(os.fspath(effects), settings)
+    kept.prepare(partitions)
+    return replace(engine, effects=kept)
+
+
+def _paths(source: Path | Sequence[Path]) -> tuple[str, ...]:
+    return (os.fspath(source),) if isinstance(source, str | os.PathLike) else tuple(os.fspath(each) for each in source)
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else os.fspath(path)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import fnmatch
+import glob
 import json
+import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TypeVar
 
 import pyarrow as pa
 
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.source import Selection
-from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.log_dir import store_of
+from snaprebuild.storage.store import S3Settings, Store
 
 __all__ = ["MODES", "ReadOptions"]
 
-MODES = ("fail", "skip")
+MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
+"""Spark's names: what cannot be read ends the query, becomes a row with ``error``, or is left out."""
 
 OWN = (
     *("path", "paths", "columns", "topics", "partitions", "offsetFrom", "offsetTo", "checkCrc", "mode", "numPartitions"),
@@ -23,8 +30,11 @@ OWN = (
     *("s3EndpointUrl", "s3PathStyle", "s3Profile", "s3Anonymous", "s3RequesterPays", "s3SseCKeyFile"),
 )
 
-OF_SPARK = ("serialization.format",)
+OF_SPARK = ("serialization.format", "location", "owner", "provider", "comment", "external", "is_managed_location", "collation")
 """Options that Spark's catalog adds by itself."""
+
+OF_TABLE = "option."
+"""Before the name of each option of a table, which Spark's catalog gives with and without it."""
 
 _Value = TypeVar("_Value")
 
@@ -38,7 +48,8 @@ class ReadOptions:
         schema: the columns that are wanted.
         selection: topics, partitions and offsets.
         check_crc: compute checksums, where their column is wanted.
-        skips_faults: what cannot be read becomes a row that tells so, and does not end the query.
+        skips_faults: what cannot be read does not end the query.
+        reports_faults: what cannot be read becomes a row with ``error``.
         tasks: how many, at most; None for what the bytes ask for.
         takes_filters: leave files out by the filters of the query.
         splits_segments: a huge segment is read by several tasks.
@@ -50,6 +61,7 @@ class ReadOptions:
     selection: Selection
     check_crc: bool
     skips_faults: bool
+    reports_faults: bool
     tasks: int | None
     takes_filters: bool
     splits_segments: bool
@@ -63,15 +75,15 @@ class ReadOptions:
             UsageError: one is not known, or its value makes no sense.
         """
         known = {name.lower() for name in (*OWN, *OF_SPARK)}
-        unknown = sorted(name for name in options if name.lower() not in known)
+        unknown = sorted(name for name in options if name.lower().removeprefix(OF_TABLE) not in known)
         if unknown:
             raise UsageError(f"option {unknown[0]} is not known: {', '.join(OWN[2:])} are")
         paths = [options["path"]] if options.get("path") else json.loads(options.get("paths") or "[]")
         if not paths:
             raise UsageError("name at least one path: load(PATH)")
-        mode = options.get("mode", "fail").lower()
+        mode = options.get("mode", MODES[0]).upper()
         if mode not in MODES:
-            raise UsageError(f"option mode: expected {' or '.join(MODES)}, found {mode!r}")
+            raise UsageError(f"option mode: expected one of {', '.join(MODES)}, found {options['mode']!r}")
         columns = _listed(options.get("columns"))
         for name in columns:
             if name not in whole.names:
@@ -80,7 +92,7 @@ class ReadOptions:
         if tasks == 0:
             raise UsageError("option numPartitions: expected 1 or more, found 0")
         return cls(
-            paths=tuple(paths),
+            paths=tuple(map(_as_location, paths)),
             schema=pa.schema([whole.field(name) for name in dict.fromkeys(columns)]) if columns else whole,
             selection=Selection(
                 topics=tuple(_listed(options.get("topics"))),
@@ -89,7 +101,8 @@ class ReadOptions:
                 offset_to=offset_to,
             ),
             check_crc=_converted("checkCrc", options.get("checkCrc", "true"), _boolean),
-            skips_faults=mode == "skip",
+            skips_faults=mode != "FAILFAST",
+            reports_faults=mode == "PERMISSIVE",
             tasks=tasks,
             takes_filters=_flag(options, "pushFilters"),
             splits_segments=_converted("splitSegments", options.get("splitSegments", "true"), _boolean),
@@ -102,6 +115,69 @@ class ReadOptions:
                 sse_c_key_file=options.get("s3SseCKeyFile"),
             ),
         )
+
+    def existing_paths(self) -> tuple[str, ...]:
+        """The paths, each pattern replaced by what it matches now.
+
+        Raises:
+            UsageError: a path does not exist, or nothing matches a pattern.
+            ReadFailedError: an object store cannot be listed.
+        """
+        return tuple(path for pattern in self.paths for path in _matching(pattern, store_of(pattern, self.s3)))
+
+
+def _as_location(path: str) -> str:
+    """A path or URI of Hadoop as this package names it.
+
+    Raises:
+        UsageError: files of this scheme are not read.
+    """
+    scheme, _, rest = path.partition(":")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme) or not rest.startswith("/"):
+        return path
+    if scheme.lower() == "file":
+        return "/" + rest.removeprefix("//").lstrip("/")
+    if scheme.lower() in ("s3", "s3a", "s3n"):
+        return f"s3://{rest.lstrip('/')}"
+    raise UsageError(f"{scheme}: is not read: name a directory, file:// or s3://", path=path)
+
+
+def _matching(path: str, store: Store) -> list[str]:
+    """The directories that a path or pattern (``*``, ``?``, ``[...]``, ``{a,b}``) names."""
+    if not store.is_local:
+        below = _prefixes(path, store) if glob.has_magic(path) or "{" in path else [path]
+        found = [each for each in below if next(iter(store.list_below(each)), None) is not None]
+    elif os.path.exists(path):
+        found = [path]
+    else:
+        found = sorted({each for pattern in _alternatives(path) for each in glob.glob(pattern)})
+    if not found:
+        raise UsageError("does not exist", path=path)
+    return found
+
+
+def _prefixes(path: str, store: Store) -> list[str]:
+    """The prefixes in an object store that a pattern matches, as deep as the pattern."""
+    bucket, *parts = path.removeprefix("s3://").strip("/").split("/")
+    fixed = list(takewhile(lambda part: not (glob.has_magic(part) or "{" in part), parts))
+    root = "/".join((f"s3://{bucket}", *fixed))
+    patterns = [[fnmatch.translate(part) for part in each.split("/")] for each in _alternatives("/".join(parts[len(fixed) :]))]
+    found = set()
+    for key, _ in store.list_below(root):
+        names = key.split("/")[:-1]
+        for pattern in patterns:
+            if len(names) >= len(pattern) and all(map(re.match, pattern, names)):
+                found.add("/".join((root, *names[: len(pattern)])))
+    return sorted(found)
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """A pattern without braces for each combination of what its braces hold."""
+    braces = re.search(r"\{([^{}]*)\}", pattern)
+    if braces is None:
+        return [pattern]
+    before, after = pattern[: braces.start()], pattern[braces.end() :]
+    return [each for part in braces[1].split(",") for each in _alternatives(before + part + after)]
 
 
 def _listed(text: str | None) -> list[str]:

@@ -1,4 +1,10 @@
-"""The files that a query reads: found below its paths, narrowed by names, split where they are huge, and packed into tasks."""
+"""The files that a query reads: found below its paths, narrowed by names, split where they are huge, and packed into tasks.
+
+Spark plans a DataFrame or view once and uses this plan in every later query. A planned file therefore represents a range of offsets in
+its directory. A task lists the directory again and reads the files that have an offset of its ranges at that moment. The ranges of all
+tasks cover each directory without overlap, so every file is read by exactly one task, whatever a broker adds or deletes. The first task
+also looks for directories that the plan does not have.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +12,37 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
-from formats.file_names import FileKind, parse_file_name
+from formats.file_names import FileKind, PartitionDirectoryName, parse_file_name
+from snaprebuild.errors import GonePartitionError, ReadFailedError, RefusedError
 from snaprebuild.operations.each import here_for
 from snaprebuild.operations.findings import Finding
-from snaprebuild.operations.source import Selection, open_source
+from snaprebuild.operations.source import Selection, open_source, why_skipped
 from snaprebuild.spark.packing import TASK_BYTES_MAX, TASK_BYTES_MIN, pack
 from snaprebuild.spark.pushed_filters import column_of, holds, may_hold
 from snaprebuild.spark.segment_parts import Joint, joints_of
 from snaprebuild.storage.index_hints import read_positions_hint
 from snaprebuild.storage.local_store import LOCAL
+from snaprebuild.storage.log_dir import listed_again
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
+from snaprebuild.storage.segment_file import check_parts
 from snaprebuild.storage.store import USUAL_S3, FileIdentity, ReadStore, S3Settings
 
 __all__ = [
     "Fault",
     "FileToRead",
+    "FilesOf",
+    "Found",
     "Task",
+    "files_and_faults",
+    "listed_now",
     "packed",
     "passes",
-    "segments_and_faults",
-    "snapshots_and_faults",
+    "planned",
+    "segments",
+    "snapshots",
     "split",
     "text_of",
 ]
@@ -60,6 +74,8 @@ class FileToRead:
         identity: when it was listed.
         joints: of a segment that is split.
         part: which one of it, from 0.
+        low: least offset of the range in its directory that a planned file represents, inclusive; the range ends below ``high``.
+        high: see there; None for no end.
     """
 
     topic: str
@@ -74,6 +90,8 @@ class FileToRead:
     identity: FileIdentity | None = None
     joints: tuple[Joint, ...] = ()
     part: int = 0
+    low: int = 0
+    high: int | None = None
 
     @property
     def path(self) -> str:
@@ -96,10 +114,22 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one task of Spark reads."""
+    """What one task of Spark reads.
+
+    Attributes:
+        files: planned ones; the task reads what their directories hold in their ranges (``listed_now``).
+        planned_directories: of all tasks, for the task that looks for other directories; None for every other task.
+    """
 
     files: tuple[FileToRead, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    planned_directories: frozenset[str] | None = None
+
+
+Found = tuple[list[FileToRead], list[Fault]]
+"""Files, and what is not read."""
+
+FilesOf = Callable[[PartitionDir, Selection], Iterable[FileToRead]]
+"""The files of a partition that a query may need."""
 
 
 def text_of(path: str) -> str:
@@ -107,65 +137,110 @@ def text_of(path: str) -> str:
     return os.fsencode(path).decode(errors="replace")
 
 
-def segments_and_faults(
-    paths: Iterable[str], selection: Selection, settings: S3Settings = USUAL_S3
-) -> tuple[list[FileToRead], list[Fault]]:
+def segments(directory: PartitionDir, selection: Selection) -> Iterator[FileToRead]:
     """The segments that may hold batches of the selection.
 
     A batch is looked for where a broker looks for it: in the segment with the greatest base offset that is not above its own.
+    """
+    for segment, next_one in pairwise((*directory.segments, None)):
+        assert segment is not None
+        next_offset = None if next_one is None else next_one.base_offset
+        below = selection.offset_from is not None and next_offset is not None and next_offset <= selection.offset_from
+        above = selection.offset_to is not None and segment.base_offset > selection.offset_to
+        if not below and not above:
+            has_index = segment.offset_index is not None
+            yield _file(directory, segment.log, segment.base_offset, next_offset=next_offset, has_index=has_index)
+
+
+def snapshots(directory: PartitionDir, selection: Selection) -> Iterator[FileToRead]:
+    """The snapshots whose offset is selected."""
+    for offset, file in directory.snapshots:
+        if selection.takes_boundary(offset):
+            yield _file(directory, file, offset)
+
+
+def files_and_faults(
+    paths: Iterable[str], selection: Selection, kind: FileKind, files_of: FilesOf, settings: S3Settings = USUAL_S3
+) -> Found:
+    """The files below ``paths``.
 
     Raises:
         UsageError: a path is no directory.
     """
-
-    def of_partition(directory: PartitionDir) -> Iterator[FileToRead]:
-        segments = directory.segments
-        for index, segment in enumerate(segments):
-            next_offset = segments[index + 1].base_offset if index + 1 < len(segments) else None
-            below = selection.offset_from is not None and next_offset is not None and next_offset <= selection.offset_from
-            above = selection.offset_to is not None and segment.base_offset > selection.offset_to
-            if not below and not above:
-                has_index = segment.offset_index is not None
-                yield _file(directory, segment.log, segment.base_offset, next_offset=next_offset, has_index=has_index)
-
-    return _files_and_faults(paths, selection, settings, FileKind.LOG, of_partition)
-
-
-def snapshots_and_faults(
-    paths: Iterable[str], selection: Selection, settings: S3Settings = USUAL_S3
-) -> tuple[list[FileToRead], list[Fault]]:
-    """The snapshots whose offset is selected.
-
-    Raises:
-        UsageError: a path is no directory.
-    """
-
-    def of_partition(directory: PartitionDir) -> Iterator[FileToRead]:
-        for offset, file in directory.snapshots:
-            if selection.takes_boundary(offset):
-                yield _file(directory, file, offset)
-
-    return _files_and_faults(paths, selection, settings, FileKind.PRODUCER_SNAPSHOT, of_partition)
-
-
-def _files_and_faults(
-    paths: Iterable[str],
-    selection: Selection,
-    settings: S3Settings,
-    kind: FileKind,
-    of_partition: Callable[[PartitionDir], Iterable[FileToRead]],
-) -> tuple[list[FileToRead], list[Fault]]:
     source = open_source(paths, selection=selection, settings=settings)
     faults = [Fault(finding.path, finding.message) for finding in source.findings if _concerns_data(finding)]
     files: list[FileToRead] = []
     for partition in source.partitions:
-        directory = partition.directory
-        for name in directory.unreadable:
-            parsed = parse_file_name(name)
-            if parsed is not None and parsed.kind is kind:
-                faults.append(Fault(directory.file_path(name), "is no regular file: not read"))
-        files += of_partition(directory)
+        faults += _unreadable(partition.directory, kind)
+        files += files_of(partition.directory, selection)
     return files, faults
+
+
+def _unreadable(directory: PartitionDir, kind: FileKind) -> Iterator[Fault]:
+    for name in directory.unreadable:
+        parsed = parse_file_name(name)
+        if parsed is not None and parsed.kind is kind:
+            yield Fault(directory.file_path(name), "is no regular file: not read")
+
+
+def planned(files: Iterable[FileToRead]) -> list[FileToRead]:
+    """The files with the ranges that they represent: together they cover each directory.
+
+    Args:
+        files: by directory, and ascending by offset.
+    """
+    found = []
+    for _, group in groupby(files, key=lambda file: file.directory):
+        of_directory = list(group)
+        bounds = [0, *(file.offset for file in of_directory[1:]), None]
+        for file, (low, high) in zip(of_directory, pairwise(bounds), strict=True):
+            assert low is not None
+            found.append(replace(file, low=low, high=high))
+    return found
+
+
+def listed_now(files: Iterable[FileToRead], selection: Selection, files_of: FilesOf) -> Iterator[FileToRead | Fault]:
+    """What the directories of planned files hold in their ranges now. A directory that is gone holds nothing.
+
+    Raises:
+        RefusedError: a file that is read in parts was replaced.
+    """
+    for path, group in groupby(files, key=lambda file: file.directory):
+        of_directory = list(group)
+        name = PartitionDirectoryName(of_directory[0].topic, of_directory[0].partition)
+        try:
+            directory = listed_again(PartitionDir(path, name, 0, store=of_directory[0].store))
+        except GonePartitionError:
+            continue
+        except ReadFailedError as error:
+            yield Fault(path, error.message)
+            continue
+        skipped = why_skipped(directory, is_named=False)
+        if skipped is not None:
+            yield Fault(path, skipped.message)
+            continue
+        present = list(files_of(directory, selection))
+        for plan in of_directory:
+            for file in present:
+                if plan.low <= file.offset and (plan.high is None or file.offset < plan.high):
+                    yield from _part_now(plan, file) if plan.joints else (file,)
+
+
+def _part_now(plan: FileToRead, file: FileToRead) -> Iterator[FileToRead]:
+    """The part of a split segment. Its last part also reads the segments that were rolled since."""
+    is_last = plan.part == len(plan.joints)
+    if file.offset != plan.offset:
+        if is_last:
+            yield file
+        return
+    before, now = plan.identity, file.identity
+    assert before is not None
+    assert now is not None
+    if now != before and (not file.store.is_local or now.inode != before.inode or now.size_bytes < before.size_bytes):
+        how = "load the DataFrame or view again, or use the option splitSegments=false"
+        raise RefusedError(f"changed since it was listed, and is read in parts: {how}", path=file.path)
+    check_parts(file.path, before, now)
+    yield replace(file, joints=plan.joints, part=plan.part)
 
 
 def _concerns_data(finding: Finding) -> bool:
@@ -224,12 +299,11 @@ def _task_bytes(total_bytes: int) -> int:
     return min(max(total_bytes // TASKS_MANY, TASK_BYTES_MIN), TASK_BYTES_MAX)
 
 
-def packed(files: Sequence[FileToRead], faults: Sequence[Fault], tasks: int | None) -> list[Task]:
-    """Tasks of nearly equal size, at least one.
+def packed(files: Sequence[FileToRead], tasks: int | None) -> list[Task]:
+    """Tasks of nearly equal size, at least one. The first one looks for directories that are not planned.
 
     Args:
         files: to be read.
-        faults: to be told by the first task.
         tasks: how many; None for as many as the bytes ask for.
     """
     sizes = [file.size_bytes + FILE_COST_BYTES for file in files]
@@ -239,4 +313,5 @@ def packed(files: Sequence[FileToRead], faults: Sequence[Fault], tasks: int | No
     of_task: list[list[FileToRead]] = [[] for _ in range(tasks)]
     for file, task in zip(files, pack(sizes, tasks), strict=True):
         of_task[task].append(file)
-    return [Task(tuple(each), () if index else tuple(faults)) for index, each in enumerate(of_task)]
+    directories = frozenset(file.directory for file in files)
+    return [Task(tuple(each), None if index else directories) for index, each in enumerate(of_task)]

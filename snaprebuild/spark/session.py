@@ -8,13 +8,14 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import zipfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 
@@ -26,7 +27,7 @@ import formats
 import snaprebuild
 from snaprebuild.errors import StorageError, UsageError
 
-__all__ = ["check_java", "code_archive", "opened_session", "ship_code"]
+__all__ = ["check_java", "code_archive", "is_remote", "opened_session", "ship_code"]
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,11 @@ SETTINGS = {
 QUICK_COMPILER = "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
 """For Java on this machine, which only hands rows on: the compiler that optimises long takes more of the processors than it gives back.
 Measured: half the time of processors for the start, a first job, and each job after it."""
+
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+MASTER_SECONDS = 10
+"""For a master of a standalone cluster to accept a connection; Spark itself tries for a minute."""
 
 APP_NAME = "snaprebuild"
 
@@ -113,42 +119,39 @@ def _java_home() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened_session(master: str | None) -> Iterator[SparkSession]:
+def opened_session(master: str | None, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """A session of our own, ended afterwards; or the one that runs already, which is left alone.
 
     Args:
         master: where it runs; None for what ``spark-submit`` says, else all cores of this machine.
+        conf: settings of Spark, which take precedence over all others.
 
     Raises:
-        UsageError: there is no Java, or Spark does not start.
+        UsageError: there is no Java, the master does not answer, or Spark does not start; or settings for a session that runs.
     """
+    conf = conf or {}
     running = SparkSession.getActiveSession()
     if running is not None:
+        if conf:
+            raise UsageError(f"--conf {next(iter(conf))}: the Spark session was started before")
         yield running
         return
     check_java()
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    builder = SparkSession.builder.appName(APP_NAME)
+    builder = SparkSession.builder.appName(APP_NAME).config(map=dict(conf))
     said: deque[str] = deque(maxlen=LINES_KEPT)
+    master = master or os.environ.get("SPARK_MASTER", "local[*]")
+    if not is_submitted:
+        _check_master(master)
     interrupts = _Interrupts()
     # It tells each call, and the secret of the connection; and with tracebacks what is raised besides.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         if not is_submitted:
-            master = master or os.environ.get("SPARK_MASTER", "local[*]")
-            builder = builder.master(master)
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-            java_options = f"-Dlog4j2.configurationFile={_log_settings()}"
-            of_executors = {}
-            if master.startswith("local"):
-                os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-                java_options += f" {QUICK_COMPILER}"
-            else:
-                of_executors = _store_of_executors()
-            settings = {**SETTINGS, "spark.driver.extraJavaOptions": java_options}
-            for key, value in settings.items():
-                builder = builder.config(key, value)
-            _start_java({**settings, **of_executors}, said)  # so that PYSPARK_SUBMIT_ARGS may say otherwise
+            settings, of_executors = _settings_of(master, conf)
+            builder = builder.master(master).config(map=dict[str, bool | float | int | str | None](settings))
+            _start_java({**of_executors, **settings}, said)
             SparkContext.getOrCreate(SparkConf().setAll([*settings.items()]).setMaster(master).setAppName(APP_NAME))
             interrupts.give_back()  # at once: the session takes some seconds more
         session = builder.getOrCreate()
@@ -169,6 +172,40 @@ def opened_session(master: str | None) -> Iterator[SparkSession]:
     finally:
         if not is_submitted and SparkContext._gateway is not None:
             session.stop()
+
+
+def _settings_of(master: str, conf: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Settings of a session of our own; and those of its executors, unless PYSPARK_SUBMIT_ARGS has others."""
+    java_options = f"-Dlog4j2.configurationFile={_log_settings()}"
+    of_executors = {}
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        java_options += f" {QUICK_COMPILER}"
+    else:
+        of_executors = _store_of_executors()
+    java_options = f"{java_options} {conf.get(JAVA_OPTIONS, '')}".strip()
+    return {**SETTINGS, **conf, JAVA_OPTIONS: java_options}, of_executors
+
+
+def _check_master(master: str) -> None:
+    """Connects to a standalone cluster (``spark://HOST:PORT,...``), of which one master must answer.
+
+    Raises:
+        UsageError: none does.
+    """
+    if not master.startswith("spark://"):
+        return
+    addresses = master.removeprefix("spark://").split(",")
+    reason: OSError | ValueError | None = None
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), MASTER_SECONDS / len(addresses)).close()
+        except (OSError, ValueError) as error:
+            reason = error
+        else:
+            return
+    raise UsageError(f"the Spark master does not answer at {master}: {getattr(reason, 'strerror', None) or reason}")
 
 
 def _store_of_executors() -> dict[str, str]:
@@ -266,6 +303,11 @@ def _log_settings() -> str:
     return Path(str(resources.files("snaprebuild.spark") / "log4j2.properties")).as_uri()
 
 
+def is_remote(session: SparkSession) -> bool:
+    """Whether it is a session of Spark Connect, which has no ``sparkContext``."""
+    return any(each.__module__.startswith("pyspark.sql.connect") for each in type(session).__mro__)
+
+
 def ship_code(session: SparkSession) -> None:
     """Lets the Python workers of executors on other machines import this package; they need its dependencies beside it.
 
@@ -274,8 +316,13 @@ def ship_code(session: SparkSession) -> None:
     Raises:
         StorageError: no archive can be written.
     """
-    context = session.sparkContext
     is_archive = not os.path.isdir(snaprebuild.__path__[0])
+    if is_remote(session):
+        if not is_archive:
+            with tempfile.TemporaryDirectory() as directory:
+                session.addArtifacts(code_archive(directory), pyfile=True)
+        return
+    context = session.sparkContext
     if str(context.master).startswith("local") or is_archive or _archive_name() in map(os.path.basename, context.listFiles):
         return
     # Executors fetch it when they start, maybe late: so it stays as long as Spark's own directory does.

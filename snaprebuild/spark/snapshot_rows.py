@@ -58,7 +58,8 @@ def rows_of_snapshot(file: FileToRead, options: ReadOptions) -> Iterator[pa.Reco
     except (FormatError, SnaprebuildError) as error:
         if not options.skips_faults:
             raise
-        yield _without_producer(file, options.schema, {"error": text_of(str(error))})
+        if options.reports_faults:
+            yield _without_producer(file, options.schema, {"error": text_of(str(error))})
         return
     if not len(entries):
         yield _without_producer(file, options.schema, {"entry_count": 0})

@@ -1,4 +1,5 @@
 """What a command asks of the file system for each partition and each segment: listings, opened files, looks at a file (stat).
+And what it asks of an object store for each partition, by verb.
 
 A partition is listed a fixed number of times, whatever its number of segments: a listing for each segment once made an upload of 5,000
 segments take 17 minutes.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from every_verb import run_here
+from faulty_store import faulty_store
 from log_dirs import batch, make_log_dir, write_partition
 
 FEW, MANY = 4, 16
@@ -101,3 +104,41 @@ def test_a_partition_is_listed_a_fixed_number_of_times(name: str, tmp_path: Path
     assert many["listings"] == listings, many
     for what, most in (("opens", opens), ("looks", looks)):
         assert many[what] - few[what] <= most * (MANY - FEW), (what, (many[what] - few[what]) / (MANY - FEW))
+
+
+SEGMENTS = 3
+"""Closed ones of each partition; each needs a snapshot, and so does the log end."""
+
+OF_A_STORE: dict[str, dict[str, int]] = {
+    "new": {"LIST": 2, "PUT": SEGMENTS + 1},
+    "again": {"LIST": 2, "GET": SEGMENTS + 1},
+    "dry-run": {"LIST": 2},
+}
+"""Of each run of ``rebuild --out s3://`` over a log directory: requests for one more partition. The planner lists the target once, which
+shows whether it is a broker's; the task that writes lists what is there."""
+
+
+@pytest.mark.parametrize("run", OF_A_STORE)
+def test_requests_for_each_partition_of_an_output_in_a_store(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    few, many = (requests(run, tmp_path, count, monkeypatch) for count in (2, 5))
+    more = {verb: (many[verb] - few[verb]) / 3 for verb in many if many[verb] != few[verb]}
+    assert more == OF_A_STORE[run]
+
+
+def requests(run: str, root: Path, partitions: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Requests by verb. Each place is new, so that each is probed once."""
+    log = log_dir(root / f"{partitions}", SEGMENTS)
+    for number in range(1, partitions):
+        shutil.copytree(log / "t-0", log / f"t-{number}")
+    with faulty_store() as store:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", store.endpoint)
+        words = ["rebuild", str(log), "--out", f"s3://b/{run}-{partitions}", *AS_OF, *ONE_JOB]
+        if run == "again":
+            assert run_here([*words, "--receipt", f"{log}-first"]).code == 0
+            store.seen.clear()
+        ran = run_here([*words, *(["--dry-run"] if run == "dry-run" else ["--receipt", f"{log}-last"])])
+        assert ran.code == 0, ran
+        return Counter("LIST" if "list-type=2" in path else verb for verb, path, _ in store.seen)

@@ -15,6 +15,7 @@ import pytest
 from every_verb import VERBS, all_verbs, filled, run_here, words_of, written
 
 import snaprebuild
+from formats.file_names import FileKind
 from snaprebuild.errors import ChangedFileError, RefusedError, SnaprebuildError, SnapshotRefusedError, UploadRefusedError
 from snaprebuild.operations.schedule import ReadTask, read_range, read_segment
 from snaprebuild.operations.segment_tasks import read_tasks
@@ -128,7 +129,8 @@ def test_a_worker_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     tasks_of(tmp_path)
     options = read_options.ReadOptions.of({"path": str(tmp_path / "log")}, header_rows.SCHEMA)
-    files, _ = selected_files.segments_and_faults(options.paths, options.selection)
+    kind, files_of = FileKind.LOG, selected_files.segments
+    files, _ = selected_files.files_and_faults(options.paths, options.selection, kind, files_of)
     assert files
     for file in files:
         with filled_again(monkeypatch), pytest.raises(ChangedFileError):

@@ -9,6 +9,7 @@ import base64
 import json
 import os
 import re
+import shutil
 import zlib
 from collections import Counter
 from pathlib import Path
@@ -46,7 +47,7 @@ from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.spark import header_rows, snapshot_rows
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots
-from snaprebuild.spark.selected_files import Fault, FileToRead, packed
+from snaprebuild.spark.selected_files import FileToRead, packed
 
 pytestmark = pytest.mark.full
 
@@ -350,9 +351,9 @@ def made(*sizes: int) -> list[FileToRead]:
 
 @given(st.lists(st.integers(0, 2 << 30), max_size=300), st.none() | st.integers(1, 50))
 def test_every_file_is_in_one_task(sizes: list[int], count: int | None) -> None:
-    tasks = packed(made(*sizes), [Fault("/x", "gone")], count)
+    tasks = packed(made(*sizes), count)
     assert sorted(file.offset for task in tasks for file in task.files) == list(range(len(sizes)))
-    assert [len(task.faults) for task in tasks] == [1] + [0] * (len(tasks) - 1)
+    assert [task.planned_directories is not None for task in tasks] == [True] + [False] * (len(tasks) - 1)
     assert all([file.offset for file in task.files] == sorted(file.offset for file in task.files) for task in tasks)
     if count is not None:
         assert len(tasks) == max(1, min(count, len(sizes)))
@@ -361,12 +362,12 @@ def test_every_file_is_in_one_task(sizes: list[int], count: int | None) -> None:
 def test_tasks_are_nearly_equal() -> None:
     """Sizes by Zipf's law: a few partitions have most of the bytes."""
     sizes = [min(int((64 << 30) / rank), 1 << 30) for rank in range(1, 4000)]
-    tasks = packed(made(*sizes), [], None)
+    tasks = packed(made(*sizes), None)
     loads = [sum(file.size_bytes for file in task.files) for task in tasks]
     assert len(tasks) > 400
     assert max(loads) <= max(1.5 * np.mean(loads), 1 << 30)
-    assert len(packed(made(*[1 << 30] * 4000), [], None)) == 2048
-    assert len(packed(made(*[100] * 640), [], None)) == 11, "opening a file counts as reading 1 MiB"
+    assert len(packed(made(*[1 << 30] * 4000), None)) == 2048
+    assert len(packed(made(*[100] * 640), None)) == 11, "opening a file counts as reading 1 MiB"
 
 
 def test_blocks_are_sent_as_they_are_read(tmp_path: Path) -> None:
@@ -405,7 +406,7 @@ def test_a_damaged_segment_ends_the_query(tmp_path: Path) -> None:
 
 def test_a_damaged_segment_is_told_where_faults_are_skipped(tmp_path: Path) -> None:
     path, position = damaged(tmp_path)
-    rows = headers(tmp_path, mode="skip")
+    rows = headers(tmp_path, mode="PERMISSIVE")
     (told,) = [row for row in rows if row["error"] is not None]
     assert told == dict.fromkeys(header_rows.SCHEMA.names) | {
         "topic": "a",
@@ -429,7 +430,7 @@ def test_the_end_of_a_log_may_be_torn(tmp_path: Path) -> None:
     root = three(tmp_path)
     cut(root / A0[20], -1)
     assert len(headers(root)) == 30
-    (told,) = [row for row in headers(root, mode="skip") if row["error"]]
+    (told,) = [row for row in headers(root, mode="PERMISSIVE") if row["error"]]
     assert told["position_bytes"] == batch_positions(root / A0[20])[-1]
     with (root / A1[20]).open("ab") as file:
         file.write(bytes(4096))
@@ -449,7 +450,7 @@ def test_a_damaged_snapshot(position: int, tmp_path: Path) -> None:
         entries(root)
     assert caught.value.file == str(path)
     assert caught.value.position is not None
-    rows = entries(root, mode="skip")
+    rows = entries(root, mode="PERMISSIVE")
     (told,) = [row for row in rows if row["error"]]
     assert (told["topic"], told["snapshot_offset"], told["entry_count"], told["producer_id"]) == (
         "mixed",
@@ -467,7 +468,7 @@ def test_what_is_no_regular_file_is_told(tmp_path: Path) -> None:
     (root / A0[10]).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ReadFailedError, match=r"a-0/00000000000000000010\.log: is no regular file"):
         headers(root)
-    (told,) = [row for row in headers(root, mode="skip") if row["error"]]
+    (told,) = [row for row in headers(root, mode="PERMISSIVE") if row["error"]]
     assert told["directory"] == str(root / A0[10])
     assert told["topic"] is None
     # Nothing is wrong with the snapshots.
@@ -478,37 +479,91 @@ def test_what_is_no_regular_file_is_told(tmp_path: Path) -> None:
 def test_directories_that_are_no_source_are_told(form: str, tmp_path: Path) -> None:
     root = three(tmp_path)
     write_partition(root / form, {0: batch(0)})
-    with pytest.raises(ReadFailedError, match=r"skipped; option mode=skip reads the rest"):
+    with pytest.raises(ReadFailedError, match=r"skipped; option mode=PERMISSIVE reads the rest"):
         headers(root)
-    rows = headers(root, mode="skip")
+    rows = headers(root, mode="PERMISSIVE")
     assert [row["directory"] for row in rows if row["error"]] == [str(root / form)]
     assert len(rows) == 32
     assert len(headers(root, topics="b")) == 1
 
 
-def test_a_file_that_vanished_since_it_was_listed(tmp_path: Path) -> None:
+def test_a_file_that_vanishes_while_its_task_reads(tmp_path: Path) -> None:
+    """The task listed it, and cannot open it any more."""
     root = three(tmp_path)
-    (root / "b-0" / snapshot_name(6)).write_bytes(EMPTY_SNAPSHOT)
-    for mode in ("fail", "skip"):
-        readers = [reader_of(source, root, topics="b", mode=mode) for source in (BatchHeaders, ProducerSnapshots)]
-        tasks = [reader.partitions() for reader in readers]
-        hidden = [path.rename(path.with_suffix(".hidden")) for path in (root / B0, root / "b-0" / snapshot_name(6))]
-        for reader, (task,) in zip(readers, tasks, strict=True):
-            if mode == "fail":
-                with pytest.raises(SnaprebuildError, match="b-0"):
-                    list(reader.read(task))
+    for offset in (10, 20):
+        (root / "a-0" / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
+    for source, second in ((BatchHeaders, root / A0[10]), (ProducerSnapshots, root / "a-0" / snapshot_name(20))):
+        for mode in ("FAILFAST", "PERMISSIVE"):
+            reader = reader_of(source, root, topics="a", partitions="0", mode=mode, numPartitions="1")
+            (task,) = reader.partitions()
+            rows = reader.read(task)
+            assert next(rows).num_rows
+            second.rename(second.with_suffix(".hidden"))
+            if mode == "FAILFAST":
+                with pytest.raises(SnaprebuildError, match="a-0"):
+                    list(rows)
             else:
-                (row,) = [row for rows in reader.read(task) for row in rows.to_pylist()]
-                assert "b-0" in row["error"]
-        for path, name in zip(hidden, (root / B0, root / "b-0" / snapshot_name(6)), strict=True):
-            path.rename(name)
+                (told,) = [row for some in rows for row in some.to_pylist() if row["error"]]
+                assert "a-0" in told["error"]
+            second.with_suffix(".hidden").rename(second)
+
+
+# ---------------------------------------------------------------------------------------------------------------- a plan that is used again
+
+
+def read_again(reader: Any, tasks: list[Any]) -> list[str]:
+    """Segments of all rows, one entry for each batch, as Spark reads a DataFrame with the tasks of its first query."""
+    rows = [row for task in tasks for some in reader.read(task) for row in some.to_pylist()]
+    return sorted(f"{Path(row['directory']).name}/{row['base_offset']}" for row in rows if row["base_offset"] is not None)
+
+
+@pytest.mark.parametrize("tasks", ["1", "3", "100"])
+def test_a_plan_reads_what_is_there_now(tasks: str, tmp_path: Path) -> None:
+    """Spark plans a DataFrame once. Whatever grows, shrinks, merges or appears: each file is read by one task."""
+    root = three(tmp_path)
+    reader = reader_of(BatchHeaders, root, numPartitions=tasks, offsetFrom="4")
+    plan = reader.partitions()
+    changes = (
+        lambda: None,
+        lambda: write_partition(root / "a-0", {30: batch(30), 40: batch(40)}),  # rolled
+        (root / A0[0]).unlink,  # retention
+        lambda: write_partition(root / "c-0", {0: batch(0, count=9)}),  # a new partition
+        lambda: shutil.rmtree(root / "a-1"),  # a deleted topic
+        lambda: (root / A0[20]).unlink() or write_partition(root / "a-0", {17: batch(17), 23: batch(23)}),  # cut back and refilled
+        lambda: (root / A0[10]).unlink() or write_partition(root / "a-0", {0: batch(0) + batch(12)}),  # two merged by compaction
+    )
+    for change in changes:
+        change()
+        fresh = reader_of(BatchHeaders, root, offsetFrom="4")
+        expected = read_again(fresh, fresh.partitions())
+        assert expected
+        assert read_again(reader, plan) == expected
+
+
+def test_a_plan_of_snapshots_reads_what_is_there_now(tmp_path: Path) -> None:
+    root = three(tmp_path)
+    reader = reader_of(ProducerSnapshots, root)
+    plan = reader.partitions()
+    for offset in (10, 20):
+        (root / "a-0" / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
+        rows = [row for task in plan for some in reader.read(task) for row in some.to_pylist()]
+        assert [row["snapshot_offset"] for row in rows] == list(range(10, offset + 1, 10))
+
+
+def test_a_plan_reports_what_is_no_source_now(tmp_path: Path) -> None:
+    root = three(tmp_path)
+    reader = reader_of(BatchHeaders, root)
+    plan = reader.partitions()
+    write_partition(root / "a-7.0123456789abcdef0123456789abcdef-delete", {0: batch(0)})
+    with pytest.raises(ReadFailedError, match="the broker will delete this directory"):
+        read_again(reader, plan)
 
 
 def test_filters_on_rows_that_tell_faults(tmp_path: Path) -> None:
     root = three(tmp_path)
     write_partition(root / "a-7.0123456789abcdef0123456789abcdef-delete", {0: batch(0)})
     for condition, told in ((EqualTo(("topic",), "b"), 0), (datasource.IsNull(("topic",)), 1), (datasource.IsNull(("error",)), 1)):
-        reader = reader_of(BatchHeaders, root, mode="skip", pushFilters="true")
+        reader = reader_of(BatchHeaders, root, mode="PERMISSIVE", pushFilters="true")
         reader.pushFilters([condition])
         assert len([row for row in rows_of(reader) if row["error"]]) == told
 
@@ -516,7 +571,7 @@ def test_filters_on_rows_that_tell_faults(tmp_path: Path) -> None:
 def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     root = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
     write_partition(root / "a-0", {0: batch(0) + marker(1, 7)[:-1], 9: b""})
-    rows = headers(root, mode="skip")
+    rows = headers(root, mode="PERMISSIVE")
     assert [row["directory"] for row in rows] == [f"{tmp_path}/�/a-0"] * 2
     assert rows[1]["error"].startswith(f"{tmp_path}/�/a-0/00000000000000000000.log")
 
@@ -538,7 +593,7 @@ def test_nothing_is_an_answer_where_nothing_is(tmp_path: Path) -> None:
     assert headers(root) == entries(root) == []
     write_partition(root / "a-0", {0: b""})
     (root / "b-0").mkdir()
-    assert headers(root) == headers(root, mode="skip") == []
+    assert headers(root) == headers(root, mode="PERMISSIVE") == []
     reader = reader_of(BatchHeaders, three(tmp_path / "other"), pushFilters="true")
     reader.pushFilters([EqualTo(("topic",), "c")])
     assert rows_of(reader) == []
@@ -568,7 +623,7 @@ def test_objects_are_reached_as_options_say(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"topic": "a"}, "option topic is not known: columns, topics, partitions"),
-        ({"mode": "permissive"}, "option mode: expected fail or skip, found 'permissive'"),
+        ({"mode": "skip"}, "option mode: expected one of FAILFAST, PERMISSIVE, DROPMALFORMED, found 'skip'"),
         ({"columns": "topic,colour"}, "option columns: expected some of topic, .*, found 'colour'"),
         ({"offsetFrom": "-1"}, "option offsetFrom: expected a number, 0 or more, found '-1'"),
         ({"offsetTo": "²"}, "option offsetTo: expected a number"),
@@ -585,7 +640,44 @@ def test_options_are_checked(options: dict[str, str], message: str) -> None:
         headers(FIXTURES / "kafka27-mixed", **options)
 
 
+def test_malformed_rows_are_dropped_where_that_is_asked_for(tmp_path: Path) -> None:
+    damaged(tmp_path)
+    (tmp_path / "a-0" / snapshot_name(10)).write_bytes(b"\0\1damaged")
+    write_partition(tmp_path / "a-7.0123456789abcdef0123456789abcdef-delete", {0: batch(0)})
+    for source in (BatchHeaders, ProducerSnapshots):
+        permissive, dropped = (rows_of(reader_of(source, tmp_path, mode=mode)) for mode in ("permissive", "dropMalformed"))
+        assert [row for row in permissive if row["error"] is None] == dropped
+        assert len(permissive) == len(dropped) + 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topics"),
+    [("{}/a-?", "aa"), ("{}/{a,b}-[0]", "ab"), ("file://{}/b*", "b"), ("file:{}/*", "aab"), ("{}", "aab")],
+)
+def test_paths_as_spark_takes_them(pattern: str, topics: str, tmp_path: Path) -> None:
+    three(tmp_path)
+    with faulty_store() as store:
+        store.objects = {f"b/x/{path.relative_to(tmp_path)}": path.read_bytes() for path in tmp_path.rglob("*.log")}
+        options = {"s3EndpointUrl": store.endpoint, "s3PathStyle": "true", "s3Anonymous": "true", "columns": "topic, directory"}
+        places = {pattern.replace("{}", str(tmp_path))}
+        if not pattern.startswith("file"):
+            places |= {pattern.replace("{}", f"{scheme}://b/x") for scheme in ("s3", "s3a")}
+        for place in places:
+            rows = rows_of(reader_of(BatchHeaders, path=place, **options))
+            assert "".join(sorted(directory["topic"] for directory in {row["directory"]: row for row in rows}.values())) == topics
+
+
+def test_what_does_not_exist_is_reported_when_the_query_is_analysed(tmp_path: Path) -> None:
+    with faulty_store() as store:
+        options = {"s3EndpointUrl": store.endpoint, "s3PathStyle": "true", "s3Anonymous": "true"}
+        for path in (f"{tmp_path}/none", f"{tmp_path}/*.log", "s3://b/none", "s3a://b/none/*"):
+            with pytest.raises(UsageError, match="does not exist"):
+                BatchHeaders(CaseInsensitiveDict(path=path, **options)).schema()
+    with pytest.raises(UsageError, match=r"hdfs: is not read"):
+        BatchHeaders(CaseInsensitiveDict(path="hdfs://name/logs")).schema()
+
+
 def test_a_path_is_needed() -> None:
     with pytest.raises(UsageError, match=r"load\(PATH\)"):
         BatchHeaders(CaseInsensitiveDict()).schema()
-    assert BatchHeaders(CaseInsensitiveDict(path="x", CHECKCRC="false")).schema() == ddl(header_rows.SCHEMA)
+    assert BatchHeaders(CaseInsensitiveDict(path=str(FIXTURES), CHECKCRC="false")).schema() == ddl(header_rows.SCHEMA)

@@ -317,3 +317,24 @@ def test_a_notebook(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
     for kept in (0, 5):
         result = notebook.rebuild(spark, str(logs), out=str(tmp_path / "out"), boundaries="all", effects=str(tmp_path / "effects"))
         assert result.partitions[0].from_effects.segments == kept
+
+
+def test_a_notebook_has_the_verbs_of_the_command(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
+    """With paths of pathlib, a table of results and a short value; and with the answers of this process."""
+    from snaprebuild.operations.scan import scan
+    from snaprebuild.operations.source import open_source
+    from snaprebuild.spark import notebook
+
+    options = {"out": tmp_path / "out", "boundaries": "all"}
+    planned = notebook.plan(spark, logs, **options)
+    assert not (tmp_path / "out").exists()
+    assert notebook.scan(spark, [logs]) == scan(open_source([str(logs)]))
+    result = notebook.rebuild(spark, logs, results=tmp_path / "rows.jsonl", **options)
+    written = sum(len(partition.boundaries) for partition in planned.partitions)
+    assert result.totals == {"written": written}
+    assert repr(result) == f"RebuildResult(1 partitions, 0 findings: {written} written)"
+    assert f"{written} written" in result._repr_html_()
+    rows = (tmp_path / "rows.jsonl").read_text().splitlines()
+    assert [json.loads(row)["offset"] for row in rows] == [row["offset"] for row in result.to_dict()["boundaries"]]
+    assert len(rows) == written
+    assert notebook.verify(spark, logs).partitions

@@ -181,7 +181,7 @@ def test_damage_inside(tmp_path: Path) -> None:
     flip(path, positions[100] + 16, 8)
     with pytest.raises(BadMagicError, match=f"byte {positions[100] + 16}"):
         read(tmp_path, 5)
-    skipped = read(tmp_path, 5, mode="skip")
+    skipped = read(tmp_path, 5, mode="PERMISSIVE")
     assert len(skipped) == 1, "what stands behind damage is not read"
     assert len(skipped[0]) == 101
     assert skipped[0][-1]["position_bytes"] == positions[100]
@@ -230,5 +230,22 @@ def test_a_log_that_grows_and_one_that_is_replaced(tmp_path: Path) -> None:
     path.rename(path.with_suffix(".gone"))
     path.write_bytes(data)
     for task in tasks:
-        with pytest.raises(RefusedError, match="changed since it was listed"):
+        with pytest.raises(RefusedError, match=r"changed since it was listed, .*: load the DataFrame or view again"):
             list(reader.read(task))
+
+
+def test_a_plan_that_is_used_again_reads_what_was_rolled_since(tmp_path: Path) -> None:
+    """A segment in parts goes on being read in parts; its last part also reads the segments after it."""
+    path = log_of(tmp_path)
+    write_index(path, batch_positions(path)[3::3])
+    made = BatchHeaders(CaseInsensitiveDict(path=str(tmp_path), numPartitions="4"))
+    reader: Any = made.reader(from_arrow_schema(BatchHeaders.whole))
+    tasks = reader.partitions()
+    for step in range(3):
+        with path.open("ab") as file:
+            file.write(batch(200 + step))
+        (path.parent / f"{1000 + step:020d}.log").write_bytes(batch(1000 + step))
+        offsets = sorted(row["base_offset"] for task in tasks for rows in reader.read(task) for row in rows.to_pylist())
+        assert offsets == [*range(201 + step), *range(1000, 1001 + step)]
+    path.unlink()
+    assert sum(len(rows) for task in tasks for rows in reader.read(task)) == 3

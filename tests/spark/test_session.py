@@ -16,7 +16,9 @@ from log_dirs import files_below
 from manifests import REPOSITORY
 
 from snaprebuild.cli.main import INTERRUPTED, INTERRUPTED_TEXT
-from snaprebuild.spark.session import code_archive
+from snaprebuild.errors import RefusedError
+from snaprebuild.spark import notebook
+from snaprebuild.spark.session import code_archive, ship_code
 
 pytestmark = pytest.mark.full
 
@@ -61,6 +63,29 @@ def test_stdout_is_the_result_and_stderr_tells_nothing_of_spark() -> None:
     assert (by_spark.returncode, by_spark.stderr) == (own.returncode, own.stderr) == (0, "")
     totals = [json.loads(run.stdout)["totals"] for run in (own, by_spark)]
     assert totals[0] == totals[1] != {}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--conf", "driver.memory=2g"), "--conf: expected KEY=VALUE with a key that begins with spark., found 'driver.memory=2g'"),
+        (("--conf", "spark.driver.memory"), "--conf: expected KEY=VALUE"),
+        (("--master", "spark://127.0.0.1:9"), "the Spark master does not answer at spark://127.0.0.1:9: Connection refused"),
+    ],
+)
+def test_settings_and_masters_that_cannot_be(words: tuple[str, str], told: str) -> None:
+    run = command(*ARGUMENTS, "--engine", "spark", *words)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert told in run.stderr
+    assert run.stderr.count("\n") == 1
+
+
+@pytest.mark.spark
+def test_settings_of_the_command_reach_spark() -> None:
+    shown = "print(*map(it.conf.get, ('spark.driver.memory', 'spark.x')), file=sys.stderr)"
+    noted = f"import snaprebuild.spark.session as session\nsession.ship_code = lambda it: {shown}"
+    run = command(*ARGUMENTS, *SPARK, "--conf", "spark.driver.memory=700m", "--conf", "spark.x=a=b", before=noted)
+    assert (run.returncode, run.stderr) == (0, "700m a=b\n")
 
 
 @pytest.mark.parametrize(
@@ -196,3 +221,23 @@ def test_the_archive_holds_all_of_the_code(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout.split() == [f"{path}/{package}/__init__.py" for package in ("snaprebuild", "formats")]
+
+
+def test_a_session_of_spark_connect_gets_the_code() -> None:
+    """The data sources need nothing else; the engine refuses. The package of Connect is not installed here, so its class is imitated."""
+    sent: list[tuple[set[str], bool]] = []
+
+    class Session:
+        version = "4.3.0"
+
+        def addArtifacts(self, path: str, *, pyfile: bool) -> None:  # noqa: N802  the name is Spark's
+            sent.append((set(zipfile.ZipFile(path).namelist()), pyfile))
+
+    Session.__module__ = "pyspark.sql.connect.session"
+    ship_code(Session())  # type: ignore[arg-type]
+    ((names, pyfile),) = sent
+    assert pyfile
+    assert {"snaprebuild/spark/data_sources.py", "formats/__init__.py"} <= names
+    for verb in (notebook.scan, notebook.plan, notebook.verify, notebook.rebuild):
+        with pytest.raises(RefusedError, match="this is one of Spark Connect"):
+            verb(Session(), "/nowhere")  # type: ignore[arg-type]

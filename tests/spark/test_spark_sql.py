@@ -8,6 +8,7 @@ import importlib.util
 import itertools
 import json
 import re
+import shutil
 import sys
 import time
 from collections import Counter, defaultdict
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pytest
 from command import in_json
 from event_logs import new_tasks
-from log_dirs import batch_positions, copy_of, snapshots_in, truth
+from log_dirs import batch, batch_positions, copy_of, snapshots_in, truth, write_partition
 from manifests import FIXTURES, REPOSITORY, partition_fixtures
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -149,6 +150,50 @@ def test_in_plain_sql(sql: SparkSession) -> None:
     assert not sql.sql("SELECT * FROM plain WHERE topic = 'mixed'").collect()
     with pytest.raises(Exception, match="option colour is not known"):
         batches(sql, MIXED, colour="red")
+
+
+def test_each_query_of_a_view_lists_the_directories(sql: SparkSession, tmp_path: Path) -> None:
+    """Spark plans a view once. Segments and partitions appear and go between two queries."""
+    write_partition(tmp_path / "a-0", {0: batch(0), 10: batch(10)})
+    frame = batches(sql, tmp_path)
+    frame.createOrReplaceTempView("of_frame")
+    sql.sql(f"CREATE OR REPLACE TEMPORARY VIEW of_sql USING kafka_batch_headers OPTIONS (path '{tmp_path}')")
+
+    def check(*expected: int) -> None:
+        assert sorted(row.base_offset for row in frame.select("base_offset").collect()) == list(expected)
+        assert frame.count() == len(expected)
+        for view in ("of_frame", "of_sql"):
+            found = sql.sql(f"SELECT base_offset FROM {view}").collect()
+            assert sorted(row.base_offset for row in found) == list(expected), view
+
+    check(0, 10)
+    write_partition(tmp_path / "a-0", {20: batch(20), 30: batch(30)})
+    write_partition(tmp_path / "b-0", {40: batch(40)})
+    check(0, 10, 20, 30, 40)
+    for base in (0, 20):
+        (tmp_path / "a-0" / f"{base:020d}.log").unlink()
+    check(10, 30, 40)
+    shutil.rmtree(tmp_path / "b-0")
+    check(10, 30)
+
+
+def test_tables_of_a_catalog(sql: SparkSession, tmp_path: Path) -> None:
+    """Spark gives the options of a table to its creation, and not to its queries."""
+    write_partition(tmp_path / "a-0", {0: batch(0), 10: batch(10)})
+    write_partition(tmp_path / "b-0", {0: batch(0)})
+    try:
+        sql.sql(f"CREATE TABLE by_path USING kafka_batch_headers OPTIONS (path '{tmp_path}', topics 'a')")
+        sql.sql(f"CREATE TABLE by_location USING kafka_batch_headers LOCATION '{tmp_path}'")
+        for name, count in (("by_path", 2), ("by_location", 3)):
+            assert sql.table(name).count() == count
+            assert sql.sql(f"SELECT count(DISTINCT topic) FROM {name}").collect()[0][0] == count - 1
+        write_partition(tmp_path / "a-0", {20: batch(20)})
+        assert sql.sql("SELECT * FROM by_path").count() == 3
+        with pytest.raises(Exception, match="does not exist"):
+            sql.sql(f"CREATE TABLE by_nothing USING kafka_batch_headers LOCATION '{tmp_path}/none'")
+    finally:
+        for name in ("by_path", "by_location"):
+            sql.sql(f"DROP TABLE IF EXISTS {name}")
 
 
 def test_spark_before_4_is_told() -> None:
