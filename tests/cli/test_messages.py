@@ -212,6 +212,7 @@ RISKY |= {
     "--max-timeout-ms",
     "--effects",
     "--metadata-log",
+    "--allow-plain",
     "--allow-unverified",
     "--uploader",
     "--voters",
