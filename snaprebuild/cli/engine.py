@@ -55,7 +55,7 @@ SparkConf = Annotated[
     typer.Option(
         "--conf",
         metavar="KEY=VALUE",
-        help="A setting of Spark for its session, as spark.driver.memory=2g; repeatable.",
+        help="A setting of Spark, as spark.driver.memory=2g; repeatable. Default: what spark-defaults.conf has.",
     ),
 ]
 
