@@ -17,7 +17,6 @@ from snaprebuild.errors import (
     RefusedError,
     SnaprebuildError,
 )
-from snaprebuild.storage.store import is_object
 
 __all__ = [
     "BUSY_LOG",
@@ -114,8 +113,11 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
         return Finding(GONE, Severity.NOTE, path, error.message)
     if isinstance(error, GoneFileError):
         return Finding(BUSY_LOG, Severity.NOTE, path, str(error) if error.path != path else error.message, is_unread=True)
-    if may_vanish and isinstance(error, ReadFailedError) and error.errno == errno.ENOENT and not is_object(error.path or path):
-        return Finding(BUSY_LOG, Severity.NOTE, error.path or path, "vanished while it was looked at", is_unread=True)
+    if may_vanish and isinstance(error, ReadFailedError) and error.errno == errno.ENOENT:
+        from snaprebuild.storage.store import is_object  # heavy, and --help needs none of it
+
+        if not is_object(error.path or path):
+            return Finding(BUSY_LOG, Severity.NOTE, error.path or path, "vanished while it was looked at", is_unread=True)
     code, severity = "storage-failed", Severity.STORAGE
     if isinstance(error, RefusedError):
         code, severity = "refused", Severity.REFUSED

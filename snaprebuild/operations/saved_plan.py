@@ -20,7 +20,7 @@ from snaprebuild.storage.store import FileIdentity
 
 __all__ = ["load_plan", "save_plan"]
 
-SCHEMA = "snaprebuild.saved-plan/5"
+SCHEMA = "snaprebuild.saved-plan/6"
 
 
 def save_plan(plan: Plan, path: str) -> None:

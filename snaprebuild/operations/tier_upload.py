@@ -137,7 +137,7 @@ class _Partition:
 
     def _check_store(self, neighbours: Neighbours, path: str) -> None:
         """That the store is the one that brokers read, and that nothing goes up plain where the rest is encrypted."""
-        copy = neighbours.elsewhere
+        copy = neighbours.elsewhere if self._done_to < 0 else None  # what this run uploaded is in no listing
         if copy is not None:
             message = (
                 f"the metadata log has the finished copy {uuid_to_text(copy.segment_id)} of offsets {copy.start_offset} to "

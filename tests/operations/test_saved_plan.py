@@ -80,7 +80,7 @@ def test_what_is_saved(tmp_path: Path) -> None:
     directory = write_partition(logs / "t-0", {0: batch(0, count=3), 3: batch(3, count=4), 7: batch(7), 9: b""})
     (directory / snapshot_name(7)).write_bytes(EMPTY_SNAPSHOT)
     header, partition, closing = lines_of(path := saved(tmp_path, planned(logs)))
-    assert header["schema"] == "snaprebuild.saved-plan/5"
+    assert header["schema"] == "snaprebuild.saved-plan/6"
     assert header["request"]["paths"] == [str(logs)]
     assert header["expiration_ms"] == 86_400_000
 

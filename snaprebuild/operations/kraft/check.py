@@ -22,7 +22,7 @@ from snaprebuild.cluster.log_start_rules import (
     judge_starts,
 )
 from snaprebuild.cluster.metadata_batch import MetadataRecord, UnreadRecord
-from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.errors import ChangedFileError, ReadFailedError, UsageError
 from snaprebuild.operations.findings import Finding, Severity, counted
 from snaprebuild.operations.kraft.checkpoint_content import compare_with_log
 from snaprebuild.operations.kraft.election import Election, election_of
@@ -213,10 +213,10 @@ def _compared_with(node: NodeFacts, other: NodeFacts, waiting: set[OffsetAndEpoc
                 evidence += f", and {each.unread}"
             if evidence:
                 results.append(RuleResult(rule, Outcome.NOT_JUDGED, None, evidence, checkpoint.path, checkpoint.end_offset))
-    except ReadFailedError as error:
-        if error.errno != errno.ENOENT:
+    except (ReadFailedError, ChangedFileError) as error:
+        if isinstance(error, ReadFailedError) and error.errno != errno.ENOENT:
             raise
-        results.append(RuleResult(rule, Outcome.NOT_JUDGED, None, "a file was deleted while it was read", path))
+        results.append(RuleResult(rule, Outcome.NOT_JUDGED, None, "a file was deleted or changed while it was read", path))
     return results
 
 
@@ -291,10 +291,14 @@ def _is_own_fault(checkpoint: CheckpointFacts) -> bool:
 
 def _first_record(node: NodeFacts, other: NodeFacts, offset: int) -> int:
     """The first record that differs in the batches at an offset; the offset itself where no record does, or they cannot be read."""
-    try:
-        one, two = (next(iter(each.log.walk(offset))) for each in (node, other))
-    except (StopIteration, FormatError, ReadFailedError):
-        return offset
+    found = []
+    for each in (node, other):
+        try:
+            with each.log.walk(offset).until() as batches:
+                found.append(next(batches))
+        except (StopIteration, FormatError, ReadFailedError, ChangedFileError):
+            return offset
+    one, two = found
     if one.leader_epoch == two.leader_epoch:
         for mine, theirs in zip(one.records, two.records, strict=False):
             if _content(mine) != _content(theirs):

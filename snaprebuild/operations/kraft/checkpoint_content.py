@@ -52,14 +52,14 @@ def compare_with_log(log: MetadataLog, owner: MetadataLog, whole: Collection[Off
         return
     ascending = sorted(owner.checkpoints, key=lambda each: each.end_offset)
     waiting = [each for each in ascending if each.end_offset > start and OffsetAndEpoch(each.end_offset, each.epoch) in whole]
-    walk = log.walk(start)
     try:
-        for batch in walk:
-            while waiting and waiting[0].end_offset <= batch.base_offset:
-                yield from _compared(owner, fold, waiting.pop(0))
-            if not waiting:
-                return
-            fold.apply_batch(batch)
+        with log.walk(start).until() as batches:
+            for batch in batches:
+                while waiting and waiting[0].end_offset <= batch.base_offset:
+                    yield from _compared(owner, fold, waiting.pop(0))
+                if not waiting:
+                    return
+                fold.apply_batch(batch)
     except FormatError:
         return
     while waiting:

@@ -170,21 +170,22 @@ def _read(log: MetadataLog, fold: ImageFold, timelines: Timelines, question: His
     findings: list[Finding] = []
     walk = log.walk(log_begin)
     try:
-        for whole in walk:
-            if end is not None and end.is_before(whole):
-                break
-            batch: MetadataBatch | None = whole
-            if begin is not None and first_offset is None:
-                before, batch = _cut(whole, begin.first_offset_in(whole))
-                if before is not None:
-                    fold.apply_batch(before)
-                if batch is None:
-                    continue
-                first_offset = batch.base_offset
-                _begin(timelines, fold, "as it was before" if first_offset > log_begin else "as a checkpoint has it")
-            if batch is not None:
-                changes = fold.apply_batch(batch, None if end is None else end.offset)
-                timelines.add(changes, batch.append_timestamp_ms, batch.leader_epoch)
+        with walk.until() as batches:
+            for whole in batches:
+                if end is not None and end.is_before(whole):
+                    break
+                batch: MetadataBatch | None = whole
+                if begin is not None and first_offset is None:
+                    before, batch = _cut(whole, begin.first_offset_in(whole))
+                    if before is not None:
+                        fold.apply_batch(before)
+                    if batch is None:
+                        continue
+                    first_offset = batch.base_offset
+                    _begin(timelines, fold, "as it was before" if first_offset > log_begin else "as a checkpoint has it")
+                if batch is not None:
+                    changes = fold.apply_batch(batch, None if end is None else end.offset)
+                    timelines.add(changes, batch.append_timestamp_ms, batch.leader_epoch)
         findings = torn_findings(log, walk)
     except FormatError as error:
         findings = [finding_of_error(error, log.path)]

@@ -90,10 +90,11 @@ def image_at(log: MetadataLog, offset: int | None = None) -> ImageAt:
             )
         path = log.segments[0].path
         raise BadValueError("first offset of the metadata log", file=path, position=0, expected=f"at most {start}", found=first)
-    for batch in walk:
-        if offset is not None and batch.base_offset > offset:
-            break
-        fold.apply_batch(batch, offset)
+    with walk.until() as batches:
+        for batch in batches:
+            if offset is not None and batch.base_offset > offset:
+                break
+            fold.apply_batch(batch, offset)
     if offset is not None and fold.offset < offset:
         raise UsageError(f"the log ends before offset {offset}: its last one is {fold.offset}", path=log.path)
     return ImageAt(fold, log, checkpoint, bad, walk)

@@ -141,12 +141,13 @@ def _fold_log(log: MetadataLog, fold: ImageFold, at: int | None, tail: UnprovenT
     """Takes the log behind the checkpoint, as far as it can be read."""
     walk = log.walk(fold.offset + 1)
     try:
-        for batch in walk:
-            if at is not None and batch.base_offset > at:
-                return []
-            changes = fold.apply_batch(batch, at)
-            if fold.offset >= tail.first_offset:
-                tail.add(changes)
+        with walk.until() as batches:
+            for batch in batches:
+                if at is not None and batch.base_offset > at:
+                    return []
+                changes = fold.apply_batch(batch, at)
+                if fold.offset >= tail.first_offset:
+                    tail.add(changes)
     except FormatError as error:
         return [finding_of_error(error, log.path)]
     return torn_findings(log, walk)

@@ -6,7 +6,8 @@ ends where its last segment holds no further whole batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 from formats.batch_headers import Tail, TailKind
@@ -228,7 +229,11 @@ class MetadataWalk:
         self.torn_tail: Tail | None = None
         self.position = start
 
-    def __iter__(self) -> Iterator[MetadataBatch]:
+    def until(self) -> closing[Generator[MetadataBatch, None, None]]:
+        """The batches for a reader that may stop early: at the end it still learns whether the segment that it was in has changed."""
+        return closing(iter(self))
+
+    def __iter__(self) -> Generator[MetadataBatch, None, None]:
         segments = self._log.segments
         first = max((number for number, each in enumerate(segments) if each.base_offset <= self._from_offset), default=0)
         for segment in segments[first:]:

@@ -131,9 +131,10 @@ def _records(log: MetadataLog, last_offset: int) -> Iterator[tuple[int, ClusterM
                     if isinstance(each.content, ClusterMetadataRecord):
                         yield start - 1, each.content
             break
-    for batch in log.walk(start):
-        for each in batch.records:
-            if each.offset > last_offset:
-                return
-            if isinstance(each.content, ClusterMetadataRecord):
-                yield each.offset, each.content
+    with log.walk(start).until() as batches:
+        for batch in batches:
+            for each in batch.records:
+                if each.offset > last_offset:
+                    return
+                if isinstance(each.content, ClusterMetadataRecord):
+                    yield each.offset, each.content
