@@ -377,7 +377,7 @@ def test_ctrl_c_before_anything_is_loaded() -> None:
         ((), 2),
         (("bogus",), 2),
         (("stats", "/no/such/directory"), 2),
-        (("dump", "/no/such/file"), 5),
+        (("dump", "/no/such/file"), 2),
         (("verify", "fixtures/damaged"), 4),
     ],
 )

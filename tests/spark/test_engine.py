@@ -44,7 +44,7 @@ from snaprebuild.operations.findings import exit_code_of
 from snaprebuild.operations.plan import make_plan
 from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild import rebuild
-from snaprebuild.operations.rebuild_result import FAILED, WOULD_WRITE, RebuildResult
+from snaprebuild.operations.rebuild_result import FAILED, REFUSED, WOULD_WRITE, RebuildResult
 from snaprebuild.operations.schedule import ReadTask, Work
 from snaprebuild.operations.source import open_source
 from snaprebuild.replay.classes import SnapshotClass
@@ -239,15 +239,17 @@ def _replaced(path: Path) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize(("spoil", "exit_code"), [(_fifo, 5), (_directory, 5), (_truncated, 3)])
-def test_a_segment_that_cannot_be_read(spark: SparkSession, tmp_path: Path, spoil: Callable[[Path], None], exit_code: int) -> None:
+@pytest.mark.parametrize(("spoil", "exit_code", "action"), [(_fifo, 5, FAILED), (_directory, 5, FAILED), (_truncated, 3, REFUSED)])
+def test_a_segment_that_cannot_be_read(
+    spark: SparkSession, tmp_path: Path, spoil: Callable[[Path], None], exit_code: int, action: str
+) -> None:
     """It ends its partition behind what lies before it; the three others are rebuilt."""
     logs = copy_of("kafka27-mixed", tmp_path)
     request = Request((str(logs),), out=str(tmp_path / "out"), boundaries="all", replay_from="log-start", as_of_ms=int(NOW))
     result = same_where_it_goes_wrong(spark, request, lambda: spoil(logs / "mixed-0" / f"{2181:020d}.log"))
     assert exit_code_of(result.findings) == exit_code
     actions = {each.plan.source.topic_partition: {one.action for one in each.boundaries} for each in result.partitions}
-    assert actions.pop("mixed-0") == {WOULD_WRITE, FAILED}
+    assert actions.pop("mixed-0") == {WOULD_WRITE, action}
     assert set(map(frozenset, actions.values())) == {frozenset({WOULD_WRITE})}
 
 
