@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from random import Random
@@ -228,6 +229,31 @@ def test_a_tail_that_diverged_names_the_offset_and_the_node_with_the_highest_epo
     assert exit_code_of(check.findings) == 1
 
 
+def test_two_leaders_of_one_epoch(tmp_path: Path) -> None:
+    """Each log agrees with its own quorum-state: the epoch began when neither had written in it."""
+    nodes = [metadata_copy(name, tmp_path) for name in ("node1", "node3")]
+    for directory, leader in zip(nodes, (1, 3), strict=True):
+        path = directory / "quorum-state"
+        path.write_text(path.read_text().replace('"leaderId":1,"leaderEpoch":4', f'"leaderId":{leader},"leaderEpoch":5'))
+    check = kraft_check([str(each) for each in nodes])
+    assert violations(check) == {("K13", Grade.ERROR)}
+    (finding,) = check.findings
+    assert "quorum-state names node 3 as the leader of epoch 5, and that of node 1 (" in finding.message
+
+
+@pytest.mark.parametrize(("name", "violated"), [("node1", {("K13", Grade.WARNING)}), ("node3", set())])
+def test_a_leader_that_lost_the_end_of_its_log(tmp_path: Path, name: str, violated: set[tuple[str, Grade]]) -> None:
+    """Node 1 led the last epoch: what node 3 has of it, node 1 wrote. Of a follower a shorter log is nothing."""
+    nodes = {each: metadata_copy(each, tmp_path) for each in ("node1", "node3")}
+    (log,) = nodes[name].glob("*.log")
+    os.truncate(log, batch_positions(log)[-1])
+    check = kraft_check([str(each) for each in nodes.values()])
+    assert violations(check) == violated
+    for finding in check.findings:
+        assert (finding.path, finding.offset) == (str(nodes["node1"]), 347)
+        assert "led epoch 4 and ends at 347, and node 3" in finding.message
+
+
 @pytest.mark.parametrize(
     ("old", "new", "evidence"),
     [
@@ -262,7 +288,7 @@ MUTATIONS = ("record", "epoch", "lost quorum-state", "garbled quorum-state", "ot
 @pytest.mark.parametrize("mutation", MUTATIONS)
 @pytest.mark.parametrize("seed", range(4))
 def test_no_mutation_of_one_of_two_nodes_passes(tmp_path: Path, mutation: str, seed: int) -> None:
-    """A log that only ends earlier is that of a node that is behind: it passes, unless its own checkpoint is beyond it."""
+    """A follower's log that only ends earlier passes, unless its own checkpoint is beyond it."""
     random = Random(f"{mutation} {seed}")
     nodes = [metadata_copy(name, tmp_path) for name in ("node1", "node3")]
     victim = nodes[random.randrange(2)]
@@ -289,7 +315,7 @@ def test_no_mutation_of_one_of_two_nodes_passes(tmp_path: Path, mutation: str, s
         case "tail":
             with log.open("r+b") as file:
                 file.truncate(positions[at])
-            is_contradiction = offset < int(checkpoints[-1].name[:20])
+            is_contradiction = offset < int(checkpoints[-1].name[:20]) or victim == nodes[0]
     code = exit_code_of(kraft_check([str(each) for each in nodes]).findings)
     assert code in ((1, 4) if is_contradiction else (0,))
 

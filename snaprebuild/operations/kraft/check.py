@@ -246,6 +246,14 @@ def _differences(node: NodeFacts, other: NodeFacts) -> Iterator[RuleResult]:
             evidence = f"the log names node {here.leaders[epoch]} as the leader of epoch {epoch}, and that of {_name(other)} names "
             evidence += f"node {there.leaders[epoch]}"
             yield RuleResult(Rule.K13, Outcome.VIOLATED, Grade.ERROR, evidence, path)
+    leader = {**there.leaders, **here.leaders}.get(here.last_epoch)
+    if leader is not None and leader == node.node_id and there.epoch_at(here.end_offset) == here.last_epoch:
+        # Followers copy from the leader, so its own log of its epoch is never the shorter one.
+        evidence = (
+            f"led epoch {here.last_epoch} and ends at {here.end_offset}, and {_name(other)} holds more of that epoch: the end of this "
+            "log was lost, or the directory was copied earlier"
+        )
+        yield RuleResult(Rule.K13, Outcome.VIOLATED, Grade.WARNING, evidence, path, here.end_offset)
     begin, end = max(here.base, there.base), min(here.end_offset, there.end_offset)
     difference = first_difference(here.batches, there.batches, begin, end, (here.gaps, there.gaps))
     if difference is not None:
