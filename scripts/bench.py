@@ -188,7 +188,7 @@ class Bench:
         summaries = map(read_segment, tasks) if pool is None else pool.map(read_segment, tasks)
         boundaries = 0
         for at, (summary,) in zip(wanted, summaries, strict=True):
-            assert summary.bad_crc_count == 0
+            assert summary.facts.bad_crc_count == 0
             for state in replay.take(at, summary):
                 write_entries(state.entries)
                 boundaries += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from formats.errors import FormatError
@@ -130,10 +130,10 @@ def composed(job: DivisibleJob, indices: Sequence[int], arrivals: Arrivals) -> I
             return
         for piece in pieces:
             levels = running_effect.stacked(levels, piece.effect.without_closes())
-        waiting = task.base_offset, tuple(replace(piece, effect=IDENTITY) for piece in pieces)
+        waiting = task.base_offset, tuple(piece.with_effect(IDENTITY) for piece in pieces)
     assert waiting is not None, "a chunk has segments"
     base_offset, (*before, last) = waiting
-    yield base_offset, (*before, replace(last, effect=running_effect.joined(levels)))
+    yield base_offset, (*before, last.with_effect(running_effect.joined(levels)))
 
 
 def beginnings(job: DivisibleJob, starts: Sequence[int], arrivals: Arrivals) -> Iterator[Chunk | Unreached]:

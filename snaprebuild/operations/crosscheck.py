@@ -31,17 +31,17 @@ _SETTLED = (SnapshotClass.LOAD_EQUIVALENT, SnapshotClass.SUPERSET_SAFE)
 
 def segment_findings(source: PartitionSource, index: int, summary: SegmentSummary) -> list[Finding]:
     """What the summary of a segment, or of a piece of it, says is damaged in it."""
-    found = [_bad_checksum(source, index, summary)] if summary.bad_crc_count else []
-    if summary.disorder_offset is not None:
-        found.append(_disorder(source, index, summary.disorder_offset))
+    found = [_bad_checksum(source, index, summary)] if summary.facts.bad_crc_count else []
+    if summary.facts.disorder_offset is not None:
+        found.append(_disorder(source, index, summary.facts.disorder_offset))
     return found
 
 
 def _bad_checksum(source: PartitionSource, index: int, summary: SegmentSummary) -> Finding:
     """Batches of a segment whose checksum differs."""
-    position, offset = summary.bad_crc[0]
+    position, offset = summary.facts.bad_crc[0]
     path = source.directory.file_path(source.directory.segments[index].log.name)
-    count = counted(summary.bad_crc_count, "such batch", "such batches")
+    count = counted(summary.facts.bad_crc_count, "such batch", "such batches")
     message = f"the checksum of the batch at byte {position} differs ({count} in this segment)"
     return Finding("bad-checksum", Severity.DAMAGED, path, message, offset)
 

@@ -121,7 +121,7 @@ def boundary_after(segments: tuple[SegmentFiles, ...], index: int, summary: Segm
         following = segments[index + 1]
         return following.base_offset, index + 2 == len(segments) and following.size_bytes == 0
     least = segments[index].base_offset + 1 if index else 1
-    return (summary.next_offset if summary.next_offset >= least else None), True
+    return (summary.facts.next_offset if summary.facts.next_offset >= least else None), True
 
 
 Held = Mapping[int, Sequence[SegmentSummary]]

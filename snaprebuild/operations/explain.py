@@ -236,8 +236,8 @@ class _ExplainWork(PartitionWork):
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         self._explanation.bytes_read += summary.bytes_read
         boundary, _ = boundary_after(self._source.directory.segments, index, summary)
-        self._pieces.append((boundary, summary.traced))
-        self._log_end = max(summary.next_offset, summary.base_offset)
+        self._pieces.append((boundary, summary.contents.traced))
+        self._log_end = max(summary.facts.next_offset, summary.base_offset)
         for state in self._replay.take(index, summary):
             self._take_state(state)
         return self._replay.damage is None

@@ -107,18 +107,20 @@ class _StateAtMark(PartitionWork):
         """Where the batches end that follow one another without a gap or damage. Compaction leaves gaps by design."""
         begin = summary.base_offset if self._whole_end is None else self._whole_end
         may_have_gaps = not self.source.can_be_tiered or not self.source.log_dir.is_cleaner_known
-        has_gap = summary.base_offset > begin or bool(summary.missing_offsets)
+        has_gap = summary.base_offset > begin or bool(summary.facts.missing_offsets)
         if not self._is_whole:
             return
-        if (has_gap and not may_have_gaps) or summary.disorder_offset is not None:
+        if (has_gap and not may_have_gaps) or summary.facts.disorder_offset is not None:
             self._is_whole, self._whole_end = False, begin
-            self.gap = f"batches are missing between offset {begin} and {summary.next_offset}: nothing above {begin} is trusted"
+            self.gap = (
+                f"batches are missing between offset {begin} and {summary.facts.next_offset}: nothing above {begin} is trusted"
+            )
             return
-        if summary.bad_crc_count:
+        if summary.facts.bad_crc_count:
             self._is_whole = False
-            self._whole_end = max(begin, summary.bad_crc[0][1])
+            self._whole_end = max(begin, summary.facts.bad_crc[0][1])
             return
-        self._whole_end = max(begin, summary.next_offset)
+        self._whole_end = max(begin, summary.facts.next_offset)
         self._is_whole = summary.tail.kind is TailKind.CLEAN
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:

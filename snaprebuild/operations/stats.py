@@ -328,7 +328,7 @@ class _StatsWork(PartitionWork):
 
     def take_segment(self, index: int, summary: SegmentSummary) -> bool:
         self._find(index, summary)
-        statistics, totals = summary.statistics, self._stats.totals
+        statistics, totals = summary.contents.statistics, self._stats.totals
         assert statistics is not None
         before = self._prefix.producer_id
         self._prefix = compose(self._prefix, summary.effect).without_closes()
@@ -337,13 +337,13 @@ class _StatsWork(PartitionWork):
         totals.size_bytes += summary.size_bytes
         totals.bytes_read += summary.bytes_read
         totals.batches = totals.batches.plus(statistics.batches)
-        if summary.max_timestamp >= 0:
-            self._moment_ms = summary.max_timestamp
-            self._latest = max(self._latest, (summary.max_timestamp, -summary.base_offset))
+        if summary.facts.max_timestamp >= 0:
+            self._moment_ms = summary.facts.max_timestamp
+            self._latest = max(self._latest, (summary.facts.max_timestamp, -summary.base_offset))
         facts = BatchFacts.of(statistics.batches)
         row = {
             "base_offset": summary.base_offset,
-            "next_offset": max(summary.next_offset, summary.base_offset),  # a damaged batch may claim any
+            "next_offset": max(summary.facts.next_offset, summary.base_offset),  # a damaged batch may claim any
             "size_bytes": summary.size_bytes,
             "moment_ms": self._moment_ms,
             "batches": facts.batches,
@@ -367,7 +367,7 @@ class _StatsWork(PartitionWork):
         if record.damage is not None:
             message = f"{record.damage.reason}: what lies behind it in this segment is not counted"
             findings.append(Finding("damaged-segment", Severity.DAMAGED, path, message, record.damage.offset, is_unread=True))
-        findings += [Finding("torn-tail", Severity.NOTE, path, note, summary.next_offset) for note in record.notes]
+        findings += [Finding("torn-tail", Severity.NOTE, path, note, summary.facts.next_offset) for note in record.notes]
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
         super().fail(error)

@@ -252,9 +252,9 @@ class _TransactionsWork(PartitionWork):
         assert state.closes is not None, "the replay began at the first segment, and nothing was cut"
         counts, summary, closes = self._partition.counts, state.segment, state.closes
         closed = closes.first_offset != NONE
-        committed = summary.commits_left_out + int(np.count_nonzero(closed & ~closes.is_aborted))
+        committed = summary.contents.commits_left_out + int(np.count_nonzero(closed & ~closes.is_aborted))
         aborted = int(np.count_nonzero(closed & closes.is_aborted))
-        others = summary.commit_markers + summary.abort_markers - committed - aborted
+        others = summary.facts.commit_markers + summary.facts.abort_markers - committed - aborted
         # Only the first marker of a producer can have closed something that lies before the replay, or that the cleaner took.
         unknown = int(np.count_nonzero(~closed))
         if self._partition.source.is_compacted:

@@ -219,7 +219,7 @@ class _VerifyWork(PartitionWork):
         self._verdict.from_effects = self._verdict.from_effects.with_segment(summary)
         for state in self._replay.take(index, summary):
             self._boundary(state)
-        self._log_end = max(summary.next_offset, summary.base_offset)
+        self._log_end = max(summary.facts.next_offset, summary.base_offset)
         return self._replay.damage is None
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:

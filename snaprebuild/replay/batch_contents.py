@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import numpy as np
@@ -39,13 +39,25 @@ SUMMARY_COLUMNS = tuple(sorted({*EFFECT_COLUMNS, *FACT_COLUMNS}))
 
 @dataclass(frozen=True, slots=True)
 class BatchContents:
-    """What consecutive batches hold, whatever lies before them: ``facts``, and the others as in ``SegmentSummary``."""
+    """What consecutive batches hold, whatever lies before them.
+
+    Attributes:
+        facts: counts, extremes and the order of offsets.
+        effect: on any producer state.
+        commits_left_out: committed transactions that are not among those of the effect.
+        traced: of the producer that was asked for, those of its batches that decide its entry (``ROW_DTYPE``, in log order).
+        statistics: the batches by kind and by producer, where they were asked for.
+    """
 
     facts: SegmentFacts = NO_FACTS
     effect: SegmentEffect = IDENTITY
     commits_left_out: int = 0
     traced: np.ndarray = field(default_factory=lambda: NO_ROWS)
     statistics: SegmentStatistics | None = None
+
+    def behind(self, offset: int) -> BatchContents:
+        """The same batches where the one before them ends below ``offset`` (``SegmentFacts.behind``)."""
+        return replace(self, facts=self.facts.behind(offset))
 
 
 NOTHING = BatchContents()

@@ -130,42 +130,42 @@ class ReplayRecord:
         if summary.cut_offset is not None:
             following, is_last = None, False
         self._take_order(summary, following)
-        if summary.bad_crc_count:
-            self.bad_crc_count += summary.bad_crc_count
-            position, offset = summary.bad_crc[0]
-            more = f" (and {summary.bad_crc_count - 1} more)" if summary.bad_crc_count > 1 else ""
+        if summary.facts.bad_crc_count:
+            self.bad_crc_count += summary.facts.bad_crc_count
+            position, offset = summary.facts.bad_crc[0]
+            more = f" (and {summary.facts.bad_crc_count - 1} more)" if summary.facts.bad_crc_count > 1 else ""
             self.doubts.append(f"{path}, byte {position}: the checksum of the batch at offset {offset} differs{more}")
-        if summary.partial_batches:  # markers without their record are among them
-            taken = f"{summary.partial_batches} batches lost records, {summary.empty_control_batches} markers are gone"
+        if summary.facts.partial_batches:  # markers without their record are among them
+            taken = f"{summary.facts.partial_batches} batches lost records, {summary.facts.empty_control_batches} markers are gone"
             self.doubts.append(f"segment {summary.base_offset} was compacted: {taken}")
-        self._take_tail(summary, may_be_torn=is_last and summary.next_offset >= known_end)
-        self.next_offset = max(summary.next_offset, summary.base_offset, following or 0)
+        self._take_tail(summary, may_be_torn=is_last and summary.facts.next_offset >= known_end)
+        self.next_offset = max(summary.facts.next_offset, summary.base_offset, following or 0)
 
     def _take_cut(self, summary: SegmentSummary) -> None:
         needed = summary.cut_offset if summary.cut_batch_offset is None else summary.cut_batch_offset
         self.doubt_at_cut = None
-        if needed is not None and summary.next_offset < needed:
-            self.doubt_at_cut = f"no batch ends at {needed}: the last one below it ends at {summary.next_offset}"
+        if needed is not None and summary.facts.next_offset < needed:
+            self.doubt_at_cut = f"no batch ends at {needed}: the last one below it ends at {summary.facts.next_offset}"
 
     def _take_order(self, summary: SegmentSummary, following: int | None) -> None:
-        missing = summary.missing_offsets  # a hole before the segment was told at the boundary below it
+        missing = summary.facts.missing_offsets  # a hole before the segment was told at the boundary below it
         if missing:
             self.missing_offsets += missing
             start = summary.base_offset if self.next_offset is None else self.next_offset
             self.doubts.append(
-                f"{missing} offsets between {start} and {summary.next_offset} are not on disk (compacted or deleted)"
+                f"{missing} offsets between {start} and {summary.facts.next_offset} are not on disk (compacted or deleted)"
             )
-        if summary.disorder_offset is not None:
-            self.doubts.append(f"the batch at offset {summary.disorder_offset} does not lie behind the one before it")
-        end = max(summary.next_offset, summary.base_offset)
+        if summary.facts.disorder_offset is not None:
+            self.doubts.append(f"the batch at offset {summary.facts.disorder_offset} does not lie behind the one before it")
+        end = max(summary.facts.next_offset, summary.base_offset)
         if following is not None and following > end:
             # A lost or shortened end. A follower may also roll ahead of its log end; nothing on disk tells the two apart.
             self.missing_offsets += following - end
             self.doubts.append(f"{following - end} offsets between {end} and {following} are not on disk (compacted or deleted)")
-        if following is not None and following < summary.next_offset:
+        if following is not None and following < summary.facts.next_offset:
             # Told with the earlier one: the state at the boundary between them already has what lies behind it.
             self.doubts.append(
-                f"segment {summary.base_offset} ends at {summary.next_offset}, behind the base {following} of the next one"
+                f"segment {summary.base_offset} ends at {summary.facts.next_offset}, behind the base {following} of the next one"
             )
 
     def _take_tail(self, summary: SegmentSummary, *, may_be_torn: bool) -> None:
@@ -177,7 +177,7 @@ class ReplayRecord:
             self.notes.append(f"the last segment ends with {tail.kind.value.replace('_', '-')} bytes: {tail.error}")
             return
         # Elsewhere even a torn end means that batches behind it are gone.
-        self.damage = self.damage or Damage(summary.next_offset, str(tail.error))
+        self.damage = self.damage or Damage(summary.facts.next_offset, str(tail.error))
 
     def standing(self) -> Standing:
         """At the end of what was taken."""

@@ -12,28 +12,34 @@ import numpy as np
 
 from formats.batch_headers import HeaderBlock
 from formats.control_record import ControlRecordType
-from formats.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
+from formats.record_batch import ATTRIBUTE_CONTROL
 
 __all__ = ["BAD_CRC_LISTED_MAX", "FACT_COLUMNS", "NO_FACTS", "SegmentFacts"]
 
 BAD_CRC_LISTED_MAX = 100
 """Positions of damaged batches that are named; all are counted."""
 
-FACT_COLUMNS = ("attributes", "base_offset", "last_offset_delta", "magic", "max_timestamp", "producer_id", "record_count")
+FACT_COLUMNS = ("attributes", "base_offset", "last_offset_delta", "magic", "max_timestamp", "record_count")
 """Fields of a header on which the facts depend."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """Of consecutive batches; those that are not told here are as in ``SegmentSummary``.
+    """Of consecutive batches.
 
     Attributes:
-        batches: their count. Without any, all others are as by default.
+        batches: count of whole batches. Without any, all others are as by default.
         base_offset: of the first batch; of a message of magic 0 or 1 that is its last offset.
         begins_with_magic_2: so that nothing lies between the end of the batch before and ``base_offset`` but a gap.
         next_offset: last offset of the last batch + 1.
-        missing_offsets: between the batches.
+        max_timestamp: greatest timestamp of any header, ms; -1 for none.
+        bad_crc_count: batches whose checksum differs.
+        bad_crc: (position in bytes, base offset) of the first ``BAD_CRC_LISTED_MAX`` of them.
+        missing_offsets: offsets between the batches that no batch covers: compaction took whole batches.
+        partial_batches: batches of magic 2 with fewer records than offsets: compaction took records.
+        empty_control_batches: control batches without their record: compaction took markers.
         disorder_offset: base offset of the first batch that does not lie behind the one before it, or ends before it begins.
+        commit_markers: with their record; likewise ``abort_markers``.
     """
 
     batches: int = 0
@@ -47,9 +53,6 @@ class SegmentFacts:
     partial_batches: int = 0
     empty_control_batches: int = 0
     disorder_offset: int | None = None
-    legacy_batches: int = 0
-    producer_batches: int = 0
-    transactional_batches: int = 0
     commit_markers: int = 0
     abort_markers: int = 0
 
@@ -57,7 +60,7 @@ class SegmentFacts:
     def of_block(cls, block: HeaderBlock) -> SegmentFacts:
         """Of a block, which is not empty and has ``FACT_COLUMNS``."""
         base, delta, count = (block.column(name) for name in ("base_offset", "last_offset_delta", "record_count"))
-        attributes, producer_id = block.column("attributes"), block.column("producer_id")
+        attributes = block.column("attributes")
         is_new = block.column("magic") == 2
         following = base + delta + 1
         disorder = following <= base
@@ -65,7 +68,6 @@ class SegmentFacts:
         disordered = np.flatnonzero(disorder)
         # Where the wrapper of an old message begins is not known, so no gap is seen there.
         after_gap = np.flatnonzero(is_new[1:] & (base[1:] > following[:-1]))
-        transactional = attributes & (ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL) == ATTRIBUTE_TRANSACTIONAL
         empty = np.flatnonzero(count == 0)
         bad = block.bad_crc[:BAD_CRC_LISTED_MAX]
         return cls(
@@ -80,19 +82,26 @@ class SegmentFacts:
             partial_batches=int(np.count_nonzero((count != delta + 1) & is_new)),
             empty_control_batches=int(np.count_nonzero(is_new[empty] & (attributes[empty] & ATTRIBUTE_CONTROL != 0))),
             disorder_offset=int(base[disordered[0]]) if len(disordered) else None,
-            legacy_batches=len(block) - int(np.count_nonzero(is_new)),
-            producer_batches=int(np.count_nonzero(producer_id >= 0)),
-            transactional_batches=int(np.count_nonzero(transactional & (producer_id >= 0))),
             commit_markers=int(np.count_nonzero(block.marker_type == ControlRecordType.COMMIT)),
             abort_markers=int(np.count_nonzero(block.marker_type == ControlRecordType.ABORT)),
         )
 
     def behind(self, offset: int) -> SegmentFacts:
-        """The same batches where the one before them ends below ``offset``: with the gap or the disorder between."""
-        gap = self.base_offset - offset if self.batches else 0
+        """The same batches where the one before them ends below ``offset``: with the gap or the disorder between.
+
+        Without batches the next offset is ``offset``.
+        """
+        if not self.batches:
+            return replace(self, next_offset=offset)
+        gap = self.base_offset - offset
         if gap < 0:
             return replace(self, disorder_offset=self.base_offset)
         return replace(self, missing_offsets=self.missing_offsets + gap) if gap and self.begins_with_magic_2 else self
+
+    @property
+    def first_offset(self) -> int | None:
+        """Base offset of the first batch; None without batches, or when that is a message of magic 0 or 1."""
+        return self.base_offset if self.begins_with_magic_2 else None
 
     def then(self, following: SegmentFacts) -> SegmentFacts:
         """Of these batches and those that follow them. Associative, with ``NO_FACTS`` as its unit."""
@@ -117,9 +126,6 @@ _SUMS = (
     "missing_offsets",
     "partial_batches",
     "empty_control_batches",
-    "legacy_batches",
-    "producer_batches",
-    "transactional_batches",
     "commit_markers",
     "abort_markers",
 )

@@ -162,7 +162,7 @@ def join_ranges(
     behind = sum(each.bytes_read for each in parts) - bytes_read - sum(piece.bytes_read for piece in pieces)
     pieces.append(Piece(joined_contents(proven), end_bytes, bytes_read + behind))
     summaries = summaries_of(pieces, part.base_offset, cuts, tail=part.tail, size_bytes=part.source_bytes, is_last=is_last)
-    if any(each.disorder_offset is not None for each in summaries):
+    if any(each.facts.disorder_offset is not None for each in summaries):
         return WhyWhole.DISORDER
     # Of a segment that is cut nothing is kept.
     *before, last = summaries

@@ -16,7 +16,7 @@ from formats import limits
 from formats.batch_headers import HeaderBlock, HeaderReader, SegmentBytes, Tail, TailKind
 from snaprebuild.replay.batch_contents import NOTHING, BatchContents, CollectedContents, contents_reader
 from snaprebuild.replay.segment_effect import SegmentEffect
-from snaprebuild.replay.segment_statistics import SegmentStatistics
+from snaprebuild.replay.segment_facts import SegmentFacts
 
 __all__ = ["Piece", "SegmentSummary", "read_pieces", "summaries_of", "summarise_pieces", "summarise_segment"]
 
@@ -31,25 +31,10 @@ class SegmentSummary:
         cut_batch_offset: base offset of the batch inside which the cut lies, which the next piece holds; None where it lies between two,
             or where the batch is not to be trusted.
         size_bytes: of the segment or piece.
-        batches: count of whole batches.
-        first_offset: base offset of the first batch; None without batches, or when that is a message of magic 0 or 1, of which only the
-            last offset is known.
-        next_offset: last offset of the last batch + 1; without batches that of the piece before, or the base offset.
-        max_timestamp: greatest timestamp of any header, ms; -1 for none.
-        effect: on any producer state, with those of the transactions closed here that ``needed_closes`` leaves.
+        contents: of its batches: their facts with the gap before them, their effect on any producer state with the closed transactions
+            that ``needed_closes`` leaves, and what was asked for.
         tail: where its batches end, and why; clean at a cut.
-        bad_crc_count: batches whose checksum differs.
-        bad_crc: (position in bytes, base offset) of the first ``segment_facts.BAD_CRC_LISTED_MAX`` of them.
-        missing_offsets: offsets before and between its batches that no batch covers: compaction took whole batches.
-        partial_batches: batches of magic 2 with fewer records than offsets: compaction took records.
-        empty_control_batches: control batches without their record: compaction took markers.
-        disorder_offset: base offset of the first batch that does not lie behind the one before it, or below the segment's base offset.
-        legacy_batches: of magic 0 or 1; ``producer_batches``: with a producer id; ``transactional_batches``: of data in transactions.
-        commit_markers: with their record; likewise ``abort_markers``.
-        commits_left_out: committed transactions that are not among those of the effect.
         bytes_read: of the segment.
-        statistics: its batches by kind and by producer, where they were asked for.
-        traced: of the producer that was asked for, those of its batches that decide its entry (``ROW_DTYPE``, in log order).
         bytes_kept: of the segment, which were not read this time, because what they gave was kept by an earlier run.
     """
 
@@ -57,79 +42,30 @@ class SegmentSummary:
     cut_offset: int | None
     cut_batch_offset: int | None
     size_bytes: int
-    batches: int
-    first_offset: int | None
-    next_offset: int
-    max_timestamp: int
-    effect: SegmentEffect
+    contents: BatchContents
     tail: Tail
-    bad_crc_count: int
-    bad_crc: tuple[tuple[int, int], ...]
-    missing_offsets: int
-    partial_batches: int
-    empty_control_batches: int
-    disorder_offset: int | None
-    legacy_batches: int
-    producer_batches: int
-    transactional_batches: int
-    commit_markers: int
-    abort_markers: int
-    commits_left_out: int
     bytes_read: int
-    traced: np.ndarray
-    statistics: SegmentStatistics | None = None
     bytes_kept: int = 0
 
-    @classmethod
-    def of(
-        cls,
-        contents: BatchContents,
-        base_offset: int,
-        *,
-        start_offset: int,
-        size_bytes: int,
-        tail: Tail,
-        bytes_read: int,
-        bytes_kept: int = 0,
-        cut_offset: int | None = None,
-        cut_batch_offset: int | None = None,
-    ) -> SegmentSummary:
-        """Of batches that follow on ``start_offset``: the next offset of the piece before, or the base offset of the segment."""
-        facts = contents.facts.behind(start_offset)
-        return cls(
-            base_offset=base_offset,
-            cut_offset=cut_offset,
-            cut_batch_offset=cut_batch_offset,
-            size_bytes=size_bytes,
-            batches=facts.batches,
-            first_offset=facts.base_offset if facts.begins_with_magic_2 else None,
-            next_offset=facts.next_offset if facts.batches else start_offset,
-            max_timestamp=facts.max_timestamp,
-            effect=contents.effect,
-            tail=tail,
-            bad_crc_count=facts.bad_crc_count,
-            bad_crc=facts.bad_crc,
-            missing_offsets=facts.missing_offsets,
-            partial_batches=facts.partial_batches,
-            empty_control_batches=facts.empty_control_batches,
-            disorder_offset=facts.disorder_offset,
-            legacy_batches=facts.legacy_batches,
-            producer_batches=facts.producer_batches,
-            transactional_batches=facts.transactional_batches,
-            commit_markers=facts.commit_markers,
-            abort_markers=facts.abort_markers,
-            commits_left_out=contents.commits_left_out,
-            bytes_read=bytes_read,
-            traced=contents.traced,
-            statistics=contents.statistics,
-            bytes_kept=bytes_kept,
-        )
+    @property
+    def facts(self) -> SegmentFacts:
+        """Of its batches. Without any, ``next_offset`` is that of the piece before, or the base offset."""
+        return self.contents.facts
+
+    @property
+    def effect(self) -> SegmentEffect:
+        """On any producer state."""
+        return self.contents.effect
+
+    def with_effect(self, effect: SegmentEffect) -> SegmentSummary:
+        """The same with another effect."""
+        return replace(self, contents=replace(self.contents, effect=effect))
 
     @classmethod
     def unread(cls, base_offset: int, size_bytes: int) -> SegmentSummary:
         """A stand-in for a segment that was not read."""
         tail = Tail(TailKind.CLEAN, 0)
-        return cls.of(NOTHING, base_offset, start_offset=base_offset, size_bytes=size_bytes, tail=tail, bytes_read=0)
+        return cls(base_offset, None, None, size_bytes, NOTHING.behind(base_offset), tail, bytes_read=0)
 
 
 def summarise_segment(
@@ -281,18 +217,12 @@ def summaries_of(
 
     def add(piece: Piece, tail: Tail, end_bytes: int) -> None:
         nonlocal start_bytes, start_offset
-        facts, around = piece.contents.facts, piece.cut_batch_offset
-        next_offset = facts.next_offset if facts.batches else start_offset
-        summary = SegmentSummary.of(
-            piece.contents,
-            base_offset,
-            start_offset=start_offset,
-            size_bytes=end_bytes - start_bytes,
-            tail=tail,
-            bytes_read=piece.bytes_read,
-            cut_offset=piece.cut_offset,
-            cut_batch_offset=around if around is not None and next_offset <= around else None,
-        )
+        contents, around = piece.contents.behind(start_offset), piece.cut_batch_offset
+        next_offset = contents.facts.next_offset
+        if around is not None and around < next_offset:
+            around = None
+        size = end_bytes - start_bytes
+        summary = SegmentSummary(base_offset, piece.cut_offset, around, size, contents, tail, piece.bytes_read)
         done.append(summary)
         # The next piece begins where the batches of this one ended: it counts the gap in which the cut lies.
         start_bytes, start_offset = end_bytes, next_offset

@@ -22,7 +22,7 @@ from formats.errors import FormatError
 from snaprebuild import errors as own_errors
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.operations.feed import Outcome
-from snaprebuild.replay.batch_contents import NO_ROWS, BatchContents
+from snaprebuild.replay.batch_contents import BatchContents
 from snaprebuild.replay.segment_effect import COLUMNS, IDENTITY, NO_CLOSES, SegmentEffect, TransactionCloses
 from snaprebuild.replay.segment_facts import SegmentFacts
 from snaprebuild.replay.segment_ranges import RangeSummary
@@ -60,13 +60,6 @@ PIECES_MAX = 1 << 20
 
 _ARROW = {"i8": pa.int64(), "i4": pa.int32(), "i2": pa.int16(), "u1": pa.int8(), "?": pa.bool_()}
 
-_NUMBERS = tuple(
-    field.name
-    for field in fields(SegmentSummary)
-    if field.name not in ("base_offset", "effect", "tail", "bad_crc", "traced", "statistics")
-)
-"""Facts of a summary that are one number, or none."""
-
 _EFFECT = {f"effect_{name}": (name, dtype) for name, (dtype, _) in COLUMNS.items()}
 _CLOSES = {
     f"close_{field.name}": (field.name, getattr(NO_CLOSES, field.name).dtype.str[1:].replace("b1", "?"))
@@ -77,10 +70,11 @@ PRODUCER_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _EFFECT.values())
 CLOSE_BYTES = sum(np.dtype(dtype).itemsize for _, dtype in _CLOSES.values())
 
 _BAD_CRC = ("bad_crc_position", "bad_crc_offset")
-_RANGE = ("start_bytes", "end_bytes", "source_bytes", "cut_offset", "cut_batch_offset")
-_OF_RANGE_ALONE = ("start_bytes", "end_bytes", "source_bytes")
+_BOTH = ("cut_offset", "cut_batch_offset", "bytes_read", "bytes_kept")
+_PIECE = ("size_bytes", *_BOTH)
+_RANGE = ("start_bytes", "end_bytes", "source_bytes", *_BOTH)
 _FACTS = tuple(field.name for field in fields(SegmentFacts) if field.name not in ("base_offset", "begins_with_magic_2", "bad_crc"))
-"""Facts of a range that have the name of one of a summary."""
+"""Facts that are one number, or none; ``base_offset`` is the column ``first_offset``."""
 
 KEYS = ("partition", "base_offset", "piece", "part")
 """Numbers of the partition, its segment by base offset, the piece or range, and the part of its producers."""
@@ -99,8 +93,7 @@ SCHEMA = pa.schema(
         ("part", pa.int32()),
         ("job", pa.binary()),
         ("error", pa.string()),
-        *((name, pa.int64()) for name in _NUMBERS),
-        *((name, pa.int64()) for name in _OF_RANGE_ALONE),
+        *((name, pa.int64()) for name in dict.fromkeys(("first_offset", *_FACTS, "commits_left_out", *_PIECE, *_RANGE))),
         ("begins_with_magic_2", pa.bool_()),
         ("tail_kind", pa.string()),
         ("tail_position_bytes", pa.int64()),
@@ -143,20 +136,16 @@ def rows_of_pieces(partition: int, pieces: Iterable[SegmentSummary]) -> Iterator
     """The rows of a segment that was read."""
     for number, summary in enumerate(pieces):
         keys = {"partition": partition, "base_offset": summary.base_offset, "piece": number}
-        numbers = {name: getattr(summary, name) for name in _NUMBERS}
-        yield from _rows_of(keys, numbers | _tail_row(summary.tail) | _bad_crc_row(summary.bad_crc), summary.effect)
+        numbers = {name: getattr(summary, name) for name in _PIECE}
+        yield from _rows_of(keys, numbers | _tail_row(summary.tail) | _contents_row(summary.contents), summary.effect)
 
 
 def rows_of_range(partition: int, number: int, pieces: Iterable[RangeSummary]) -> Iterator[Row]:
     """The rows of a range of a segment that was read."""
     for place, part in enumerate(pieces, number * PIECES_MAX):
         keys = {"partition": partition, "base_offset": part.base_offset, "piece": place}
-        facts = part.contents.facts
-        numbers = {name: getattr(facts, name) for name in _FACTS} | {name: getattr(part, name) for name in _RANGE}
-        numbers |= {"first_offset": facts.base_offset, "begins_with_magic_2": facts.begins_with_magic_2}
-        numbers |= {"commits_left_out": part.contents.commits_left_out}
-        numbers |= {"bytes_read": part.bytes_read, "bytes_kept": part.bytes_kept}
-        yield from _rows_of(keys, numbers | _tail_row(part.tail) | _bad_crc_row(facts.bad_crc), part.contents.effect)
+        numbers = {name: getattr(part, name) for name in _RANGE}
+        yield from _rows_of(keys, numbers | _tail_row(part.tail) | _contents_row(part.contents), part.contents.effect)
 
 
 def _tail_row(tail: Tail) -> Row:
@@ -164,9 +153,12 @@ def _tail_row(tail: Tail) -> Row:
     return {"tail_kind": tail.kind.value, "tail_position_bytes": tail.position_bytes, "tail_error": error}
 
 
-def _bad_crc_row(bad_crc: tuple[tuple[int, int], ...]) -> Row:
-    bad = np.array(bad_crc, dtype=np.int64).reshape(-1, 2)
-    return {name: bad[:, column] for column, name in enumerate(_BAD_CRC)}
+def _contents_row(contents: BatchContents) -> Row:
+    facts = contents.facts
+    row: Row = {name: getattr(facts, name) for name in _FACTS}
+    row |= {"first_offset": facts.base_offset, "begins_with_magic_2": facts.begins_with_magic_2}
+    bad = np.array(facts.bad_crc, dtype=np.int64).reshape(-1, 2)
+    return row | {name: bad[:, column] for column, name in enumerate(_BAD_CRC)} | {"commits_left_out": contents.commits_left_out}
 
 
 def _rows_of(keys: Row, facts: Row, effect: SegmentEffect) -> Iterator[Row]:
@@ -246,26 +238,23 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
 
 
 def _summary(base_offset: int, first: Row, more: list[Row]) -> SegmentSummary:
-    return SegmentSummary(
-        base_offset=base_offset,
-        effect=_effect(first, more),
-        tail=_tail(first),
-        bad_crc=_bad_crc(first),
-        traced=NO_ROWS,
-        **{name: first[name] for name in _NUMBERS},
-    )
+    numbers = {name: first[name] for name in _PIECE}
+    return SegmentSummary(base_offset, contents=_contents(first, more), tail=_tail(first), **numbers)
 
 
 def _range(base_offset: int, first: Row, more: list[Row]) -> RangeSummary:
+    numbers = {name: first[name] for name in _RANGE}
+    return RangeSummary(base_offset, contents=_contents(first, more), tail=_tail(first), **numbers)
+
+
+def _contents(first: Row, more: list[Row]) -> BatchContents:
     facts = SegmentFacts(
         base_offset=first["first_offset"],
         begins_with_magic_2=first["begins_with_magic_2"],
-        bad_crc=_bad_crc(first),
+        bad_crc=tuple(zip(*(first[name].tolist() for name in _BAD_CRC), strict=True)),
         **{name: first[name] for name in _FACTS},
     )
-    contents = BatchContents(facts, _effect(first, more), first["commits_left_out"])
-    numbers = {name: first[name] for name in (*_RANGE, "bytes_read", "bytes_kept")}
-    return RangeSummary(base_offset, contents=contents, tail=_tail(first), **numbers)
+    return BatchContents(facts, _effect(first, more), first["commits_left_out"])
 
 
 def _effect(first: Row, more: list[Row]) -> SegmentEffect:
@@ -280,10 +269,6 @@ def _tail(row: Row) -> Tail:
     error = None if row["tail_error"] is None else _error_of_text(row["tail_error"])
     assert not isinstance(error, SnaprebuildError)
     return Tail(TailKind(row["tail_kind"]), row["tail_position_bytes"], error)
-
-
-def _bad_crc(row: Row) -> tuple[tuple[int, int], ...]:
-    return tuple(zip(*(row[name].tolist() for name in _BAD_CRC), strict=True))
 
 
 def _error_text(error: SnaprebuildError | FormatError) -> str:

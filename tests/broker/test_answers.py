@@ -73,7 +73,7 @@ def bytes_of(producer_id: int, offset: int, attempt: Attempt) -> bytes:
 def trace_of(log: bytes, producer_id: int) -> ProducerTrace:
     (piece,) = summarise_pieces(BytesSegment(log), 0, (), is_last=True, traced_producer=producer_id)
     trace = ProducerTrace()
-    trace.take(piece.traced, producer_id)
+    trace.take(piece.contents.traced, producer_id)
     return trace
 
 

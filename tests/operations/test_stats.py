@@ -83,7 +83,7 @@ def test_blocks_and_pieces_add_up(log: GeneratedLog, block_bytes: int, cuts: lis
     pieces = summarise_pieces(
         BytesSegment(log.data), base, at, is_last=True, block_bytes=block_bytes, with_statistics=True, check_crc=False
     )
-    statistics = [piece.statistics for piece in pieces if piece.statistics is not None]
+    statistics = [piece.contents.statistics for piece in pieces if piece.contents.statistics is not None]
     assert len(statistics) == len(pieces)
     total = statistics[0].batches
     for each in statistics[1:]:
@@ -102,7 +102,7 @@ def test_blocks_and_pieces_add_up(log: GeneratedLog, block_bytes: int, cuts: lis
 
 def test_nobody_who_does_not_ask_gets_statistics() -> None:
     (whole,) = summarise_pieces(BytesSegment(batch(0, producer_id=7)), 0, (), is_last=True)
-    assert whole.statistics is None
+    assert whole.contents.statistics is None
 
 
 def test_only_the_largest_partitions_keep_their_segments(tmp_path: Path) -> None:

@@ -15,6 +15,10 @@ from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect, compose
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_segment
 
 
+def with_facts(summary: SegmentSummary, **facts: int) -> SegmentSummary:
+    return replace(summary, contents=replace(summary.contents, facts=replace(summary.facts, **facts)))
+
+
 def summary_of(base_offset: int, *batches: LogBatch, tail: bytes = b"", damage: int | None = None) -> SegmentSummary:
     data = bytearray(b"".join(batch.data for batch in batches) + tail)
     if damage is not None:
@@ -142,7 +146,7 @@ def test_tails(tail: bytes, kind: TailKind) -> None:
 
 def test_first_damage_stays() -> None:
     corrupt = summary_of(0, plain(0), tail=b"\xff" * 50)
-    record = record_of(corrupt, replace(corrupt, base_offset=1, next_offset=2), follow=2)
+    record = record_of(corrupt, replace(with_facts(corrupt, next_offset=2), base_offset=1), follow=2)
     assert record.damage is not None
     assert record.damage.offset == 1
 
@@ -155,7 +159,7 @@ def test_epoch_that_went_down() -> None:
     judgement = judged(record_of(summary), summary.effect)
     assert judgement.snapshot_class is SnapshotClass.UNPROVEN
     assert "the epoch of producer 7 went down" in judgement.reasons[0]
-    doubtful = record_of(replace(summary, missing_offsets=1))
+    doubtful = record_of(with_facts(summary, missing_offsets=1))
     assert judged(doubtful, summary.effect).snapshot_class is SnapshotClass.UNSOUND
     other = Client(8, is_transactional=False)
     steady = compose(summary_of(0, other.data(0, 1, 5)).effect, summary_of(0, other.data(1, 1, 5)).effect)

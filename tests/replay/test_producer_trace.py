@@ -94,8 +94,8 @@ def trace_of(segments: list[GeneratedLog], producer_id: int, block_bytes: int) -
         base = base_offset_of(segment.batches[0]) if segment.batches else 0
         source = BytesSegment(segment.data)
         (piece,) = summarise_pieces(source, base, (), is_last=True, block_bytes=block_bytes, traced_producer=producer_id)
-        assert len(piece.traced) <= 10
-        trace.take(piece.traced, producer_id)
+        assert len(piece.contents.traced) <= 10
+        trace.take(piece.contents.traced, producer_id)
     return trace
 
 
@@ -191,7 +191,7 @@ def test_what_is_kept_may_be_joined_and_cut_down_again() -> None:
             for segment in broker.segments:
                 source = BytesSegment(segment.data)
                 (piece,) = summarise_pieces(source, segment.base_offset, (), is_last=True, traced_producer=producer_id)
-                parts.append(piece.traced)
+                parts.append(piece.contents.traced)
             whole = ProducerTrace()
             whole.take(np.concatenate(parts), producer_id)
             joined = parts[0]
@@ -212,7 +212,7 @@ def test_a_trace_goes_on_from_a_snapshot() -> None:
     client = Client(7, is_transactional=True, sequence=2)
     log = GeneratedLog((client.data(100, 1, 6000),))
     (piece,) = summarise_pieces(BytesSegment(log.data), 100, (), is_last=True, traced_producer=7)
-    trace.take(piece.traced, 7)
+    trace.take(piece.contents.traced, 7)
     assert trace.entry == ProducerEntry(7, 0, 2, 100, 0, 6000, 2, 90)
     assert set(trace.set_by) == {*LAST, "timestamp"}
     assert list(trace.in_memory) == [(2**31 - 2, 1, 96), (2, 2, 100)]

@@ -88,7 +88,7 @@ def check(
     if any(position not in batches and position < reading.tail.position_bytes for position in positions):
         assert joined is WhyWhole.CROSSED
         return "crossed"
-    if any(piece.disorder_offset is not None for piece in pieces):
+    if any(piece.facts.disorder_offset is not None for piece in pieces):
         assert joined is WhyWhole.DISORDER
         return "disorder"
     assert isinstance(joined, tuple)
@@ -248,7 +248,7 @@ def test_behind_damage_no_range_is_needed() -> None:
     for count in (2, 3, 4):
         joined = joined_whole(parts[:count])
         assert isinstance(joined, SegmentSummary)
-        assert (joined.next_offset, joined.batches, joined.tail.kind) == (6, 1, TailKind.CORRUPT)
+        assert (joined.facts.next_offset, joined.facts.batches, joined.tail.kind) == (6, 1, TailKind.CORRUPT)
         assert joined.tail.position_bytes == log.positions[1]
         assert joined.bytes_read == sum(part.bytes_read for part in parts[:count])
 
@@ -287,8 +287,8 @@ def test_the_first_damaged_batches_of_all_ranges_are_named() -> None:
         data[position + 30] ^= 1
     joined = joined_whole(parts_of(bytes(data), 0, log.positions[60::60], 1 << 20))
     assert isinstance(joined, SegmentSummary)
-    assert joined.bad_crc == tuple(zip(log.positions[:BAD_CRC_LISTED_MAX], range(BAD_CRC_LISTED_MAX), strict=True))
-    assert joined.bad_crc_count == BAD_CRC_LISTED_MAX + 30
+    assert joined.facts.bad_crc == tuple(zip(log.positions[:BAD_CRC_LISTED_MAX], range(BAD_CRC_LISTED_MAX), strict=True))
+    assert joined.facts.bad_crc_count == BAD_CRC_LISTED_MAX + 30
 
 
 def test_ranges_ask_for_no_more_than_the_whole() -> None:

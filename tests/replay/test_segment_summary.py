@@ -38,9 +38,6 @@ FACTS = (
     "partial_batches",
     "empty_control_batches",
     "disorder_offset",
-    "legacy_batches",
-    "producer_batches",
-    "transactional_batches",
 )
 
 
@@ -52,11 +49,6 @@ def naive(reading: Reading, base_offset: int) -> dict[str, int | None]:
     facts["first_offset"] = headers[0].base_offset if headers and headers[0].magic == 2 else None
     facts["next_offset"] = headers[-1].base_offset + headers[-1].last_offset_delta + 1 if headers else base_offset
     facts["max_timestamp"] = max((header.max_timestamp for header in headers), default=-1)
-    facts["legacy_batches"] = sum(header.magic < 2 for header in headers)
-    facts["producer_batches"] = sum(header.producer_id >= 0 for header in headers)
-    facts["transactional_batches"] = sum(
-        header.producer_id >= 0 and header.is_transactional and not header.is_control for header in headers
-    )
     facts["partial_batches"] = sum(header.magic == 2 and header.record_count != header.last_offset_delta + 1 for header in headers)
     facts["empty_control_batches"] = sum(header.magic == 2 and header.is_control and header.record_count == 0 for header in headers)
     following = base_offset
@@ -71,7 +63,7 @@ def naive(reading: Reading, base_offset: int) -> dict[str, int | None]:
 
 
 def facts_of(summary: SegmentSummary) -> dict[str, int | None]:
-    return {name: getattr(summary, name) for name in FACTS}
+    return {name: getattr(summary.facts, name) for name in FACTS}
 
 
 def same_effect(one: SegmentEffect, other: SegmentEffect) -> bool:
@@ -94,8 +86,8 @@ def test_facts_of_generated_logs(log: GeneratedLog, block_bytes: int, shift: int
     reading = read_reference(source)
     assert facts_of(summary) == naive(reading, base)
     kinds = Counter(marker.is_commit for marker in reading.markers)
-    assert (summary.commit_markers, summary.abort_markers) == (kinds[True], kinds[False])
-    assert (summary.base_offset, summary.size_bytes, summary.bad_crc_count) == (base, len(log.data), 0)
+    assert (summary.facts.commit_markers, summary.facts.abort_markers) == (kinds[True], kinds[False])
+    assert (summary.base_offset, summary.size_bytes, summary.facts.bad_crc_count) == (base, len(log.data), 0)
     assert summary.tail.kind is TailKind.CLEAN
     assert summary.bytes_read >= len(log.data)
 
@@ -113,7 +105,7 @@ def test_effect_is_that_of_its_blocks_however_they_are_joined(seed: int, block_b
     completed = list(ProducerState().append(log.meanings))
     closes = summary.effect.closes.without_orphans()
     listed = int(np.count_nonzero(~closes.is_aborted))
-    assert summary.commits_left_out + listed == sum(not each.is_aborted for each in completed)
+    assert summary.contents.commits_left_out + listed == sum(not each.is_aborted for each in completed)
     assert len(closes) - listed == sum(each.is_aborted for each in completed)
 
 
@@ -145,7 +137,7 @@ def piece_by_piece(log: GeneratedLog, base: int, cuts: Sequence[int], block_byte
         assert same_effect(piece.effect, summarise_segment(BytesSegment(alone.data), start).effect)
         position += len(alone.data)
         assert (piece.size_bytes, piece.tail) == (len(alone.data), Tail(TailKind.CLEAN, position))
-        start = piece.next_offset
+        start = piece.facts.next_offset
         around = [
             at.header.base_offset for at in rest[:1] if cut is not None and at.header.magic == 2 and at.header.base_offset < cut
         ]
@@ -159,8 +151,9 @@ def piece_by_piece(log: GeneratedLog, base: int, cuts: Sequence[int], block_byte
     whole = summarise_segment(source, base, block_bytes=block_bytes)
     joined = functools.reduce(compose, (piece.effect for piece in pieces))
     assert same_effect(joined.with_closes(needed_closes(joined.closes)), whole.effect)
-    for name in ("bytes_read", "commit_markers", "abort_markers"):
-        assert sum(getattr(piece, name) for piece in pieces) == getattr(whole, name)
+    for name in ("commit_markers", "abort_markers"):
+        assert sum(getattr(piece.facts, name) for piece in pieces) == getattr(whole.facts, name)
+    assert sum(piece.bytes_read for piece in pieces) == whole.bytes_read
     return seen
 
 
@@ -195,8 +188,8 @@ def test_pieces_with_hints_and_wrong_checksums(seed: int, block_bytes: int, data
     bad = {batches[row].header.base_offset for row in rows}
     for piece, (cut, held) in zip(pieces, cut_by_hand(log, cuts, is_last=True), strict=True):
         offsets = [batch.header.base_offset for batch in held]
-        assert [offset for _, offset in piece.bad_crc] == [offset for offset in offsets if offset in bad]
-        assert piece.bad_crc_count == len(piece.bad_crc)
+        assert [offset for _, offset in piece.facts.bad_crc] == [offset for offset in offsets if offset in bad]
+        assert piece.facts.bad_crc_count == len(piece.facts.bad_crc)
         around = [
             at.header.base_offset for at in batches if cut is not None and at.header.base_offset < cut <= at.header.last_offset
         ]
@@ -211,8 +204,8 @@ def test_cuts_behind_a_damaged_end_make_no_piece(tail: bytes, is_last: bool) -> 
     data = GeneratedLog(tuple(client.data(offset, 1, 5) for offset in range(5, 9))).data
     *pieces, rest = summarise_pieces(BytesSegment(data + tail), 5, (7, 9, 12), is_last=is_last)
     at_end = [] if is_last and tail[0] != 0xFF else [(9, 9, TailKind.CLEAN)]
-    assert [(piece.cut_offset, piece.next_offset, piece.tail.kind) for piece in pieces] == [(7, 7, TailKind.CLEAN), *at_end]
-    assert (rest.next_offset, rest.tail.kind is TailKind.CLEAN) == (9, False)
+    assert [(piece.cut_offset, piece.facts.next_offset, piece.tail.kind) for piece in pieces] == [(7, 7, TailKind.CLEAN), *at_end]
+    assert (rest.facts.next_offset, rest.tail.kind is TailKind.CLEAN) == (9, False)
 
 
 def test_pieces_where_offsets_do_not_ascend() -> None:
@@ -220,8 +213,8 @@ def test_pieces_where_offsets_do_not_ascend() -> None:
     client = Client(7, is_transactional=False)
     log = GeneratedLog(tuple(client.data(offset, 1, 5) for offset in (0, 9, 1, 2, 20)))
     first, second, rest = summarise_pieces(BytesSegment(log.data), 0, (2, 15), is_last=True)
-    assert (first.batches, second.batches, rest.batches) == (1, 3, 1)
-    assert (first.disorder_offset, second.disorder_offset, rest.disorder_offset) == (None, 1, None)
+    assert (first.facts.batches, second.facts.batches, rest.facts.batches) == (1, 3, 1)
+    assert (first.facts.disorder_offset, second.facts.disorder_offset, rest.facts.disorder_offset) == (None, 1, None)
 
 
 def test_facts_of_bundled_segments(partition_fixture: PartitionFixture) -> None:
@@ -229,9 +222,10 @@ def test_facts_of_bundled_segments(partition_fixture: PartitionFixture) -> None:
         source = segment(part.path.read_bytes())
         summary = summarise_segment(source, part.base_offset, block_bytes=3000)
         assert facts_of(summary) == naive(read_reference(source), part.base_offset)
-        assert (summary.batches, summary.next_offset, summary.max_timestamp) == (part.batches, part.next_offset, part.max_timestamp)
+        facts = summary.facts
+        assert (facts.batches, facts.next_offset, facts.max_timestamp) == (part.batches, part.next_offset, part.max_timestamp)
         is_bad = partition_fixture.partition == "bad-crc-0" and part.base_offset == bad_crc_base(part.path)
-        assert (summary.bad_crc_count > 0) is is_bad
+        assert (summary.facts.bad_crc_count > 0) is is_bad
 
 
 def bad_crc_base(path: Path) -> int:
@@ -255,16 +249,16 @@ def test_every_wrong_checksum_is_named(seed: int, block_bytes: int, data: st.Dat
     rows = sorted(data.draw(st.sets(st.integers(0, len(batches) - 1))))
     damaged = damaged_at(log.data, [log.positions[row] for row in rows])
     summary = summarise_segment(BytesSegment(damaged), 0, block_bytes=block_bytes)
-    assert summary.bad_crc == tuple((log.positions[row], batches[row].header.base_offset) for row in rows)
-    assert summary.bad_crc_count == len(rows)
+    assert summary.facts.bad_crc == tuple((log.positions[row], batches[row].header.base_offset) for row in rows)
+    assert summary.facts.bad_crc_count == len(rows)
     for position, end in pairwise((*log.positions, len(damaged))):
         covered = damaged[position + 21 : end] if damaged[position + 16] == 2 else damaged[position + 16 : end]
         stored = int.from_bytes(damaged[position + 17 : position + 21], "big")
         assert ((crc32c if damaged[position + 16] == 2 else crc32)(covered) != stored) is (
-            position in [listed for listed, _ in summary.bad_crc]
+            position in [listed for listed, _ in summary.facts.bad_crc]
         )
     unchecked = summarise_segment(BytesSegment(damaged), 0, block_bytes=block_bytes, check_crc=False)
-    assert (unchecked.bad_crc_count, unchecked.bad_crc) == (0, ())
+    assert (unchecked.facts.bad_crc_count, unchecked.facts.bad_crc) == (0, ())
     assert facts_of(unchecked) == facts_of(summary)
 
 
@@ -272,8 +266,8 @@ def test_of_very_many_wrong_checksums_some_are_named_and_all_are_counted() -> No
     client = Client(7, is_transactional=False)
     log = GeneratedLog(tuple(client.data(offset, 1, 5) for offset in range(BAD_CRC_LISTED_MAX + 30)))
     summary = summarise_segment(BytesSegment(damaged_at(log.data, log.positions)), 0, block_bytes=700)
-    assert summary.bad_crc_count == BAD_CRC_LISTED_MAX + 30
-    assert [offset for _, offset in summary.bad_crc] == list(range(BAD_CRC_LISTED_MAX))
+    assert summary.facts.bad_crc_count == BAD_CRC_LISTED_MAX + 30
+    assert [offset for _, offset in summary.facts.bad_crc] == list(range(BAD_CRC_LISTED_MAX))
 
 
 @pytest.mark.parametrize(
@@ -301,8 +295,8 @@ def test_segment_without_a_batch() -> None:
     for data in (b"", bytes(100)):
         summary = summarise_segment(BytesSegment(data), 42)
         assert facts_of(summary) == naive(Reading([], [], [], summary.tail), 42)
-        assert summary.next_offset == 42
-        assert summary.max_timestamp == -1
+        assert summary.facts.next_offset == 42
+        assert summary.facts.max_timestamp == -1
         assert len(summary.effect) == 0
 
 
@@ -310,8 +304,8 @@ def test_wrappers_of_old_messages_leave_no_hole() -> None:
     """The offset of a wrapper is that of its last message. Behind it a batch of magic 2 counts again."""
     batches = (message_of(1, 4, b"five", attributes=1), message_of(0, 9, b"five more", attributes=2), batch_of(header_of(12), b""))
     summary = summarise_segment(BytesSegment(GeneratedLog(batches).data), 0)
-    assert (summary.first_offset, summary.missing_offsets, summary.disorder_offset) == (None, 2, None)
-    assert (summary.legacy_batches, summary.next_offset) == (2, 13)
+    assert (summary.facts.first_offset, summary.facts.missing_offsets, summary.facts.disorder_offset) == (None, 2, None)
+    assert (summary.facts.batches, summary.facts.next_offset) == (3, 13)
 
 
 def test_a_segment_that_shrinks_while_it_is_read_is_an_error() -> None:

@@ -20,6 +20,7 @@ from formats.limits import RANGES_MAX
 from snaprebuild import errors as own_errors
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, SnapshotRefusedError, StorageError
 from snaprebuild.operations.schedule import ReadTask
+from snaprebuild.replay.batch_contents import BatchContents
 from snaprebuild.replay.segment_effect import COLUMNS, NO_CLOSES
 from snaprebuild.replay.segment_facts import BAD_CRC_LISTED_MAX
 from snaprebuild.replay.segment_ranges import WhyWhole, join_ranges, summarise_range
@@ -42,11 +43,13 @@ def through_arrow(rows: list[summary_rows.Row], batch_rows: int = 1000) -> list[
     return list(pa.ipc.open_stream(sink.getvalue()))
 
 
-def assert_same(found: SegmentSummary, expected: SegmentSummary) -> None:
+def assert_same(found: SegmentSummary | BatchContents, expected: SegmentSummary | BatchContents) -> None:
     """Field by field, with their types."""
-    for field in fields(SegmentSummary):
+    for field in fields(found):
         left, right = getattr(found, field.name), getattr(expected, field.name)
-        if field.name == "effect":
+        if field.name == "contents":
+            assert_same(left, right)
+        elif field.name == "effect":
             for name in COLUMNS:
                 one, other = getattr(left, name), getattr(right, name)
                 assert one.dtype == other.dtype, name
@@ -111,7 +114,7 @@ def test_more_producers_than_a_row_holds(size: int, batch_rows: int, monkeypatch
     pieces = summarise_pieces(BytesSegment(bytes(broken)), 0, (5, 9), is_last=True)
     assert [len(piece.effect) for piece in pieces] == [5, 4, 6]
     assert pieces[2].tail.kind is TailKind.TORN
-    assert sum(piece.bad_crc_count for piece in pieces) == 1
+    assert sum(piece.facts.bad_crc_count for piece in pieces) == 1
     rows = list(rows_of_pieces(0, pieces))
     assert len(rows) == sum(-(-len(piece.effect) // size) for piece in pieces)
     assert len({tuple(row[name] for name in summary_rows.KEYS) for row in rows}) == len(rows), "rows are told apart by their keys"
@@ -128,7 +131,7 @@ def test_a_row_is_not_large() -> None:
     (one,) = summarise_pieces(BytesSegment(header), 0, (), is_last=True)
     columns = {name: np.repeat(getattr(one.effect, name), count) for name in COLUMNS}
     columns["producer_id"] = np.arange(count, dtype=np.int64)
-    many = replace(one, effect=type(one.effect)(**columns, closes=one.effect.closes))
+    many = one.with_effect(type(one.effect)(**columns, closes=one.effect.closes))
     first, second = rows_of_pieces(0, [many])
     assert table_of([first]).nbytes < 1_400_000
     assert [len(row["effect_producer_id"]) for row in (first, second)] == [count - 1, 1]
@@ -142,7 +145,7 @@ def test_bad_checksums_are_listed_as_far_as_a_summary_does() -> None:
     step = len(data) // (BAD_CRC_LISTED_MAX + 5)
     data[step - 1 :: step] = bytes(byte ^ 1 for byte in data[step - 1 :: step])
     pieces = summarise_pieces(BytesSegment(bytes(data)), 0, (), is_last=True)
-    assert pieces[0].bad_crc_count == BAD_CRC_LISTED_MAX + 5
+    assert pieces[0].facts.bad_crc_count == BAD_CRC_LISTED_MAX + 5
     ((_, _, found),) = outcomes(through_arrow(list(rows_of_pieces(0, pieces))))
     assert isinstance(found, tuple)
     assert_same(found[0], pieces[0])
