@@ -154,7 +154,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(f"HTTP/1.1 {206 if last else 200} OK\r\n{rest}".encode())
         block = b" " * (1 << 20) if fault == "huge" else b"x"
         with contextlib.suppress(OSError):
-            while fault == "huge" or not self.store.released.wait(DRIP_SECONDS):
+            while fault == "huge" or not self.store.released.is_set():
+                if fault != "huge":
+                    time.sleep(DRIP_SECONDS)  # a wait with a timeout does not end where faketime moves the clock
                 self.wfile.write(block)
                 with self.lock:
                     self.store.poured += len(block)
