@@ -570,9 +570,14 @@ def test_a_slow_reader_and_a_slow_line_have_their_time(faulty: FaultyStore, monk
             time.sleep(0.1)
             assert source.read_into(position, memoryview(bytearray(250))) == 250
     one, other = socket.socketpair()
+
+    def send() -> None:
+        time.sleep(0.1)
+        other.sendall(bytes(16 << 10))
+
     with one, other, s3_answers._TimedSocket(one).makefile("rb") as answer:
         for _ in range(6):  # 96 KiB in 0.6 s are six seconds' worth
-            sender = threading.Timer(0.1, other.sendall, [bytes(16 << 10)])
+            sender = threading.Thread(target=send)
             sender.start()
             assert answer.read(16 << 10) == bytes(16 << 10)
             sender.join()
