@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.follower_options import LevelOption, PrivateKeyFile, RemoteLevel, open_tier, remote_json
+from snaprebuild.cli.follower_options import LevelOption, RemoteLevel, open_tier, remote_json
 from snaprebuild.cli.options import (
     INT64_MAX,
     AsOf,
@@ -16,11 +16,13 @@ from snaprebuild.cli.options import (
     Jobs,
     OutputFormat,
     OutputOption,
+    PrivateKey,
     Report,
     S3Options,
     Verbose,
     WholeNumber,
     as_of_ms,
+    key_files,
     quoted,
     takes_s3,
 )
@@ -75,7 +77,7 @@ def bootstrap_build(
     ] = None,
     metadata_log: MetadataLog = None,
     level: LevelOption = RemoteLevel.FULL,
-    private_key: PrivateKeyFile = None,
+    private_key: PrivateKey = None,
     server_properties: Annotated[
         str | None,
         typer.Option(
@@ -118,7 +120,7 @@ def bootstrap_build(
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
     from snaprebuild.storage.store import absolute, is_object
 
-    begin(verbose, {"--report": report}, private_key=private_key)
+    begin(verbose, {"--report": report}, private_key=key_files(private_key))
     check_metadata(metadata)
     if not directory or is_object(directory):
         raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)

@@ -13,7 +13,6 @@ from snaprebuild.cli.offsets import (
     HighWatermark,
     LogPath,
     OnOff,
-    PrivateKey,
     RemoteStorage,
     is_on,
     known_json,
@@ -29,11 +28,13 @@ from snaprebuild.cli.options import (
     OutputFormat,
     OutputOption,
     Partition,
+    PrivateKey,
     Report,
     S3Options,
     Topic,
     Verbose,
     WholeNumber,
+    key_files,
     takes_s3,
 )
 from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation
@@ -133,7 +134,7 @@ def bootstrap_plan(
     from snaprebuild.operations.evidence import Clock
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 
-    begin(verbose, {"--report": report}, private_key=private_key)
+    begin(verbose, {"--report": report}, private_key=key_files(private_key))
     source, tier = opened_log_and_tier(path, store, metadata_log, private_key, topic, partition, s3)
     assert tier is not None
     follower = Follower(

@@ -10,7 +10,6 @@ import typer
 
 from snaprebuild.cli.follower_options import (
     LevelOption,
-    PrivateKeyFile,
     RemoteLevel,
     open_tier,
     print_lost,
@@ -25,11 +24,13 @@ from snaprebuild.cli.options import (
     OutputFormat,
     OutputOption,
     Partition,
+    PrivateKey,
     Report,
     S3Options,
     Topic,
     Verbose,
     as_of_ms,
+    key_files,
     open_selected,
     selection_of,
     takes_s3,
@@ -53,7 +54,7 @@ def follower_check(
     store: TierLocation,
     metadata_log: MetadataLog = None,
     level: LevelOption = RemoteLevel.FULL,
-    private_key: PrivateKeyFile = None,
+    private_key: PrivateKey = None,
     topic: Topic = None,
     partition: Partition = None,
     expiration_ms: ExpirationMs = None,
@@ -75,7 +76,7 @@ def follower_check(
     from snaprebuild.operations.follower_check import follower_check as look
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 
-    begin(verbose, {"--report": report}, private_key=private_key)
+    begin(verbose, {"--report": report}, private_key=key_files(private_key))
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     tier = open_tier(store, s3, metadata_log, private_key)
     source = open_selected([directory], None, selection_of(topic, partition, None), s3)

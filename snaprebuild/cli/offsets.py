@@ -17,11 +17,13 @@ from snaprebuild.cli.options import (
     OutputFormat,
     OutputOption,
     Partition,
+    PrivateKey,
     Report,
     S3Options,
     Topic,
     Verbose,
     WholeNumber,
+    key_files,
     quoted,
     takes_s3,
 )
@@ -42,7 +44,6 @@ __all__ = [
     "LogPath",
     "OnOff",
     "OptionalStore",
-    "PrivateKey",
     "RemoteStorage",
     "is_on",
     "known_json",
@@ -78,14 +79,6 @@ class OnOff(StrEnum):
 
 LogPath = Annotated[str, typer.Argument(metavar="PATH", hidden=True)]
 OptionalStore = Annotated[str | None, typer.Argument(metavar="[STORE]", hidden=True)]
-PrivateKey = Annotated[
-    str | None,
-    typer.Option(
-        "--private-key",
-        metavar="FILE",
-        help="Private RSA key in PEM, of segments that Aiven's plugin encrypted (needs snaprebuild[encryption]). Default: none.",
-    ),
-]
 HighWatermark = Annotated[
     int | None,
     typer.Option(
@@ -182,7 +175,7 @@ def offsets(
     from snaprebuild.operations.offsets import OffsetsQuestion, list_offsets
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 
-    begin(verbose, {"--report": report}, private_key=private_key)
+    begin(verbose, {"--report": report}, private_key=key_files(private_key))
     source, tier = opened_log_and_tier(path, store, metadata_log, private_key, topic, partition, s3)
     asked = tuple(timestamp) if timestamp else tuple(map(int, SpecialTimestamp))
     question = OffsetsQuestion(asked, isolation, api_version, profile, leader_epoch, high_watermark, is_on(remote_storage))
@@ -206,7 +199,7 @@ def opened_log_and_tier(
     path: str,
     store: str | None,
     metadata_log: list[str] | None,
-    private_key: str | None,
+    private_key: list[str] | None,
     topic: list[str] | None,
     partition: list[int] | None,
     s3: S3Options,
@@ -220,18 +213,17 @@ def opened_log_and_tier(
     from snaprebuild.errors import UsageError
     from snaprebuild.operations.remote_partition import open_tier
     from snaprebuild.operations.source import open_source
-    from snaprebuild.storage.tier_store import read_private_key
+    from snaprebuild.storage.private_keys import PrivateKeys
 
-    check_paths([path, *([] if store is None else [store]), *(metadata_log or [])], private_key=private_key)
-    if store is None and (metadata_log or private_key is not None):
+    check_paths([path, *([] if store is None else [store]), *(metadata_log or [])])
+    if store is None and (metadata_log or private_key):
         raise UsageError("--metadata-log and --private-key belong to a STORE: name it behind PATH")
-    if private_key is not None:
-        read_private_key(private_key)  # told before anything is asked of the store
+    keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
     source = open_source([path], None, selection_of(topic, partition, None), s3.settings())
     if store is None:
         return source, None
     place, root, settings = opened_tier(store, s3)
-    return source, open_tier(place, root, metadata_log or (), settings, private_key)
+    return source, open_tier(place, root, metadata_log or (), settings, keys)
 
 
 def known_json(known: Known | None) -> dict[str, object] | None:

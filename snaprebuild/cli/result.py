@@ -278,7 +278,7 @@ def leave_streamed(
     raise typer.Exit(exit_code_of(findings))
 
 
-def begin(verbose: int, documents: Mapping[str, str | None], **read: str | None) -> None:
+def begin(verbose: int, documents: Mapping[str, str | None], **read: str | list[str] | None) -> None:
     """What every verb does first: decisions (-v) and details (-vv) go to stderr, and its documents may stand where they are wanted.
 
     Asked before the work, because a refusal behind it would lose the result.
@@ -294,7 +294,8 @@ def begin(verbose: int, documents: Mapping[str, str | None], **read: str | None)
     """
     from snaprebuild.storage.small_file import check_place
 
-    taken = {os.path.realpath(path): f"the {name}" for name, path in read.items() if path is not None}
+    named = ((name, [given] if isinstance(given, str) else given or []) for name, given in read.items())
+    taken = {os.path.realpath(path): f"the {name}" for name, paths in named for path in paths}
     for option, path in documents.items():
         if path is None:
             continue

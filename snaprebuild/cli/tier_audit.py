@@ -16,11 +16,13 @@ from snaprebuild.cli.options import (
     OutputFormat,
     OutputOption,
     Partition,
+    PrivateKey,
     Report,
     S3Options,
     Topic,
     Verbose,
     as_of_ms,
+    key_files,
     selection_of,
     takes_s3,
 )
@@ -32,16 +34,7 @@ if TYPE_CHECKING:
     from snaprebuild.operations.audit.audited import AuditedPartition, TierAudit
     from snaprebuild.operations.audit_cost import AuditCost
 
-__all__ = ["PrivateKeyFile", "announced", "cost_json", "tier_audit"]
-
-PrivateKeyFile = Annotated[
-    str | None,
-    typer.Option(
-        "--private-key",
-        metavar="FILE",
-        help="Private RSA key in PEM, of segments that Aiven's plugin encrypted (needs snaprebuild[encryption]). Default: none.",
-    ),
-]
+__all__ = ["announced", "cost_json", "tier_audit"]
 
 
 @takes_s3
@@ -79,7 +72,7 @@ def tier_audit(
             "several the least offset counts. Default: none.",
         ),
     ] = None,
-    private_key: PrivateKeyFile = None,
+    private_key: PrivateKey = None,
     expiration_ms: ExpirationMs = None,
     as_of: AsOf = None,
     jobs: Jobs = None,
@@ -103,14 +96,13 @@ def tier_audit(
     from snaprebuild.operations.evidence import Clock
     from snaprebuild.operations.tier_audit import tier_audit as audit
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
-    from snaprebuild.storage.tier_store import read_private_key
+    from snaprebuild.storage.private_keys import PrivateKeys
 
-    begin(verbose, {"--report": report}, private_key=private_key)
-    check_paths([store, *(metadata_log or []), *(log_dir or [])], private_key=private_key)
+    begin(verbose, {"--report": report}, private_key=key_files(private_key))
+    check_paths([store, *(metadata_log or []), *(log_dir or [])])
     if (local_log_start or log_dir) and level is not AuditLevel.REACHABLE:
         raise UsageError("--local-log-start and --log-dir go with --level reachable")
-    if private_key is not None:
-        read_private_key(private_key)  # told before anything is asked of the store
+    keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     place, root, settings = opened_tier(store, s3)
     started = time.perf_counter()
@@ -122,7 +114,7 @@ def tier_audit(
             level=level,
             selection=selection_of(topic, partition, None),
             metadata_logs=metadata_log or (),
-            private_key_file=private_key,
+            private_keys=keys,
             settings=settings,
             jobs=jobs,
             engine=lambda size_bytes: chosen.reading(size_bytes, None),

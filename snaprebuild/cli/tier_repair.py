@@ -19,15 +19,17 @@ from snaprebuild.cli.options import (
     OutputFormat,
     OutputOption,
     Partition,
+    PrivateKey,
     Report,
     S3Options,
     Topic,
     Verbose,
     as_of_ms,
+    key_files,
     selection_of,
     takes_s3,
 )
-from snaprebuild.cli.tier_audit import PrivateKeyFile, announced
+from snaprebuild.cli.tier_audit import announced
 from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation, opened_tier
 
 if TYPE_CHECKING:
@@ -90,7 +92,7 @@ def tier_repair(
             "--undo", metavar="FILE", help="Put back the manifests that an earlier run replaced, by its undo file. Default: repair."
         ),
     ] = None,
-    private_key: PrivateKeyFile = None,
+    private_key: PrivateKey = None,
     expiration_ms: ExpirationMs = None,
     as_of: AsOf = None,
     jobs: Jobs = None,
@@ -109,15 +111,14 @@ def tier_repair(
     from snaprebuild.errors import UsageError
     from snaprebuild.operations.evidence import Clock
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
-    from snaprebuild.storage.tier_store import read_private_key
+    from snaprebuild.storage.private_keys import PrivateKeys
 
-    begin(verbose, {"--report": report}, private_key=private_key, undo=undo, undo_file=undo_file)
-    check_paths([store, *(metadata_log or [])], private_key=private_key, undo=undo, undo_file=undo_file)
+    begin(verbose, {"--report": report}, private_key=key_files(private_key), undo=undo, undo_file=undo_file)
+    check_paths([store, *(metadata_log or [])], undo=undo, undo_file=undo_file)
     if undo is not None and (undo_file is not None or allow_unverified or metadata_log or topic or partition):
         others = "--undo-file, --topic, --partition, --metadata-log and --allow-unverified"
         raise UsageError(f"--undo takes a whole repair back, and goes with none of {others}")
-    if private_key is not None:
-        read_private_key(private_key)  # told before anything is asked of the store
+    keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     place, root, settings = opened_tier(store, s3)
     how = _How(output, report, verbose)
@@ -134,7 +135,7 @@ def tier_repair(
         clock,
         selection=selection_of(topic, partition, None),
         metadata_logs=metadata_log or (),
-        private_key_file=private_key,
+        private_keys=keys,
         settings=settings,
         jobs=jobs,
         announce=announced,

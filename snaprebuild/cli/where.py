@@ -11,7 +11,6 @@ from snaprebuild.cli.offsets import (
     HighWatermark,
     LogPath,
     OptionalStore,
-    PrivateKey,
     RemoteStorage,
     is_on,
     known_json,
@@ -25,11 +24,13 @@ from snaprebuild.cli.options import (
     OutputFormat,
     OutputOption,
     Partition,
+    PrivateKey,
     Report,
     S3Options,
     Topic,
     Verbose,
     WholeNumber,
+    key_files,
     takes_s3,
 )
 from snaprebuild.cli.tier_inventory import MetadataLog
@@ -76,7 +77,7 @@ def where(
     from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.operations.where import where as look
 
-    begin(verbose, {"--report": report}, private_key=private_key)
+    begin(verbose, {"--report": report}, private_key=key_files(private_key))
     source, tier = opened_log_and_tier(path, store, metadata_log, private_key, topic, partition, s3)
     result = look(source, tier, offset, high_watermark, is_on(remote_storage))
     leave(

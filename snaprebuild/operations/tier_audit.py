@@ -26,6 +26,7 @@ from snaprebuild.operations.tier_copies import listed_partitions
 from snaprebuild.operations.tier_inventory import read_remote_logs, unknown_objects
 from snaprebuild.operations.tier_levels import AuditLevel
 from snaprebuild.operations.verify import PartitionVerdict, verify
+from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.store import S3Settings, Store
 from snaprebuild.storage.tier_listing import TierLayout, TierPartition, UnknownObjects
 
@@ -40,7 +41,7 @@ def tier_audit(
     level: AuditLevel = AuditLevel.FULL,
     selection: Selection | None = None,
     metadata_logs: Sequence[str] = (),
-    private_key_file: str | None = None,
+    private_keys: PrivateKeys = NO_KEYS,
     settings: S3Settings | None = None,
     jobs: int | None = None,
     engine: Callable[[int], Engine | None] = lambda _: None,
@@ -57,7 +58,7 @@ def tier_audit(
         level: how much is read.
         selection: of partitions; of offsets nothing. None for all.
         metadata_logs: as for ``tier_inventory``.
-        private_key_file: PEM, of segments that are encrypted; None without one.
+        private_keys: of segments that are encrypted.
         settings: of object stores that ``metadata_logs`` lead into.
         jobs: worker processes, None for as many as processors.
         engine: told the bytes of the segments, gives what reads and replays in place of worker processes of this machine, or None.
@@ -71,7 +72,7 @@ def tier_audit(
         RefusedError: a limit of the run is used up, or objects are in a cold storage class and no limit was set.
     """
     audit, starts = TierAudit(root, level, bool(metadata_logs)), local_starts or LocalStarts()
-    chains = _chains(audit, store, selection or Selection(), metadata_logs, private_key_file, settings, keep)
+    chains = _chains(audit, store, selection or Selection(), metadata_logs, private_keys, settings, keep)
     refuse_cold_objects((copy for chain in chains for copy in chain.copies), settings, root)
     for chain in chains:
         chain.look()
@@ -101,7 +102,7 @@ def _chains(
     store: Store,
     selection: Selection,
     metadata_logs: Sequence[str],
-    private_key_file: str | None,
+    private_keys: PrivateKeys,
     settings: S3Settings | None,
     keep: ProvenSnapshots | None,
 ) -> list[AuditChain]:
@@ -124,7 +125,7 @@ def _chains(
             message = f"the metadata log knows none of its {counted(len(found.copies), 'copy', 'copies')}: no broker reads them"
             audit.findings.append(Finding("tier-orphan", Severity.FINDING, place, message))
             continue
-        chain = AuditChain(audit, store, found, partition, log, private_key_file, keep)
+        chain = AuditChain(audit, store, found, partition, log, private_keys, keep)
         chain.audited.is_verified = log is not None and knows_all
         chains.append(chain)
     audit.findings += unknown_objects(root, unknown, 0)
