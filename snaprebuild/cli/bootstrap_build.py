@@ -28,7 +28,7 @@ from snaprebuild.cli.options import (
 )
 from snaprebuild.cli.source_check import Metadata, check_metadata
 from snaprebuild.cli.tier_audit import announced
-from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation
+from snaprebuild.cli.tier_inventory import KeyPrefix, MetadataLog, TierLocation
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def bootstrap_build(
     ] = None,
     metadata_log: MetadataLog = None,
     level: LevelOption = RemoteLevel.FULL,
+    key_prefix: KeyPrefix = "",
     private_key: PrivateKey = None,
     server_properties: Annotated[
         str | None,
@@ -129,7 +130,7 @@ def bootstrap_build(
     log_dirs = () if properties is None else log_dirs_of(properties)
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     check_log_dir(absolute(directory), topic_partition, log_dirs)  # before anything is asked of the store
-    tier = open_tier(store, s3, metadata_log, private_key)
+    tier = open_tier(store, s3, metadata_log, private_key, key_prefix)
     plan = plan_follower(tier, wanted, clock, replays=level is RemoteLevel.FULL, jobs=jobs, announce=announced)
     place = absolute(directory)
     verdict, found = None, list["Finding"]()

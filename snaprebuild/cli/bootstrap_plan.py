@@ -37,7 +37,7 @@ from snaprebuild.cli.options import (
     key_files,
     takes_s3,
 )
-from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation
+from snaprebuild.cli.tier_inventory import KeyPrefix, MetadataLog, TierLocation
 from snaprebuild.cluster.profile import Profile
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ def bootstrap_plan(
     high_watermark: HighWatermark = None,
     remote_storage: RemoteStorage = None,
     metadata_log: MetadataLog = None,
+    key_prefix: KeyPrefix = "",
     private_key: PrivateKey = None,
     topic: Topic = None,
     partition: Partition = None,
@@ -135,7 +136,7 @@ def bootstrap_plan(
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 
     begin(verbose, {"--report": report}, private_key=key_files(private_key))
-    source, tier = opened_log_and_tier(path, store, metadata_log, private_key, topic, partition, s3)
+    source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
     assert tier is not None
     follower = Follower(
         fetch_offset=follower_end if follower_offset is None else follower_offset,

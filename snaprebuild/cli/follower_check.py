@@ -36,7 +36,7 @@ from snaprebuild.cli.options import (
     takes_s3,
 )
 from snaprebuild.cli.tier_audit import announced
-from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation
+from snaprebuild.cli.tier_inventory import KeyPrefix, MetadataLog, TierLocation
 
 if TYPE_CHECKING:
     from snaprebuild.operations.follower_check import FollowerCheck
@@ -54,6 +54,7 @@ def follower_check(
     store: TierLocation,
     metadata_log: MetadataLog = None,
     level: LevelOption = RemoteLevel.FULL,
+    key_prefix: KeyPrefix = "",
     private_key: PrivateKey = None,
     topic: Topic = None,
     partition: Partition = None,
@@ -78,7 +79,7 @@ def follower_check(
 
     begin(verbose, {"--report": report}, private_key=key_files(private_key))
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
-    tier = open_tier(store, s3, metadata_log, private_key)
+    tier = open_tier(store, s3, metadata_log, private_key, key_prefix)
     source = open_selected([directory], None, selection_of(topic, partition, None), s3)
     started = time.perf_counter()
     check = look(source, tier, clock, replays_remote=level is RemoteLevel.FULL, jobs=jobs, announce=announced)

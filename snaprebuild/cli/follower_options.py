@@ -47,7 +47,7 @@ LevelOption = Annotated[
 ]
 
 
-def open_tier(store: str, s3: S3Options, metadata_log: list[str] | None, private_key: list[str] | None) -> Tier:
+def open_tier(store: str, s3: S3Options, metadata_log: list[str] | None, private_key: list[str] | None, key_prefix: str) -> Tier:
     """Lists the remote storage that a verb names.
 
     Raises:
@@ -59,8 +59,8 @@ def open_tier(store: str, s3: S3Options, metadata_log: list[str] | None, private
 
     check_paths([store, *(metadata_log or [])])
     keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
-    place, root, settings = opened_tier(store, s3)
-    return opened(place, root, metadata_log or (), settings, keys)
+    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
+    return opened(place, root, metadata_log or (), settings, keys, prefix)
 
 
 # ---------------------------------------------------------------------------------------------------------------- JSON

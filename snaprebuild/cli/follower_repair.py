@@ -30,7 +30,7 @@ from snaprebuild.cli.options import (
 from snaprebuild.cli.rebuild import DryRun, SetAside
 from snaprebuild.cli.streams import tell
 from snaprebuild.cli.tier_audit import announced
-from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation
+from snaprebuild.cli.tier_inventory import KeyPrefix, MetadataLog, TierLocation
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def follower_repair(
     directory: FollowerDir,
     store: TierLocation,
     metadata_log: MetadataLog = None,
+    key_prefix: KeyPrefix = "",
     private_key: PrivateKey = None,
     topic: Topic = None,
     partition: Partition = None,
@@ -82,7 +83,7 @@ def follower_repair(
     source = open_selected([directory], None, selection_of(topic, partition, None), s3)
     if not dry_run:
         refuse_live_broker(source)
-    tier = open_tier(store, s3, metadata_log, private_key)
+    tier = open_tier(store, s3, metadata_log, private_key, key_prefix)
     started = time.perf_counter()
     check = follower_check(source, tier, clock, jobs=jobs, announce=announced)
     plan, refused = repair_plan(check, set_aside=set_aside)

@@ -27,7 +27,7 @@ from snaprebuild.cli.options import (
     quoted,
     takes_s3,
 )
-from snaprebuild.cli.tier_inventory import MetadataLog, opened_tier
+from snaprebuild.cli.tier_inventory import KeyPrefix, MetadataLog, opened_tier
 from snaprebuild.cluster.list_offsets import OFFSETS_VERSION_MAX, Isolation, SpecialTimestamp
 from snaprebuild.cluster.profile import Profile
 
@@ -156,6 +156,7 @@ def offsets(
     high_watermark: HighWatermark = None,
     remote_storage: RemoteStorage = None,
     metadata_log: MetadataLog = None,
+    key_prefix: KeyPrefix = "",
     private_key: PrivateKey = None,
     topic: Topic = None,
     partition: Partition = None,
@@ -176,7 +177,7 @@ def offsets(
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 
     begin(verbose, {"--report": report}, private_key=key_files(private_key))
-    source, tier = opened_log_and_tier(path, store, metadata_log, private_key, topic, partition, s3)
+    source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
     asked = tuple(timestamp) if timestamp else tuple(map(int, SpecialTimestamp))
     question = OffsetsQuestion(asked, isolation, api_version, profile, leader_epoch, high_watermark, is_on(remote_storage))
     result = list_offsets(source, tier, question, Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS), jobs)
@@ -200,6 +201,7 @@ def opened_log_and_tier(
     store: str | None,
     metadata_log: list[str] | None,
     private_key: list[str] | None,
+    key_prefix: str,
     topic: list[str] | None,
     partition: list[int] | None,
     s3: S3Options,
@@ -216,14 +218,14 @@ def opened_log_and_tier(
     from snaprebuild.storage.private_keys import PrivateKeys
 
     check_paths([path, *([] if store is None else [store]), *(metadata_log or [])])
-    if store is None and (metadata_log or private_key):
-        raise UsageError("--metadata-log and --private-key belong to a STORE: name it behind PATH")
+    if store is None and (metadata_log or private_key or key_prefix):
+        raise UsageError("--metadata-log, --private-key and --key-prefix belong to a STORE: name it after PATH")
     keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
     source = open_source([path], None, selection_of(topic, partition, None), s3.settings())
     if store is None:
         return source, None
-    place, root, settings = opened_tier(store, s3)
-    return source, open_tier(place, root, metadata_log or (), settings, keys)
+    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
+    return source, open_tier(place, root, metadata_log or (), settings, keys, prefix)
 
 
 def known_json(known: Known | None) -> dict[str, object] | None:

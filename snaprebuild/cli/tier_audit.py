@@ -26,7 +26,7 @@ from snaprebuild.cli.options import (
     selection_of,
     takes_s3,
 )
-from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation, opened_tier
+from snaprebuild.cli.tier_inventory import KeyPrefix, MetadataLog, TierLocation, opened_tier
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.tier_levels import AuditLevel
 
@@ -44,6 +44,7 @@ def tier_audit(
     topic: Topic = None,
     partition: Partition = None,
     metadata_log: MetadataLog = None,
+    key_prefix: KeyPrefix = "",
     level: Annotated[
         AuditLevel,
         typer.Option(
@@ -104,7 +105,7 @@ def tier_audit(
         raise UsageError("--local-log-start and --log-dir go with --level reachable")
     keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
-    place, root, settings = opened_tier(store, s3)
+    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
     started = time.perf_counter()
     with engine_of(engine, master, conf=conf) as chosen:
         result = audit(
@@ -115,6 +116,7 @@ def tier_audit(
             selection=selection_of(topic, partition, None),
             metadata_logs=metadata_log or (),
             private_keys=keys,
+            key_prefix=prefix,
             settings=settings,
             jobs=jobs,
             engine=lambda size_bytes: chosen.reading(size_bytes, None),

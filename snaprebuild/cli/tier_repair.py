@@ -30,7 +30,7 @@ from snaprebuild.cli.options import (
     takes_s3,
 )
 from snaprebuild.cli.tier_audit import announced
-from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation, opened_tier
+from snaprebuild.cli.tier_inventory import KeyPrefix, MetadataLog, TierLocation, opened_tier
 
 if TYPE_CHECKING:
     from snaprebuild.operations.evidence import Clock
@@ -73,6 +73,7 @@ def tier_repair(
     topic: Topic = None,
     partition: Partition = None,
     metadata_log: MetadataLog = None,
+    key_prefix: KeyPrefix = "",
     allow_unverified: AllowUnverified = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Tell what would be written, and write nothing. Default: write it.")
@@ -120,7 +121,7 @@ def tier_repair(
         raise UsageError(f"--undo takes a whole repair back, and goes with none of {others}")
     keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
-    place, root, settings = opened_tier(store, s3)
+    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
     how = _How(output, report, verbose)
     if undo is not None:
         from snaprebuild.operations.tier_undo import undo_repairs
@@ -136,6 +137,7 @@ def tier_repair(
         selection=selection_of(topic, partition, None),
         metadata_logs=metadata_log or (),
         private_keys=keys,
+        key_prefix=prefix,
         settings=settings,
         jobs=jobs,
         announce=announced,

@@ -33,7 +33,7 @@ from snaprebuild.cli.options import (
     key_files,
     takes_s3,
 )
-from snaprebuild.cli.tier_inventory import MetadataLog
+from snaprebuild.cli.tier_inventory import KeyPrefix, MetadataLog
 
 if TYPE_CHECKING:
     from snaprebuild.operations.remote_partition import Tier
@@ -61,6 +61,7 @@ def where(
     high_watermark: HighWatermark = None,
     remote_storage: RemoteStorage = None,
     metadata_log: MetadataLog = None,
+    key_prefix: KeyPrefix = "",
     private_key: PrivateKey = None,
     topic: Topic = None,
     partition: Partition = None,
@@ -78,7 +79,7 @@ def where(
     from snaprebuild.operations.where import where as look
 
     begin(verbose, {"--report": report}, private_key=key_files(private_key))
-    source, tier = opened_log_and_tier(path, store, metadata_log, private_key, topic, partition, s3)
+    source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
     result = look(source, tier, offset, high_watermark, is_on(remote_storage))
     leave(
         lambda: verdict_document("where", 1, _body(result, tier), result.findings),

@@ -170,6 +170,7 @@ def open_tier(
     metadata_logs: Sequence[str] = (),
     settings: S3Settings | None = None,
     private_keys: PrivateKeys = NO_KEYS,
+    key_prefix: str = "",
 ) -> Tier:
     """Lists a store and reads the metadata log.
 
@@ -179,6 +180,7 @@ def open_tier(
         metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them.
         settings: of the store where it holds objects, and of those that ``metadata_logs`` lead into.
         private_keys: for copies that are encrypted.
+        key_prefix: of the plugin, below the location.
 
     Raises:
         UsageError: neither a copy nor a metadata log is there.
@@ -190,7 +192,7 @@ def open_tier(
     knows_all = bool(metadata_logs) and not findings
     unknown = UnknownObjects()
     known = {(each.topic_id, each.partition) for each in logs.partitions}
-    partitions = {(each.topic_id, each.partition): each for each in listed_partitions(store, root, unknown, known)}
+    partitions = {(each.topic_id, each.partition): each for each in listed_partitions(store, root, unknown, known, key_prefix)}
     findings += unknown_objects(root, unknown, 0)
     if not partitions and not metadata_logs and not findings:
         raise UsageError("no copy of a segment lies below it", path=root)

@@ -48,6 +48,7 @@ def tier_audit(
     keep: ProvenSnapshots | None = None,
     announce: Callable[[AuditCost], None] | None = None,
     local_starts: LocalStarts | None = None,
+    key_prefix: str = "",
 ) -> TierAudit:
     """Looks at every snapshot below a location.
 
@@ -65,6 +66,7 @@ def tier_audit(
         keep: gets the right snapshot of each copy whose own is wrong, where the log proves it; not with an engine.
         announce: told what is going to be read, before anything but manifests is.
         local_starts: where logs begin on the disks of their leaders, for the level ``REACHABLE``; None where nobody tells.
+        key_prefix: of the plugin, below the location.
 
     Raises:
         UsageError: nothing of a known layout is there, or the private key is none.
@@ -72,7 +74,7 @@ def tier_audit(
         RefusedError: a limit of the run is used up, or objects are in a cold storage class and no limit was set.
     """
     audit, starts = TierAudit(root, level, bool(metadata_logs)), local_starts or LocalStarts()
-    chains = _chains(audit, store, selection or Selection(), metadata_logs, private_keys, settings, keep)
+    chains = _chains(audit, store, selection or Selection(), metadata_logs, private_keys, settings, keep, key_prefix)
     refuse_cold_objects((copy for chain in chains for copy in chain.copies), settings, root)
     for chain in chains:
         chain.look()
@@ -105,6 +107,7 @@ def _chains(
     private_keys: PrivateKeys,
     settings: S3Settings | None,
     keep: ProvenSnapshots | None,
+    key_prefix: str,
 ) -> list[AuditChain]:
     """The partitions of the store, with what the metadata log says of them."""
     root = audit.root
@@ -112,7 +115,7 @@ def _chains(
     known = {(each.topic_id, each.partition): each for each in logs.partitions}
     knows_all = audit.has_metadata and not audit.findings
     chains, unknown = list[AuditChain](), UnknownObjects()
-    listed = listed_partitions(store, root, unknown, known)
+    listed = listed_partitions(store, root, unknown, known, key_prefix)
     if not listed or any((each.topic_id, each.partition) in known for each in listed):  # else the store is of another cluster
         listed += _without_objects(logs, listed)
     for found in listed:

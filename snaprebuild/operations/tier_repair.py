@@ -125,6 +125,7 @@ def tier_repair(
     allow_unverified: bool = False,
     undo_path: str | None = None,
     announce: Callable[[AuditCost], None] | None = None,
+    key_prefix: str = "",
 ) -> TierRepair:
     """Repairs every snapshot below a location that is wrong.
 
@@ -140,6 +141,7 @@ def tier_repair(
         allow_unverified: take complete copies for live where no metadata log tells.
         undo_path: of the file that takes it back, which must not exist; None for a dry run, which writes nothing.
         announce: as for ``tier_audit``.
+        key_prefix: likewise.
 
     Raises:
         UsageError, ReadFailedError: as ``tier_audit``.
@@ -157,6 +159,7 @@ def tier_repair(
             jobs=jobs,
             keep=proven,
             announce=announce,
+            key_prefix=key_prefix,
         )
         result = TierRepair(audit, undo_path is None)
         result.findings = [each for each in audit.findings if each.code != "tier-wrong-snapshot"]

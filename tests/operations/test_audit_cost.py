@@ -36,7 +36,7 @@ class ClassedStore(LocalStore):
     storage_class: str
     asked: list[str] = field(default_factory=list, compare=False)
 
-    def list_below(self, location: str) -> Iterator[tuple[str, Status]]:
+    def list_below(self, location: str, name_prefix: str = "") -> Iterator[tuple[str, Status]]:
         for key, status in LocalStore.list_below(self, location):
             same = {name: getattr(status, name) for name in ("st_size", "st_mtime_ns", "st_ino", "st_mode", "st_uid", "st_gid")}
             yield key, cast(Status, SimpleNamespace(**same, st_storage_class=self.storage_class))
