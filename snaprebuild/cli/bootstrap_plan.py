@@ -227,7 +227,8 @@ def _print(plan: BootstrapPlan) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
     from snaprebuild.operations.findings import counted
 
-    labels = labels_of(each.view.source for each in plan.partitions)
+    views = [each.view for each in plan.partitions]
+    labels = labels_of((view.source for view in views), {view.directory.path: view.topic_id for view in views})
     rows, calls, steps = [], [], []
     for each in plan.partitions:
         label, decision, share = labels[each.view.directory.path], each.last, each.share

@@ -235,9 +235,12 @@ def known_json(known: Known | None) -> dict[str, object] | None:
 
 def part_json(view: PartitionView) -> dict[str, object]:
     """What documents of these verbs begin a partition with."""
+    from formats.partition_metadata import uuid_to_text
+
     return {
         "path": view.directory.path,
         "topic_partition": view.source.topic_partition,
+        "topic_id": None if view.topic_id is None else uuid_to_text(view.topic_id),
         "remote_storage": {"on": view.has_remote, "origin": view.has_remote_origin, "assumed": view.has_remote_assumed},
         "log_start": known_json(view.log_start),
         "local_start": known_json(view.local_start),
@@ -328,7 +331,8 @@ def _print(result: OffsetsResult) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text
     from snaprebuild.operations.findings import counted
 
-    labels = labels_of(each.view.source for each in result.partitions)
+    views = [each.view for each in result.partitions]
+    labels = labels_of((view.source for view in views), {view.directory.path: view.topic_id for view in views})
     rows, inputs = [], []
     taken: list[tuple[PartitionView, dict[str, Known | None]]] = []
     for each in result.partitions:

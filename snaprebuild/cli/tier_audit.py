@@ -221,19 +221,21 @@ def _partition(partition: AuditedPartition) -> dict[str, object]:
 
 def _print(audit: TierAudit) -> None:
     from formats.partition_metadata import uuid_to_text
-    from snaprebuild.cli.result import print_table, print_text, size_text
+    from snaprebuild.cli.result import id_labels, print_table, print_text, size_text
     from snaprebuild.operations.audit.audited import WRONG
     from snaprebuild.operations.findings import counted
 
     rows = []
     wrong = []
+    ids = id_labels((each.topic, each.topic_id) for each in audit.partitions)
     for each in audit.partitions:
+        label = each.name + ids.get((each.topic, each.topic_id), "")
         told = ", ".join(f"{count} {verdict}" for verdict, count in _totals([each]).items() if count)
-        rows.append((each.name, each.layout, len(each.copies), size_text(each.bytes_read), told or "-"))
+        rows.append((label, each.layout, len(each.copies), size_text(each.bytes_read), told or "-"))
         for copy in each.copies:
             if copy.verdict in WRONG:
                 entries = "-" if copy.expected_entries is None else f"{copy.entries} of {copy.expected_entries}"
-                wrong.append((each.name, copy.start_offset, uuid_to_text(copy.segment_id), copy.verdict, entries, copy.why))
+                wrong.append((label, copy.start_offset, uuid_to_text(copy.segment_id), copy.verdict, entries, copy.why))
     print_table(
         "Snapshots in remote storage", ("partition", "layout", "copies", "read", "snapshots"), rows, right=("copies", "read")
     )

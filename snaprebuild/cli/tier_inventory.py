@@ -22,9 +22,9 @@ KeyPrefix = Annotated[
         "--key-prefix",
         metavar="TEXT",
         show_default=False,
-        help="key.prefix of the plugin below STORE. It goes before the topic in each key as it is, without a slash of its own. Only "
-        "objects whose keys begin with it are read. Default: the last part of STORE, where that is the beginning of keys and no "
-        "directory; else none.",
+        help="Beginning of the keys below STORE, as key.prefix of the plugin has it. It goes before the topic as it is, without a slash "
+        "of its own. Only objects whose keys begin with it are read. Default: the last part of STORE, where keys begin with it and it "
+        "is no directory; else none.",
     ),
 ]
 MetadataLog = Annotated[
@@ -136,17 +136,19 @@ def _partition(partition: PartitionInventory) -> dict[str, object]:
 
 
 def _print(inventory: TierInventory) -> None:
-    from snaprebuild.cli.result import print_table, print_text, size_text
+    from snaprebuild.cli.result import id_labels, print_table, print_text, size_text
     from snaprebuild.operations.findings import counted
     from snaprebuild.operations.tier_inventory import SERVING
 
     rows = []
+    ids = id_labels((each.topic, each.topic_id) for each in inventory.partitions)
     for each in inventory.partitions:
+        label = each.name + ids.get((each.topic, each.topic_id), "")
         ends = [copy.end_offset for copy in each.copies if copy.state in SERVING and copy.end_offset is not None]
         first = next((copy.start_offset for copy in each.copies if copy.state in SERVING), "-")
         states = ", ".join(f"{count} {state.value}" for state, count in sorted(each.counts.items()))
         gaps = counted(len(each.gaps), "gap") if each.gaps else "-"
-        rows.append((each.name, each.layout or "-", first, max(ends, default="-"), size_text(each.stored_bytes), gaps, states))
+        rows.append((label, each.layout or "-", first, max(ends, default="-"), size_text(each.stored_bytes), gaps, states))
     columns = ("partition", "layout", "from offset", "to offset", "stored", "gaps", "copies")
     print_table("Remote storage", columns, rows, right=("from offset", "to offset", "stored"))
     stored = sum(each.stored_bytes for each in inventory.partitions)

@@ -223,15 +223,17 @@ def _copy(repaired: RepairedCopy) -> dict[str, object]:
 
 
 def _print(result: TierRepair) -> None:
-    from snaprebuild.cli.result import print_table, print_text, shown, unless_unread
+    from snaprebuild.cli.result import id_labels, print_table, print_text, shown, unless_unread
     from snaprebuild.operations.findings import counted
 
     rows = []
+    ids = id_labels((each.topic, each.topic_id) for each in result.audit.partitions)
     for each in result.copies[:ROWS_MAX]:
         audited, place = each.audited, each.place
         old, new = ("-", "-") if place is None else (f"{one.size} B at {one.position}" for one in (place.old, place.new))
         told = each.why or ("appended by an earlier run" if place is not None and not place.appended_bytes else "-")
-        rows.append((each.partition.name, audited.start_offset, audited.verdict, each.action, old, new, told))
+        label = each.partition.name + ids.get((each.partition.topic, each.partition.topic_id), "")
+        rows.append((label, audited.start_offset, audited.verdict, each.action, old, new, told))
     if rows:
         title = "Dry run: nothing was written" if result.is_dry_run else "Repair of remote storage"
         columns = ("partition", "from offset", "snapshot is", "action", "snapshot", "right one", "because")

@@ -143,7 +143,8 @@ def _print(result: WhereResult) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
     from snaprebuild.operations.findings import counted
 
-    labels = labels_of(each.view.source for each in result.partitions)
+    views = [each.view for each in result.partitions]
+    labels = labels_of((view.source for view in views), {view.directory.path: view.topic_id for view in views})
     rows, deleted, told = [], [], dict[str, None]()
     for each in result.partitions:
         label = labels[each.view.directory.path]

@@ -79,7 +79,7 @@ def tier_audit(
     for chain in chains:
         chain.look()
     audit.partitions = [chain.audited for chain in chains]
-    starts.check_known({(each.topic, each.partition) for each in audit.partitions})
+    starts = starts.checked({(each.topic, each.partition, each.topic_id) for each in audit.partitions})
     windows = dict[int, Window | None]()
     if level is AuditLevel.REACHABLE:
         windows = {id(chain): _window(chain, clock, starts) for chain in chains if chain.ends_are_known}

@@ -117,3 +117,63 @@ def test_a_bucket_with_a_prefix(object_store: ObjectStore, tmp_path: Path) -> No
     expected = in_json("tier inventory", PLAIN).document["partitions"]
     for place, option in ((f"s3://{bucket}", ()), (f"s3://{bucket}", ("--key-prefix", "cold-")), (f"s3://{bucket}/cold-", ())):
         assert in_json("tier inventory", place, *option).document["partitions"] == expected
+
+
+# ---------------------------------------------------------------------------------------------------------------- two ids of one name
+
+OTHER_ID = "BAAAAAAAQACAAAAAAAAAAA"
+
+
+def with_second_id(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+    """A store that has ``mixed`` twice, as after the topic was deleted and made again; and its own partition 0."""
+    store = Path(shutil.copytree(PLAIN, tmp_path / "store"))
+    partitions = in_json("tier inventory", PLAIN).document["partitions"]
+    mixed: dict[str, Any] = next(each for each in partitions if each["topic"] == "mixed")
+    own = store / f"mixed-{mixed['topic_id']}"
+    other = Path(shutil.copytree(own, store / f"mixed-{OTHER_ID}"))
+    for path in other.rglob("*.rsm-manifest"):
+        path.write_text(path.read_text().replace(mixed["topic_id"], OTHER_ID))
+    return store, mixed
+
+
+@pytest.mark.parametrize("verb", ["tier inventory", "tier audit"])
+def test_two_ids_of_one_name_are_told_apart(tmp_path: Path, verb: str) -> None:
+    store, mixed = with_second_id(tmp_path)
+    options = LONG_AGO if verb == "tier audit" else ()
+    run = in_json(verb, store, *options)
+    assert {topic_id for topic, topic_id in names(run.document) if topic == "mixed"} == {mixed["topic_id"], OTHER_ID}
+    table = "".join(snaprebuild(*verb.split(), store, *options).stdout.split())
+    assert f"mixed-{mixed['partition']}({mixed['topic_id']})" in table
+    assert f"mixed-{mixed['partition']}({OTHER_ID})" in table
+    alone = snaprebuild(*verb.split(), PLAIN, *options).stdout
+    assert mixed["topic_id"] not in alone
+
+
+def test_a_log_directory_belongs_to_one_of_two_ids(tmp_path: Path) -> None:
+    store, mixed = with_second_id(tmp_path)
+    start = mixed["copies"][-1]["start_offset"]
+    directory = tmp_path / "logs" / f"mixed-{mixed['partition']}"
+    directory.mkdir(parents=True)
+    (directory / f"{start:020d}.log").write_bytes(b"")
+    options = ("--level", "reachable", *LONG_AGO)
+
+    def starts() -> dict[str, int | None]:
+        run = in_json("tier audit", store, "--log-dir", tmp_path / "logs", *options)
+        return {each["topic_id"]: each["local_log_start"] for each in run.document["partitions"] if each["topic"] == "mixed"}
+
+    assert starts() == {mixed["topic_id"]: None, OTHER_ID: None}
+    (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {OTHER_ID}")
+    assert starts() == {mixed["topic_id"]: None, OTHER_ID: start}
+    by_name = snaprebuild("tier", "audit", store, "--local-log-start", f"mixed-{mixed['partition']}={start}", *options)
+    assert (by_name.exit_code, "has several topic ids in remote storage" in by_name.stderr) == (2, True)
+
+
+def test_a_follower_of_one_of_two_ids(tmp_path: Path) -> None:
+    store, _ = with_second_id(tmp_path)
+    (tmp_path / "new").mkdir()
+    arguments = ("bootstrap", "build", store, tmp_path / "new", "--topic-partition", "mixed-0", *LONG_AGO)
+    run = snaprebuild(*arguments)
+    assert (run.exit_code, "several topics called mixed" in run.stderr) == (2, True)
+    run = snaprebuild(*arguments, "--topic-id", OTHER_ID)
+    assert run.exit_code == 0, run.stderr
+    assert OTHER_ID in (tmp_path / "new" / "mixed-0" / "partition.metadata").read_text()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from formats.errors import FormatError
 from formats.file_names import INT64_MAX
@@ -44,19 +45,27 @@ class LocalStarts:
         found = [*self.found.get((topic_id, partition), ()), *self.found.get((topic, partition), ())]
         return min(told or found, default=None)
 
-    def check_known(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Makes sure that each partition that an option names is in remote storage.
+    def checked(self, partitions: Collection[tuple[str, int, bytes]]) -> LocalStarts:
+        """What holds for the partitions in remote storage: where a name has several ids there, a directory without an id shows nothing.
 
         Args:
-            partitions: topic and partition of all that are there.
+            partitions: topic, partition and topic id of all that are there.
 
         Raises:
-            UsageError: one is not.
+            UsageError: one that an option names is not there, or its name has several topic ids.
         """
-        for topic, partition in self.told:
-            if (topic, partition) not in partitions:
-                there = first_of(sorted(f"{name}-{number}" for name, number in partitions))
-                raise UsageError(f"--local-log-start: {topic}-{partition} is not in remote storage, which has {there}")
+        count = Counter((topic, partition) for topic, partition, _ in partitions)
+        for place in self.told:
+            name = f"{place[0]}-{place[1]}"
+            if place not in count:
+                there = first_of(sorted(f"{topic}-{partition}" for topic, partition in count))
+                raise UsageError(f"--local-log-start: {name} is not in remote storage, which has {there}")
+            if count[place] > 1:
+                raise UsageError(
+                    f"--local-log-start: {name} has several topic ids in remote storage: use --log-dir, whose directories have the id"
+                )
+        shared = {place for place, ids in count.items() if ids > 1}
+        return replace(self, found={place: starts for place, starts in self.found.items() if place not in shared})
 
 
 def read_local_starts(told: Sequence[str], log_dirs: Sequence[str], settings: S3Settings) -> LocalStarts:
