@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snaprebuild.cli.follower_options import LevelOption, PrivateKeyFile, RemoteLevel, open_tier, remote_json
+from snaprebuild.cli.follower_options import LevelOption, RemoteLevel, open_tier, remote_json
 from snaprebuild.cli.options import (
     INT64_MAX,
     AsOf,
@@ -16,17 +16,19 @@ from snaprebuild.cli.options import (
     Jobs,
     OutputFormat,
     OutputOption,
+    PrivateKey,
     Report,
     S3Options,
     Verbose,
     WholeNumber,
     as_of_ms,
+    key_files,
     quoted,
     takes_s3,
 )
 from snaprebuild.cli.source_check import Metadata, check_metadata
 from snaprebuild.cli.tier_audit import announced
-from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation
+from snaprebuild.cli.tier_inventory import KeyPrefix, MetadataLog, TierLocation
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,7 +77,8 @@ def bootstrap_build(
     ] = None,
     metadata_log: MetadataLog = None,
     level: LevelOption = RemoteLevel.FULL,
-    private_key: PrivateKeyFile = None,
+    key_prefix: KeyPrefix = "",
+    private_key: PrivateKey = None,
     server_properties: Annotated[
         str | None,
         typer.Option(
@@ -118,7 +121,7 @@ def bootstrap_build(
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
     from snaprebuild.storage.store import absolute, is_object
 
-    begin(verbose, {"--report": report}, private_key=private_key)
+    begin(verbose, {"--report": report}, private_key=key_files(private_key))
     check_metadata(metadata)
     if not directory or is_object(directory):
         raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
@@ -127,7 +130,7 @@ def bootstrap_build(
     log_dirs = () if properties is None else log_dirs_of(properties)
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     check_log_dir(absolute(directory), topic_partition, log_dirs)  # before anything is asked of the store
-    tier = open_tier(store, s3, metadata_log, private_key)
+    tier = open_tier(store, s3, metadata_log, private_key, key_prefix)
     plan = plan_follower(tier, wanted, clock, replays=level is RemoteLevel.FULL, jobs=jobs, announce=announced)
     place = absolute(directory)
     verdict, found = None, list["Finding"]()

@@ -13,7 +13,6 @@ from snaprebuild.cli.offsets import (
     HighWatermark,
     LogPath,
     OnOff,
-    PrivateKey,
     RemoteStorage,
     is_on,
     known_json,
@@ -29,14 +28,16 @@ from snaprebuild.cli.options import (
     OutputFormat,
     OutputOption,
     Partition,
+    PrivateKey,
     Report,
     S3Options,
     Topic,
     Verbose,
     WholeNumber,
+    key_files,
     takes_s3,
 )
-from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation
+from snaprebuild.cli.tier_inventory import KeyPrefix, MetadataLog, TierLocation
 from snaprebuild.cluster.profile import Profile
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def bootstrap_plan(
     high_watermark: HighWatermark = None,
     remote_storage: RemoteStorage = None,
     metadata_log: MetadataLog = None,
+    key_prefix: KeyPrefix = "",
     private_key: PrivateKey = None,
     topic: Topic = None,
     partition: Partition = None,
@@ -133,8 +135,8 @@ def bootstrap_plan(
     from snaprebuild.operations.evidence import Clock
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 
-    begin(verbose, {"--report": report}, private_key=private_key)
-    source, tier = opened_log_and_tier(path, store, metadata_log, private_key, topic, partition, s3)
+    begin(verbose, {"--report": report}, private_key=key_files(private_key))
+    source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
     assert tier is not None
     follower = Follower(
         fetch_offset=follower_end if follower_offset is None else follower_offset,
@@ -225,7 +227,8 @@ def _print(plan: BootstrapPlan) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
     from snaprebuild.operations.findings import counted
 
-    labels = labels_of(each.view.source for each in plan.partitions)
+    views = [each.view for each in plan.partitions]
+    labels = labels_of((view.source for view in views), {view.directory.path: view.topic_id for view in views})
     rows, calls, steps = [], [], []
     for each in plan.partitions:
         label, decision, share = labels[each.view.directory.path], each.last, each.share

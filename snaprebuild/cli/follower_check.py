@@ -10,7 +10,6 @@ import typer
 
 from snaprebuild.cli.follower_options import (
     LevelOption,
-    PrivateKeyFile,
     RemoteLevel,
     open_tier,
     print_lost,
@@ -25,17 +24,19 @@ from snaprebuild.cli.options import (
     OutputFormat,
     OutputOption,
     Partition,
+    PrivateKey,
     Report,
     S3Options,
     Topic,
     Verbose,
     as_of_ms,
+    key_files,
     open_selected,
     selection_of,
     takes_s3,
 )
 from snaprebuild.cli.tier_audit import announced
-from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation
+from snaprebuild.cli.tier_inventory import KeyPrefix, MetadataLog, TierLocation
 
 if TYPE_CHECKING:
     from snaprebuild.operations.follower_check import FollowerCheck
@@ -53,7 +54,8 @@ def follower_check(
     store: TierLocation,
     metadata_log: MetadataLog = None,
     level: LevelOption = RemoteLevel.FULL,
-    private_key: PrivateKeyFile = None,
+    key_prefix: KeyPrefix = "",
+    private_key: PrivateKey = None,
     topic: Topic = None,
     partition: Partition = None,
     expiration_ms: ExpirationMs = None,
@@ -75,9 +77,9 @@ def follower_check(
     from snaprebuild.operations.follower_check import follower_check as look
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 
-    begin(verbose, {"--report": report}, private_key=private_key)
+    begin(verbose, {"--report": report}, private_key=key_files(private_key))
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
-    tier = open_tier(store, s3, metadata_log, private_key)
+    tier = open_tier(store, s3, metadata_log, private_key, key_prefix)
     source = open_selected([directory], None, selection_of(topic, partition, None), s3)
     started = time.perf_counter()
     check = look(source, tier, clock, replays_remote=level is RemoteLevel.FULL, jobs=jobs, announce=announced)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LevelOption",
-    "PrivateKeyFile",
     "RemoteLevel",
     "open_tier",
     "print_lost",
@@ -46,17 +45,9 @@ LevelOption = Annotated[
         help="full replays the copies below, which proves the snapshot; snapshot takes it as it is, UNPROVEN. Default: full.",
     ),
 ]
-PrivateKeyFile = Annotated[
-    str | None,
-    typer.Option(
-        "--private-key",
-        metavar="FILE",
-        help="Private RSA key in PEM, of segments that Aiven's plugin encrypted (needs snaprebuild[encryption]). Default: none.",
-    ),
-]
 
 
-def open_tier(store: str, s3: S3Options, metadata_log: list[str] | None, private_key: str | None) -> Tier:
+def open_tier(store: str, s3: S3Options, metadata_log: list[str] | None, private_key: list[str] | None, key_prefix: str) -> Tier:
     """Lists the remote storage that a verb names.
 
     Raises:
@@ -64,13 +55,12 @@ def open_tier(store: str, s3: S3Options, metadata_log: list[str] | None, private
         ReadFailedError, RefusedError: as ``operations.remote_partition.open_tier``.
     """
     from snaprebuild.operations.remote_partition import open_tier as opened
-    from snaprebuild.storage.tier_store import read_private_key
+    from snaprebuild.storage.private_keys import PrivateKeys
 
-    check_paths([store, *(metadata_log or [])], private_key=private_key)
-    if private_key is not None:
-        read_private_key(private_key)  # told before anything is asked of the store
-    place, root, settings = opened_tier(store, s3)
-    return opened(place, root, metadata_log or (), settings, private_key)
+    check_paths([store, *(metadata_log or [])])
+    keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
+    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
+    return opened(place, root, metadata_log or (), settings, keys, prefix)
 
 
 # ---------------------------------------------------------------------------------------------------------------- JSON

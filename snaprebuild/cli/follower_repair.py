@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from snaprebuild.cli.follower_check import FollowerDir
-from snaprebuild.cli.follower_options import PrivateKeyFile, open_tier, print_replicas, replica_json
+from snaprebuild.cli.follower_options import open_tier, print_replicas, replica_json
 from snaprebuild.cli.options import (
     AsOf,
     ExpirationMs,
@@ -15,12 +15,14 @@ from snaprebuild.cli.options import (
     OutputFormat,
     OutputOption,
     Partition,
+    PrivateKey,
     ReceiptFile,
     Report,
     S3Options,
     Topic,
     Verbose,
     as_of_ms,
+    key_files,
     open_selected,
     selection_of,
     takes_s3,
@@ -28,7 +30,7 @@ from snaprebuild.cli.options import (
 from snaprebuild.cli.rebuild import DryRun, SetAside
 from snaprebuild.cli.streams import tell
 from snaprebuild.cli.tier_audit import announced
-from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation
+from snaprebuild.cli.tier_inventory import KeyPrefix, MetadataLog, TierLocation
 from snaprebuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ def follower_repair(
     directory: FollowerDir,
     store: TierLocation,
     metadata_log: MetadataLog = None,
-    private_key: PrivateKeyFile = None,
+    key_prefix: KeyPrefix = "",
+    private_key: PrivateKey = None,
     topic: Topic = None,
     partition: Partition = None,
     set_aside: SetAside = False,
@@ -73,14 +76,14 @@ def follower_repair(
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
     from snaprebuild.storage.store import is_object
 
-    begin(verbose, {"--report": report, "--receipt": receipt}, private_key=private_key)
+    begin(verbose, {"--report": report, "--receipt": receipt}, private_key=key_files(private_key))
     if is_object(directory):
         raise UsageError("objects are never replaced or set aside: copy the replica to a disk", path=directory)
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
     source = open_selected([directory], None, selection_of(topic, partition, None), s3)
     if not dry_run:
         refuse_live_broker(source)
-    tier = open_tier(store, s3, metadata_log, private_key)
+    tier = open_tier(store, s3, metadata_log, private_key, key_prefix)
     started = time.perf_counter()
     check = follower_check(source, tier, clock, jobs=jobs, announce=announced)
     plan, refused = repair_plan(check, set_aside=set_aside)

@@ -17,15 +17,17 @@ from snaprebuild.cli.options import (
     OutputFormat,
     OutputOption,
     Partition,
+    PrivateKey,
     Report,
     S3Options,
     Topic,
     Verbose,
     WholeNumber,
+    key_files,
     quoted,
     takes_s3,
 )
-from snaprebuild.cli.tier_inventory import MetadataLog, opened_tier
+from snaprebuild.cli.tier_inventory import KeyPrefix, MetadataLog, opened_tier
 from snaprebuild.cluster.list_offsets import OFFSETS_VERSION_MAX, Isolation, SpecialTimestamp
 from snaprebuild.cluster.profile import Profile
 
@@ -42,7 +44,6 @@ __all__ = [
     "LogPath",
     "OnOff",
     "OptionalStore",
-    "PrivateKey",
     "RemoteStorage",
     "is_on",
     "known_json",
@@ -78,14 +79,6 @@ class OnOff(StrEnum):
 
 LogPath = Annotated[str, typer.Argument(metavar="PATH", hidden=True)]
 OptionalStore = Annotated[str | None, typer.Argument(metavar="[STORE]", hidden=True)]
-PrivateKey = Annotated[
-    str | None,
-    typer.Option(
-        "--private-key",
-        metavar="FILE",
-        help="Private RSA key in PEM, of segments that Aiven's plugin encrypted (needs snaprebuild[encryption]). Default: none.",
-    ),
-]
 HighWatermark = Annotated[
     int | None,
     typer.Option(
@@ -163,6 +156,7 @@ def offsets(
     high_watermark: HighWatermark = None,
     remote_storage: RemoteStorage = None,
     metadata_log: MetadataLog = None,
+    key_prefix: KeyPrefix = "",
     private_key: PrivateKey = None,
     topic: Topic = None,
     partition: Partition = None,
@@ -182,8 +176,8 @@ def offsets(
     from snaprebuild.operations.offsets import OffsetsQuestion, list_offsets
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 
-    begin(verbose, {"--report": report}, private_key=private_key)
-    source, tier = opened_log_and_tier(path, store, metadata_log, private_key, topic, partition, s3)
+    begin(verbose, {"--report": report}, private_key=key_files(private_key))
+    source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
     asked = tuple(timestamp) if timestamp else tuple(map(int, SpecialTimestamp))
     question = OffsetsQuestion(asked, isolation, api_version, profile, leader_epoch, high_watermark, is_on(remote_storage))
     result = list_offsets(source, tier, question, Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS), jobs)
@@ -206,7 +200,8 @@ def opened_log_and_tier(
     path: str,
     store: str | None,
     metadata_log: list[str] | None,
-    private_key: str | None,
+    private_key: list[str] | None,
+    key_prefix: str,
     topic: list[str] | None,
     partition: list[int] | None,
     s3: S3Options,
@@ -220,18 +215,17 @@ def opened_log_and_tier(
     from snaprebuild.errors import UsageError
     from snaprebuild.operations.remote_partition import open_tier
     from snaprebuild.operations.source import open_source
-    from snaprebuild.storage.tier_store import read_private_key
+    from snaprebuild.storage.private_keys import PrivateKeys
 
-    check_paths([path, *([] if store is None else [store]), *(metadata_log or [])], private_key=private_key)
-    if store is None and (metadata_log or private_key is not None):
-        raise UsageError("--metadata-log and --private-key belong to a STORE: name it behind PATH")
-    if private_key is not None:
-        read_private_key(private_key)  # told before anything is asked of the store
+    check_paths([path, *([] if store is None else [store]), *(metadata_log or [])])
+    if store is None and (metadata_log or private_key or key_prefix):
+        raise UsageError("--metadata-log, --private-key and --key-prefix belong to a STORE: name it after PATH")
+    keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
     source = open_source([path], None, selection_of(topic, partition, None), s3.settings())
     if store is None:
         return source, None
-    place, root, settings = opened_tier(store, s3)
-    return source, open_tier(place, root, metadata_log or (), settings, private_key)
+    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
+    return source, open_tier(place, root, metadata_log or (), settings, keys, prefix)
 
 
 def known_json(known: Known | None) -> dict[str, object] | None:
@@ -241,9 +235,12 @@ def known_json(known: Known | None) -> dict[str, object] | None:
 
 def part_json(view: PartitionView) -> dict[str, object]:
     """What documents of these verbs begin a partition with."""
+    from formats.partition_metadata import uuid_to_text
+
     return {
         "path": view.directory.path,
         "topic_partition": view.source.topic_partition,
+        "topic_id": None if view.topic_id is None else uuid_to_text(view.topic_id),
         "remote_storage": {"on": view.has_remote, "origin": view.has_remote_origin, "assumed": view.has_remote_assumed},
         "log_start": known_json(view.log_start),
         "local_start": known_json(view.local_start),
@@ -334,7 +331,8 @@ def _print(result: OffsetsResult) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text
     from snaprebuild.operations.findings import counted
 
-    labels = labels_of(each.view.source for each in result.partitions)
+    views = [each.view for each in result.partitions]
+    labels = labels_of((view.source for view in views), {view.directory.path: view.topic_id for view in views})
     rows, inputs = [], []
     taken: list[tuple[PartitionView, dict[str, Known | None]]] = []
     for each in result.partitions:

@@ -34,6 +34,7 @@ __all__ = [
     "OutputOption",
     "Partition",
     "Paths",
+    "PrivateKey",
     "ReceiptFile",
     "Report",
     "S3Options",
@@ -44,6 +45,7 @@ __all__ = [
     "as_of_ms",
     "check_paths",
     "clock_of",
+    "key_files",
     "locations_of",
     "offsets_range",
     "open_selected",
@@ -169,6 +171,15 @@ Report = Annotated[
     str | None,
     typer.Option(
         "--report", metavar="FILE", help="Write the JSON document to FILE, too; an older report there is replaced. Default: none."
+    ),
+]
+PrivateKey = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--private-key",
+        metavar="[NAME=]FILE",
+        help="Private RSA key in PEM, of segments that Aiven's plugin encrypted (needs snaprebuild[encryption]). NAME is the key pair "
+        "that the manifests name; a FILE without one is for all names that have no FILE. Repeatable. Default: none.",
     ),
 ]
 ReceiptFile = Annotated[
@@ -415,6 +426,13 @@ def check_paths(paths: list[str] | None, **options: str | None) -> None:
             raise UsageError(f"{option}: the path is empty")
         if path is not None and name not in ("out", "elections") and os.path.isdir(path):
             raise UsageError(f"{option}: expected a file, found the directory {path}")
+
+
+def key_files(options: list[str] | None) -> list[str]:
+    """The files that ``--private-key`` names."""
+    from snaprebuild.storage.private_keys import split_private_key
+
+    return [split_private_key(each)[1] for each in options or ()]
 
 
 def locations_of(paths: list[str]) -> list[str]:

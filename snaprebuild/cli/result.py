@@ -30,6 +30,7 @@ __all__ = [
     "begin",
     "document",
     "draws_blocks",
+    "id_labels",
     "json_text",
     "labels_of",
     "leave",
@@ -121,14 +122,35 @@ def shown(path: str) -> str:
     return path[len(below) :] if below != os.sep and path.startswith(below) else path
 
 
-def labels_of(partitions: Iterable[PartitionSource]) -> dict[str, str]:
-    """What a table calls each partition, by its path: its name, or where it lies below the sources if several have that name."""
+def labels_of(partitions: Iterable[PartitionSource], topic_ids: Mapping[str, bytes | None] | None = None) -> dict[str, str]:
+    """What a table calls each partition, by its path: its name, or its path below the sources if several have that name.
+
+    Args:
+        partitions: all of the table.
+        topic_ids: by path, None where it is unknown: a name with several ids is followed by the id.
+    """
     partitions = list(partitions)
     names = Counter(partition.topic_partition for partition in partitions)
+    keys = {each.directory.path: (each.directory.name.topic, (topic_ids or {}).get(each.directory.path)) for each in partitions}
+    ids = id_labels(keys.values())
     return {
-        partition.directory.path: partition.topic_partition if names[partition.topic_partition] == 1 else partition.relative
+        partition.directory.path: (partition.topic_partition if names[partition.topic_partition] == 1 else partition.relative)
+        + ids.get(keys[partition.directory.path], "")
         for partition in partitions
     }
+
+
+def id_labels(topics: Iterable[tuple[str, bytes | None]]) -> dict[tuple[str, bytes | None], str]:
+    """What a table puts after a partition's name, where its topic's name has several ids; nothing for others.
+
+    Args:
+        topics: name and topic id (16 bytes, None where it is unknown) of all of the table.
+    """
+    from formats.partition_metadata import uuid_to_text
+
+    known = {(name, topic_id) for name, topic_id in topics if topic_id is not None}
+    count = Counter(name for name, _ in known)
+    return {(name, topic_id): f" ({uuid_to_text(topic_id)})" for name, topic_id in known if topic_id and count[name] > 1}
 
 
 def size_text(size_bytes: int) -> str:
@@ -278,7 +300,7 @@ def leave_streamed(
     raise typer.Exit(exit_code_of(findings))
 
 
-def begin(verbose: int, documents: Mapping[str, str | None], **read: str | None) -> None:
+def begin(verbose: int, documents: Mapping[str, str | None], **read: str | list[str] | None) -> None:
     """What every verb does first: decisions (-v) and details (-vv) go to stderr, and its documents may stand where they are wanted.
 
     Asked before the work, because a refusal behind it would lose the result.
@@ -294,7 +316,8 @@ def begin(verbose: int, documents: Mapping[str, str | None], **read: str | None)
     """
     from snaprebuild.storage.small_file import check_place
 
-    taken = {os.path.realpath(path): f"the {name}" for name, path in read.items() if path is not None}
+    named = ((name, [given] if isinstance(given, str) else given or []) for name, given in read.items())
+    taken = {os.path.realpath(path): f"the {name}" for name, paths in named for path in paths}
     for option, path in documents.items():
         if path is None:
             continue

@@ -16,15 +16,17 @@ from snaprebuild.cli.options import (
     OutputFormat,
     OutputOption,
     Partition,
+    PrivateKey,
     Report,
     S3Options,
     Topic,
     Verbose,
     as_of_ms,
+    key_files,
     selection_of,
     takes_s3,
 )
-from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation, opened_tier
+from snaprebuild.cli.tier_inventory import KeyPrefix, MetadataLog, TierLocation, opened_tier
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.tier_levels import AuditLevel
 
@@ -32,16 +34,7 @@ if TYPE_CHECKING:
     from snaprebuild.operations.audit.audited import AuditedPartition, TierAudit
     from snaprebuild.operations.audit_cost import AuditCost
 
-__all__ = ["PrivateKeyFile", "announced", "cost_json", "tier_audit"]
-
-PrivateKeyFile = Annotated[
-    str | None,
-    typer.Option(
-        "--private-key",
-        metavar="FILE",
-        help="Private RSA key in PEM, of segments that Aiven's plugin encrypted (needs snaprebuild[encryption]). Default: none.",
-    ),
-]
+__all__ = ["announced", "cost_json", "tier_audit"]
 
 
 @takes_s3
@@ -51,6 +44,7 @@ def tier_audit(
     topic: Topic = None,
     partition: Partition = None,
     metadata_log: MetadataLog = None,
+    key_prefix: KeyPrefix = "",
     level: Annotated[
         AuditLevel,
         typer.Option(
@@ -79,7 +73,7 @@ def tier_audit(
             "several the least offset counts. Default: none.",
         ),
     ] = None,
-    private_key: PrivateKeyFile = None,
+    private_key: PrivateKey = None,
     expiration_ms: ExpirationMs = None,
     as_of: AsOf = None,
     jobs: Jobs = None,
@@ -103,16 +97,15 @@ def tier_audit(
     from snaprebuild.operations.evidence import Clock
     from snaprebuild.operations.tier_audit import tier_audit as audit
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
-    from snaprebuild.storage.tier_store import read_private_key
+    from snaprebuild.storage.private_keys import PrivateKeys
 
-    begin(verbose, {"--report": report}, private_key=private_key)
-    check_paths([store, *(metadata_log or []), *(log_dir or [])], private_key=private_key)
+    begin(verbose, {"--report": report}, private_key=key_files(private_key))
+    check_paths([store, *(metadata_log or []), *(log_dir or [])])
     if (local_log_start or log_dir) and level is not AuditLevel.REACHABLE:
         raise UsageError("--local-log-start and --log-dir go with --level reachable")
-    if private_key is not None:
-        read_private_key(private_key)  # told before anything is asked of the store
+    keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
-    place, root, settings = opened_tier(store, s3)
+    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
     started = time.perf_counter()
     with engine_of(engine, master, conf=conf) as chosen:
         result = audit(
@@ -122,7 +115,8 @@ def tier_audit(
             level=level,
             selection=selection_of(topic, partition, None),
             metadata_logs=metadata_log or (),
-            private_key_file=private_key,
+            private_keys=keys,
+            key_prefix=prefix,
             settings=settings,
             jobs=jobs,
             engine=lambda size_bytes: chosen.reading(size_bytes, None),
@@ -227,19 +221,21 @@ def _partition(partition: AuditedPartition) -> dict[str, object]:
 
 def _print(audit: TierAudit) -> None:
     from formats.partition_metadata import uuid_to_text
-    from snaprebuild.cli.result import print_table, print_text, size_text
+    from snaprebuild.cli.result import id_labels, print_table, print_text, size_text
     from snaprebuild.operations.audit.audited import WRONG
     from snaprebuild.operations.findings import counted
 
     rows = []
     wrong = []
+    ids = id_labels((each.topic, each.topic_id) for each in audit.partitions)
     for each in audit.partitions:
+        label = each.name + ids.get((each.topic, each.topic_id), "")
         told = ", ".join(f"{count} {verdict}" for verdict, count in _totals([each]).items() if count)
-        rows.append((each.name, each.layout, len(each.copies), size_text(each.bytes_read), told or "-"))
+        rows.append((label, each.layout, len(each.copies), size_text(each.bytes_read), told or "-"))
         for copy in each.copies:
             if copy.verdict in WRONG:
                 entries = "-" if copy.expected_entries is None else f"{copy.entries} of {copy.expected_entries}"
-                wrong.append((each.name, copy.start_offset, uuid_to_text(copy.segment_id), copy.verdict, entries, copy.why))
+                wrong.append((label, copy.start_offset, uuid_to_text(copy.segment_id), copy.verdict, entries, copy.why))
     print_table(
         "Snapshots in remote storage", ("partition", "layout", "copies", "read", "snapshots"), rows, right=("copies", "read")
     )

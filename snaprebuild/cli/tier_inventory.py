@@ -12,10 +12,21 @@ if TYPE_CHECKING:
     from snaprebuild.operations.tier_inventory import PartitionInventory, TierInventory
     from snaprebuild.storage.store import S3Settings, Store
 
-__all__ = ["MetadataLog", "TierLocation", "opened_tier", "tier_inventory"]
+__all__ = ["KeyPrefix", "MetadataLog", "TierLocation", "opened_tier", "tier_inventory"]
 
 
 TierLocation = Annotated[str, typer.Argument(metavar="STORE", help="Directory or s3://BUCKET/PREFIX with the objects.")]
+KeyPrefix = Annotated[
+    str,
+    typer.Option(
+        "--key-prefix",
+        metavar="TEXT",
+        show_default=False,
+        help="Beginning of the keys below STORE, as key.prefix of the plugin has it. It goes before the topic as it is, without a slash "
+        "of its own. Only objects whose keys begin with it are read. Default: the last part of STORE, where keys begin with it and it "
+        "is no directory; else none.",
+    ),
+]
 MetadataLog = Annotated[
     list[str] | None,
     typer.Option(
@@ -33,6 +44,7 @@ def tier_inventory(
     s3: S3Options,
     store: TierLocation,
     metadata_log: MetadataLog = None,
+    key_prefix: KeyPrefix = "",
     output: OutputOption = OutputFormat.TABLE,
     report: Report = None,
     verbose: Verbose = 0,
@@ -49,8 +61,8 @@ def tier_inventory(
 
     begin(verbose, {"--report": report})
     check_paths([store, *(metadata_log or [])])
-    place, root, settings = opened_tier(store, s3)
-    inventory = look(place, root, metadata_log or (), settings)
+    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
+    inventory = look(place, root, metadata_log or (), settings, prefix)
     leave(
         lambda: verdict_document("tier-inventory", 1, _body(inventory), inventory.findings),
         inventory.findings,
@@ -62,8 +74,8 @@ def tier_inventory(
     )
 
 
-def opened_tier(location: str, s3: S3Options) -> tuple[Store, str, S3Settings]:
-    """The store of a location, the location itself, absolute, and how object stores are reached.
+def opened_tier(location: str, s3: S3Options, key_prefix: str) -> tuple[Store, str, S3Settings, str]:
+    """The store of a location, the location itself, absolute, how object stores are reached, and ``key.prefix`` below the location.
 
     Raises:
         UsageError: there is no such directory.
@@ -71,12 +83,15 @@ def opened_tier(location: str, s3: S3Options) -> tuple[Store, str, S3Settings]:
     from snaprebuild.errors import UsageError
     from snaprebuild.storage.log_dir import directory_fault, store_of
     from snaprebuild.storage.store import absolute
+    from snaprebuild.storage.tier_listing import split_key_prefix
 
     settings, root = s3.settings(), absolute(location)
     store = store_of(root, settings)
+    if not key_prefix and not location.endswith("/"):
+        root, key_prefix = split_key_prefix(store, root)
     if store.is_local and (fault := directory_fault(root)) is not None:
         raise UsageError(fault, path=location)
-    return store, root, settings
+    return store, root, settings, key_prefix
 
 
 def _body(inventory: TierInventory) -> dict[str, object]:
@@ -121,17 +136,19 @@ def _partition(partition: PartitionInventory) -> dict[str, object]:
 
 
 def _print(inventory: TierInventory) -> None:
-    from snaprebuild.cli.result import print_table, print_text, size_text
+    from snaprebuild.cli.result import id_labels, print_table, print_text, size_text
     from snaprebuild.operations.findings import counted
     from snaprebuild.operations.tier_inventory import SERVING
 
     rows = []
+    ids = id_labels((each.topic, each.topic_id) for each in inventory.partitions)
     for each in inventory.partitions:
+        label = each.name + ids.get((each.topic, each.topic_id), "")
         ends = [copy.end_offset for copy in each.copies if copy.state in SERVING and copy.end_offset is not None]
         first = next((copy.start_offset for copy in each.copies if copy.state in SERVING), "-")
         states = ", ".join(f"{count} {state.value}" for state, count in sorted(each.counts.items()))
         gaps = counted(len(each.gaps), "gap") if each.gaps else "-"
-        rows.append((each.name, each.layout or "-", first, max(ends, default="-"), size_text(each.stored_bytes), gaps, states))
+        rows.append((label, each.layout or "-", first, max(ends, default="-"), size_text(each.stored_bytes), gaps, states))
     columns = ("partition", "layout", "from offset", "to offset", "stored", "gaps", "copies")
     print_table("Remote storage", columns, rows, right=("from offset", "to offset", "stored"))
     stored = sum(each.stored_bytes for each in inventory.partitions)

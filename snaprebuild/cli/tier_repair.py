@@ -19,16 +19,18 @@ from snaprebuild.cli.options import (
     OutputFormat,
     OutputOption,
     Partition,
+    PrivateKey,
     Report,
     S3Options,
     Topic,
     Verbose,
     as_of_ms,
+    key_files,
     selection_of,
     takes_s3,
 )
-from snaprebuild.cli.tier_audit import PrivateKeyFile, announced
-from snaprebuild.cli.tier_inventory import MetadataLog, TierLocation, opened_tier
+from snaprebuild.cli.tier_audit import announced
+from snaprebuild.cli.tier_inventory import KeyPrefix, MetadataLog, TierLocation, opened_tier
 
 if TYPE_CHECKING:
     from snaprebuild.operations.evidence import Clock
@@ -71,6 +73,7 @@ def tier_repair(
     topic: Topic = None,
     partition: Partition = None,
     metadata_log: MetadataLog = None,
+    key_prefix: KeyPrefix = "",
     allow_unverified: AllowUnverified = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Tell what would be written, and write nothing. Default: write it.")
@@ -90,7 +93,7 @@ def tier_repair(
             "--undo", metavar="FILE", help="Put back the manifests that an earlier run replaced, by its undo file. Default: repair."
         ),
     ] = None,
-    private_key: PrivateKeyFile = None,
+    private_key: PrivateKey = None,
     expiration_ms: ExpirationMs = None,
     as_of: AsOf = None,
     jobs: Jobs = None,
@@ -109,17 +112,16 @@ def tier_repair(
     from snaprebuild.errors import UsageError
     from snaprebuild.operations.evidence import Clock
     from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
-    from snaprebuild.storage.tier_store import read_private_key
+    from snaprebuild.storage.private_keys import PrivateKeys
 
-    begin(verbose, {"--report": report}, private_key=private_key, undo=undo, undo_file=undo_file)
-    check_paths([store, *(metadata_log or [])], private_key=private_key, undo=undo, undo_file=undo_file)
+    begin(verbose, {"--report": report}, private_key=key_files(private_key), undo=undo, undo_file=undo_file)
+    check_paths([store, *(metadata_log or [])], undo=undo, undo_file=undo_file)
     if undo is not None and (undo_file is not None or allow_unverified or metadata_log or topic or partition):
         others = "--undo-file, --topic, --partition, --metadata-log and --allow-unverified"
         raise UsageError(f"--undo takes a whole repair back, and goes with none of {others}")
-    if private_key is not None:
-        read_private_key(private_key)  # told before anything is asked of the store
+    keys = PrivateKeys.of(private_key or ())  # checked before anything is asked of the store
     clock = Clock(as_of_ms(as_of), expiration_ms or DEFAULT_EXPIRATION_MS)
-    place, root, settings = opened_tier(store, s3)
+    place, root, settings, prefix = opened_tier(store, s3, key_prefix)
     how = _How(output, report, verbose)
     if undo is not None:
         from snaprebuild.operations.tier_undo import undo_repairs
@@ -134,7 +136,8 @@ def tier_repair(
         clock,
         selection=selection_of(topic, partition, None),
         metadata_logs=metadata_log or (),
-        private_key_file=private_key,
+        private_keys=keys,
+        key_prefix=prefix,
         settings=settings,
         jobs=jobs,
         announce=announced,
@@ -220,15 +223,17 @@ def _copy(repaired: RepairedCopy) -> dict[str, object]:
 
 
 def _print(result: TierRepair) -> None:
-    from snaprebuild.cli.result import print_table, print_text, shown, unless_unread
+    from snaprebuild.cli.result import id_labels, print_table, print_text, shown, unless_unread
     from snaprebuild.operations.findings import counted
 
     rows = []
+    ids = id_labels((each.topic, each.topic_id) for each in result.audit.partitions)
     for each in result.copies[:ROWS_MAX]:
         audited, place = each.audited, each.place
         old, new = ("-", "-") if place is None else (f"{one.size} B at {one.position}" for one in (place.old, place.new))
         told = each.why or ("appended by an earlier run" if place is not None and not place.appended_bytes else "-")
-        rows.append((each.partition.name, audited.start_offset, audited.verdict, each.action, old, new, told))
+        label = each.partition.name + ids.get((each.partition.topic, each.partition.topic_id), "")
+        rows.append((label, audited.start_offset, audited.verdict, each.action, old, new, told))
     if rows:
         title = "Dry run: nothing was written" if result.is_dry_run else "Repair of remote storage"
         columns = ("partition", "from offset", "snapshot is", "action", "snapshot", "right one", "because")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from formats.aiven_key import AivenObject, aiven_key
 from formats.partition_metadata import uuid_to_text
 from formats.upload_claim import UploadClaim
-from snaprebuild.cli.result import print_table, print_text, size_text
+from snaprebuild.cli.result import id_labels, print_table, print_text, size_text
 from snaprebuild.operations.announce_copies import Announced
 from snaprebuild.operations.findings import counted
 from snaprebuild.operations.upload_fence import BrokerIdentity
@@ -143,12 +143,14 @@ def print_upload(result: TierUpload, produce_to: str | None) -> None:
         produce_to: brokers that were told, or None.
     """
     rows = []
+    ids = id_labels((each.source.directory.name.topic, each.topic_id) for each in result.partitions)
     for each in result.partitions:
+        label = each.source.topic_partition + ids.get((each.source.directory.name.topic, each.topic_id), "")
         done = [segment for segment in each.segments if segment.upload is not None]
         rebuilt = sum(segment.upload is not None and segment.upload.snapshot.path is None for segment in done)
         told = ", ".join(f"{count} {action}" for action, count in _totals([each]).items() if count)
         sent = sum(segment.size_bytes for segment in done)
-        rows.append((each.source.topic_partition, len(each.segments), told or "-", rebuilt, size_text(sent)))
+        rows.append((label, len(each.segments), told or "-", rebuilt, size_text(sent)))
     columns = ("partition", "closed segments", "upload", "snapshots rebuilt", "segments")
     print_table("Upload", columns, rows, right=("closed segments", "snapshots rebuilt", "segments"))
     totals = ", ".join(f"{count} {action}" for action, count in _totals(result.partitions).items() if count)

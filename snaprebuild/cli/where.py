@@ -11,7 +11,6 @@ from snaprebuild.cli.offsets import (
     HighWatermark,
     LogPath,
     OptionalStore,
-    PrivateKey,
     RemoteStorage,
     is_on,
     known_json,
@@ -25,14 +24,16 @@ from snaprebuild.cli.options import (
     OutputFormat,
     OutputOption,
     Partition,
+    PrivateKey,
     Report,
     S3Options,
     Topic,
     Verbose,
     WholeNumber,
+    key_files,
     takes_s3,
 )
-from snaprebuild.cli.tier_inventory import MetadataLog
+from snaprebuild.cli.tier_inventory import KeyPrefix, MetadataLog
 
 if TYPE_CHECKING:
     from snaprebuild.operations.remote_partition import Tier
@@ -60,6 +61,7 @@ def where(
     high_watermark: HighWatermark = None,
     remote_storage: RemoteStorage = None,
     metadata_log: MetadataLog = None,
+    key_prefix: KeyPrefix = "",
     private_key: PrivateKey = None,
     topic: Topic = None,
     partition: Partition = None,
@@ -76,8 +78,8 @@ def where(
     from snaprebuild.cli.result import begin, leave, verdict_document
     from snaprebuild.operations.where import where as look
 
-    begin(verbose, {"--report": report}, private_key=private_key)
-    source, tier = opened_log_and_tier(path, store, metadata_log, private_key, topic, partition, s3)
+    begin(verbose, {"--report": report}, private_key=key_files(private_key))
+    source, tier = opened_log_and_tier(path, store, metadata_log, private_key, key_prefix, topic, partition, s3)
     result = look(source, tier, offset, high_watermark, is_on(remote_storage))
     leave(
         lambda: verdict_document("where", 1, _body(result, tier), result.findings),
@@ -141,7 +143,8 @@ def _print(result: WhereResult) -> None:
     from snaprebuild.cli.result import labels_of, print_table, print_text, size_text
     from snaprebuild.operations.findings import counted
 
-    labels = labels_of(each.view.source for each in result.partitions)
+    views = [each.view for each in result.partitions]
+    labels = labels_of((view.source for view in views), {view.directory.path: view.topic_id for view in views})
     rows, deleted, told = [], [], dict[str, None]()
     for each in result.partitions:
         label = labels[each.view.directory.path]

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from formats.aiven_manifest import read_aiven_manifest
 from formats.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
 from formats.file_names import DirectoryForm, PartitionDirectoryName
 from formats.local_tier_name import LocalTierFile
 from formats.partition_metadata import uuid_to_text
 from formats.remote_log_metadata import RemoteSegment, TopicIdPartition
 from snaprebuild.cluster.leader_epochs import epoch_of
-from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
+from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.operations.findings import Finding
 from snaprebuild.operations.remote_partition import LOG_KIND, NOBODY, RemotePartition, Tier
 from snaprebuild.operations.source import PartitionSource
@@ -135,7 +136,7 @@ class RemoteChain:
 
         Raises:
             ReadFailedError: objects are missing, or of another size than they should be.
-            RefusedError: they are encrypted, and no key was given.
+            RefusedError: they are encrypted for a key that was not given.
         """
         remote = self.remote
         self._look(*segments, *snapshots)
@@ -167,9 +168,8 @@ class RemoteChain:
         location = f"{self.remote.root}/{name}"
         if facts.fault is not None:
             raise ReadFailedError(facts.fault, path=location)
-        if facts.key_id is not None and isinstance(store, TierStore) and store.private_key_file is None:
-            told = f"is encrypted for the key {facts.key_id!r}: --private-key names the file of its private half"
-            raise RefusedError(told, path=location)
+        if facts.key_id is not None and facts.manifest is not None and isinstance(store, TierStore):
+            store.data_key(read_aiven_manifest(facts.manifest), location)
         if facts.segment_bytes != segment.size_bytes:
             told = f"has {facts.segment_bytes} bytes, and the metadata log says {segment.size_bytes}"
             raise ReadFailedError(told, path=location)

@@ -28,6 +28,7 @@ from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.atomic_file import Ownership
 from snaprebuild.storage.index_hints import read_last_timestamp_hint
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
+from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.store import USUAL_S3, ReadStore, S3Settings, Store
 from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierPartition, UnknownObjects
 from snaprebuild.storage.tier_store import TierStore
@@ -126,7 +127,7 @@ class Tier:
         knows_all: and all of it could be read.
         logs: what it says.
         partitions: what the store holds, by topic id and number.
-        private_key_file: PEM, for copies that are encrypted; None without one.
+        private_keys: for copies that are encrypted.
         findings: of the store and of the metadata log.
         settings: how the store is reached, and how much may be read of it.
     """
@@ -137,7 +138,7 @@ class Tier:
     knows_all: bool
     logs: RemoteLogs
     partitions: dict[tuple[bytes, int], TierPartition]
-    private_key_file: str | None
+    private_keys: PrivateKeys
     findings: list[Finding]
     settings: S3Settings = USUAL_S3
 
@@ -153,7 +154,7 @@ class Tier:
         """
         found = self.partitions.get((wanted.topic_id, wanted.partition))
         layout = None if found is None else found.layout
-        store: ReadStore = TierStore(self.store, self.private_key_file) if layout is TierLayout.AIVEN else self.store
+        store: ReadStore = TierStore(self.store, self.private_keys) if layout is TierLayout.AIVEN else self.store
         copies = {} if found is None else {copy.segment_id: copy for copy in found.copies}
         remote = RemotePartition(wanted, self.root, layout, store, RemoteLog(), copies, self.knows_all, self.settings)
         if self.has_metadata:
@@ -168,7 +169,8 @@ def open_tier(
     root: str,
     metadata_logs: Sequence[str] = (),
     settings: S3Settings | None = None,
-    private_key_file: str | None = None,
+    private_keys: PrivateKeys = NO_KEYS,
+    key_prefix: str = "",
 ) -> Tier:
     """Lists a store and reads the metadata log.
 
@@ -177,7 +179,8 @@ def open_tier(
         root: the location, absolute.
         metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them.
         settings: of the store where it holds objects, and of those that ``metadata_logs`` lead into.
-        private_key_file: PEM, for copies that are encrypted; None without one.
+        private_keys: for copies that are encrypted.
+        key_prefix: of the plugin, below the location.
 
     Raises:
         UsageError: neither a copy nor a metadata log is there.
@@ -189,14 +192,14 @@ def open_tier(
     knows_all = bool(metadata_logs) and not findings
     unknown = UnknownObjects()
     known = {(each.topic_id, each.partition) for each in logs.partitions}
-    partitions = {(each.topic_id, each.partition): each for each in listed_partitions(store, root, unknown, known)}
+    partitions = {(each.topic_id, each.partition): each for each in listed_partitions(store, root, unknown, known, key_prefix)}
     findings += unknown_objects(root, unknown, 0)
     if not partitions and not metadata_logs and not findings:
         raise UsageError("no copy of a segment lies below it", path=root)
     if not metadata_logs:
         message = "which copies brokers know, and which they have given up, is not verified: --metadata-log tells"
         findings.append(Finding("tier-unverified", Severity.NOTE, root, message))
-    return Tier(root, store, bool(metadata_logs), knows_all, logs, partitions, private_key_file, findings, settings or USUAL_S3)
+    return Tier(root, store, bool(metadata_logs), knows_all, logs, partitions, private_keys, findings, settings or USUAL_S3)
 
 
 # ---------------------------------------------------------------------------------------------------------------- objects alone

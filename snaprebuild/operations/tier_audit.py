@@ -26,6 +26,7 @@ from snaprebuild.operations.tier_copies import listed_partitions
 from snaprebuild.operations.tier_inventory import read_remote_logs, unknown_objects
 from snaprebuild.operations.tier_levels import AuditLevel
 from snaprebuild.operations.verify import PartitionVerdict, verify
+from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.store import S3Settings, Store
 from snaprebuild.storage.tier_listing import TierLayout, TierPartition, UnknownObjects
 
@@ -40,13 +41,14 @@ def tier_audit(
     level: AuditLevel = AuditLevel.FULL,
     selection: Selection | None = None,
     metadata_logs: Sequence[str] = (),
-    private_key_file: str | None = None,
+    private_keys: PrivateKeys = NO_KEYS,
     settings: S3Settings | None = None,
     jobs: int | None = None,
     engine: Callable[[int], Engine | None] = lambda _: None,
     keep: ProvenSnapshots | None = None,
     announce: Callable[[AuditCost], None] | None = None,
     local_starts: LocalStarts | None = None,
+    key_prefix: str = "",
 ) -> TierAudit:
     """Looks at every snapshot below a location.
 
@@ -57,13 +59,14 @@ def tier_audit(
         level: how much is read.
         selection: of partitions; of offsets nothing. None for all.
         metadata_logs: as for ``tier_inventory``.
-        private_key_file: PEM, of segments that are encrypted; None without one.
+        private_keys: of segments that are encrypted.
         settings: of object stores that ``metadata_logs`` lead into.
         jobs: worker processes, None for as many as processors.
         engine: told the bytes of the segments, gives what reads and replays in place of worker processes of this machine, or None.
         keep: gets the right snapshot of each copy whose own is wrong, where the log proves it; not with an engine.
         announce: told what is going to be read, before anything but manifests is.
         local_starts: where logs begin on the disks of their leaders, for the level ``REACHABLE``; None where nobody tells.
+        key_prefix: of the plugin, below the location.
 
     Raises:
         UsageError: nothing of a known layout is there, or the private key is none.
@@ -71,12 +74,12 @@ def tier_audit(
         RefusedError: a limit of the run is used up, or objects are in a cold storage class and no limit was set.
     """
     audit, starts = TierAudit(root, level, bool(metadata_logs)), local_starts or LocalStarts()
-    chains = _chains(audit, store, selection or Selection(), metadata_logs, private_key_file, settings, keep)
+    chains = _chains(audit, store, selection or Selection(), metadata_logs, private_keys, settings, keep, key_prefix)
     refuse_cold_objects((copy for chain in chains for copy in chain.copies), settings, root)
     for chain in chains:
         chain.look()
     audit.partitions = [chain.audited for chain in chains]
-    starts.check_known({(each.topic, each.partition) for each in audit.partitions})
+    starts = starts.checked({(each.topic, each.partition, each.topic_id) for each in audit.partitions})
     windows = dict[int, Window | None]()
     if level is AuditLevel.REACHABLE:
         windows = {id(chain): _window(chain, clock, starts) for chain in chains if chain.ends_are_known}
@@ -101,9 +104,10 @@ def _chains(
     store: Store,
     selection: Selection,
     metadata_logs: Sequence[str],
-    private_key_file: str | None,
+    private_keys: PrivateKeys,
     settings: S3Settings | None,
     keep: ProvenSnapshots | None,
+    key_prefix: str,
 ) -> list[AuditChain]:
     """The partitions of the store, with what the metadata log says of them."""
     root = audit.root
@@ -111,7 +115,7 @@ def _chains(
     known = {(each.topic_id, each.partition): each for each in logs.partitions}
     knows_all = audit.has_metadata and not audit.findings
     chains, unknown = list[AuditChain](), UnknownObjects()
-    listed = listed_partitions(store, root, unknown, known)
+    listed = listed_partitions(store, root, unknown, known, key_prefix)
     if not listed or any((each.topic_id, each.partition) in known for each in listed):  # else the store is of another cluster
         listed += _without_objects(logs, listed)
     for found in listed:
@@ -124,7 +128,7 @@ def _chains(
             message = f"the metadata log knows none of its {counted(len(found.copies), 'copy', 'copies')}: no broker reads them"
             audit.findings.append(Finding("tier-orphan", Severity.FINDING, place, message))
             continue
-        chain = AuditChain(audit, store, found, partition, log, private_key_file, keep)
+        chain = AuditChain(audit, store, found, partition, log, private_keys, keep)
         chain.audited.is_verified = log is not None and knows_all
         chains.append(chain)
     audit.findings += unknown_objects(root, unknown, 0)

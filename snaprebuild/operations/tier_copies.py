@@ -121,7 +121,7 @@ def copy_facts(store: ReadStore, root: str, layout: TierLayout, copy: TierCopy) 
 
 
 def listed_partitions(
-    store: Store, root: str, unknown: UnknownObjects, known: Collection[tuple[bytes, int]] = ()
+    store: Store, root: str, unknown: UnknownObjects, known: Collection[tuple[bytes, int]] = (), key_prefix: str = ""
 ) -> list[TierPartition]:
     """``list_tier`` with the true names of topics: of each that is not known, one manifest is read.
 
@@ -132,8 +132,9 @@ def listed_partitions(
         root: likewise.
         unknown: likewise.
         known: topic ids and numbers of partitions whose names the metadata log has.
+        key_prefix: as for ``list_tier``.
     """
-    found = list_tier(store, root, unknown)
+    found = list_tier(store, root, unknown, key_prefix)
     asked = dict[tuple[str, bytes], TierCopy]()
     for each in found:
         if each.layout is TierLayout.AIVEN and (each.topic_id, each.partition) not in known:
@@ -147,7 +148,8 @@ def listed_partitions(
 def _topic_of(store: Store, root: str, copy: TierCopy) -> str | None:
     """The topic that a manifest names, whose bytes are kept; None where it names none, or cannot be read."""
     manifest = copy.objects[AivenObject.MANIFEST]
-    location = f"{root}/{manifest.key}"
+    location, key = f"{root}/{manifest.key}", parse_aiven_key(manifest.key)
+    topic_id = None if key is None else uuid_to_text(key.topic_id)
     try:
         data = store.read_small(location, MANIFEST_BYTES_MAX) or b""
         copy.objects[AivenObject.MANIFEST] = replace(manifest, data=data)
@@ -156,11 +158,13 @@ def _topic_of(store: Store, root: str, copy: TierCopy) -> str | None:
         return None
     for name in ("remoteLogSegmentId", "topicIdPartition", "topicPartition", "topic"):
         found = found.get(name) if isinstance(found, dict) else None
+        if isinstance(found, dict) and found.get("topicId", topic_id) != topic_id:
+            return None  # of another topic: ``copy_facts`` finds it
     return found if isinstance(found, str) and found else None
 
 
 def _named(partition: TierPartition, topic: str | None) -> TierPartition:
-    return replace(partition, named=topic) if topic is not None and partition.head.endswith(topic) else partition
+    return partition if topic is None else replace(partition, named=topic)
 
 
 def _of_manifest(manifest: AivenManifest, data: bytes, copy: TierCopy) -> CopyFacts:

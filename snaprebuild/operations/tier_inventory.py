@@ -168,7 +168,9 @@ class TierInventory:
     unknown: UnknownObjects = field(default_factory=UnknownObjects)
 
 
-def tier_inventory(store: Store, root: str, metadata_logs: Sequence[str] = (), settings: S3Settings | None = None) -> TierInventory:
+def tier_inventory(
+    store: Store, root: str, metadata_logs: Sequence[str] = (), settings: S3Settings | None = None, key_prefix: str = ""
+) -> TierInventory:
     """Looks at everything below a location.
 
     Args:
@@ -176,6 +178,7 @@ def tier_inventory(store: Store, root: str, metadata_logs: Sequence[str] = (), s
         root: the location, absolute.
         metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them, or copies are taken for orphans.
         settings: of object stores that ``metadata_logs`` lead into.
+        key_prefix: of the plugin, below the location.
 
     Raises:
         UsageError: nothing of a known layout is there, and no metadata log.
@@ -190,7 +193,7 @@ def tier_inventory(store: Store, root: str, metadata_logs: Sequence[str] = (), s
         message = f"{counted(dropped, 'record')} that did not fit what came before, as a broker drops them, too"
         inventory.findings.append(Finding("metadata-dropped", Severity.NOTE, metadata_logs[0], message))
     known = {(each.topic_id, each.partition): each for each in logs.partitions}
-    for found in listed_partitions(store, root, inventory.unknown, known):
+    for found in listed_partitions(store, root, inventory.unknown, known, key_prefix):
         partition = known.pop((found.topic_id, found.partition), None)
         log = None if partition is None else logs.partitions[partition]
         inventory.partitions.append(_looked_at(store, found, partition, log, inventory))

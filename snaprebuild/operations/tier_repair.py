@@ -24,6 +24,7 @@ from snaprebuild.operations.proven_snapshots import ProvenSnapshots
 from snaprebuild.operations.source import Selection
 from snaprebuild.operations.tier_audit import tier_audit
 from snaprebuild.operations.tier_undo import UndoFile
+from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.replacing import replacing
 from snaprebuild.storage.store import S3Settings, Store
 from snaprebuild.storage.tier_listing import TierLayout
@@ -118,12 +119,13 @@ def tier_repair(
     *,
     selection: Selection | None = None,
     metadata_logs: Sequence[str] = (),
-    private_key_file: str | None = None,
+    private_keys: PrivateKeys = NO_KEYS,
     settings: S3Settings | None = None,
     jobs: int | None = None,
     allow_unverified: bool = False,
     undo_path: str | None = None,
     announce: Callable[[AuditCost], None] | None = None,
+    key_prefix: str = "",
 ) -> TierRepair:
     """Repairs every snapshot below a location that is wrong.
 
@@ -133,12 +135,13 @@ def tier_repair(
         clock: as for ``tier_audit``.
         selection: likewise.
         metadata_logs: likewise.
-        private_key_file: likewise.
+        private_keys: likewise.
         settings: likewise.
         jobs: likewise.
         allow_unverified: take complete copies for live where no metadata log tells.
         undo_path: of the file that takes it back, which must not exist; None for a dry run, which writes nothing.
         announce: as for ``tier_audit``.
+        key_prefix: likewise.
 
     Raises:
         UsageError, ReadFailedError: as ``tier_audit``.
@@ -151,17 +154,18 @@ def tier_repair(
             clock,
             selection=selection,
             metadata_logs=metadata_logs,
-            private_key_file=private_key_file,
+            private_keys=private_keys,
             settings=settings,
             jobs=jobs,
             keep=proven,
             announce=announce,
+            key_prefix=key_prefix,
         )
         result = TierRepair(audit, undo_path is None)
         result.findings = [each for each in audit.findings if each.code != "tier-wrong-snapshot"]
         for partition in audit.partitions:
             _sort_out(result, partition, allow_unverified=allow_unverified)
-        _Repairing(result, store, root, private_key_file, proven).run(undo_path)
+        _Repairing(result, store, root, private_keys, proven).run(undo_path)
     for repaired in result.copies:
         if repaired.action is RepairAction.NOT_REPAIRED:
             _tell_left(result, repaired)
@@ -245,11 +249,11 @@ def _tell_left(result: TierRepair, left: RepairedCopy) -> None:
 class _Repairing:
     """One copy after the other."""
 
-    def __init__(self, result: TierRepair, store: Store, root: str, private_key_file: str | None, proven: ProvenSnapshots) -> None:
+    def __init__(self, result: TierRepair, store: Store, root: str, private_keys: PrivateKeys, proven: ProvenSnapshots) -> None:
         self._result = result
         self._root = root
         self._replacing = replacing(store)
-        self._tier = TierStore(store, private_key_file)
+        self._tier = TierStore(store, private_keys)
         self._proven = proven
         self._undo: UndoFile | None = None
 

@@ -48,15 +48,18 @@ class LocalStore:
         except OSError as error:
             raise ReadFailedError(f"cannot be listed: {error.strerror}", path=directory, errno=error.errno) from error
 
-    def list_below(self, location: str) -> Iterator[tuple[str, os.stat_result]]:
+    def list_below(self, location: str, name_prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
         """See ``Store.list_below``; links are not followed, and what is no regular file is left out."""
-        pending = [""]
+        pending = [os.path.dirname(name_prefix)]
+        if pending[0] and not os.path.isdir(os.path.join(location, pending[0])):
+            return
         while pending:
             below = pending.pop()
             try:
                 with os.scandir(os.path.join(location, below)) as listing:
                     entries = sorted(listing, key=lambda entry: entry.name)
-                statuses = [(entry, entry.stat(follow_symlinks=False)) for entry in entries]
+                names = [entry for entry in entries if os.path.join(below, entry.name).startswith(name_prefix)]
+                statuses = [(entry, entry.stat(follow_symlinks=False)) for entry in names]
             except FileNotFoundError as error:
                 path = os.path.join(location, below)
                 raise GoneFileError("was deleted or moved while it was looked at", path=path) from error

@@ -132,20 +132,20 @@ class S3Store:
 
     # ------------------------------------------------------------------------------------------------------------ what is there
 
-    def list_below(self, location: str) -> Iterator[tuple[str, ObjectStatus]]:
+    def list_below(self, location: str, name_prefix: str = "") -> Iterator[tuple[str, ObjectStatus]]:
         """See ``Store.list_below``: ascending by key. What does not fit one answer is listed in several ranges of keys at once."""
         bucket, prefix = bucket_and_key(location)
-        prefix = f"{prefix}/" if prefix else ""
+        prefix = (f"{prefix}/" if prefix else "") + name_prefix
         listing = _Listing(location, self.settings)
         rows, is_whole = self._page(listing, bucket, prefix, "")
-        yield from rows
+        yield from ((name_prefix + key, status) for key, status in rows)
         if is_whole or not rows:
             return
         reached = prefix + rows[-1][0]
         bounds = [reached, *self._bounds(location, bucket, prefix, reached), None]
         listed = partial(self._range_of_keys, listing, bucket, prefix)
         for found in at_once(listed, list(pairwise(bounds))):
-            yield from found
+            yield from ((name_prefix + key, status) for key, status in found)
 
     def _range_of_keys(
         self, listing: _Listing, bucket: str, prefix: str, bounds: tuple[str, str | None]

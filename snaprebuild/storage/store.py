@@ -206,8 +206,12 @@ class Store(ReadStore, Protocol):
             RefusedError: a limit of the run is used up.
         """
 
-    def list_below(self, location: str) -> Iterator[tuple[str, Status]]:
+    def list_below(self, location: str, name_prefix: str = "") -> Iterator[tuple[str, Status]]:
         """Path below a location and status of every file there, of each directory in one piece.
+
+        Args:
+            location: a directory.
+            name_prefix: only paths that begin with it.
 
         Raises:
             ReadFailedError: it cannot be listed.

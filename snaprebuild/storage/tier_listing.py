@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 
 from formats.aiven_key import AivenKey, parse_aiven_key
 from formats.local_tier_name import LocalTierName, parse_local_tier_name
@@ -17,10 +18,13 @@ from formats.upload_claim import ClaimKey, parse_claim_key
 from snaprebuild.errors import UsageError
 from snaprebuild.storage.store import FileIdentity, Status, Store
 
-__all__ = ["TierCopy", "TierLayout", "TierObject", "TierPartition", "UnknownObjects", "list_tier"]
+__all__ = ["TierCopy", "TierLayout", "TierObject", "TierPartition", "UnknownObjects", "list_tier", "split_key_prefix"]
 
 COPIES_MAX = 4_000_000
 """Of a listing, which is held: some 1 KB each."""
+
+KEYS_ASKED = 1000
+"""Of a listing that shows whether keys begin with the last part of a location: one request."""
 
 _OLD_AIVEN = re.compile(r"[0-9]{20}-[A-Za-z0-9_-]{22}\.(?:index|timeindex|txnindex|snapshot|leader-epoch-checkpoint)", re.ASCII)
 """Each index was an object of its own until October 2023."""
@@ -82,7 +86,7 @@ class TierPartition:
         topic_id: 16 bytes.
         partition: number.
         copies: by base offset, then in the order of the listing; of several prefixes, where objects lie below more than one.
-        named: topic, as a manifest names it; None where no manifest was asked.
+        named: topic, as a manifest names it, or as ``key.prefix`` leaves it; None where neither is known.
     """
 
     layout: TierLayout
@@ -137,13 +141,41 @@ class _Named:
     found: TierObject
 
 
-def list_tier(store: Store, root: str, unknown: UnknownObjects) -> list[TierPartition]:
+def split_key_prefix(store: Store, root: str) -> tuple[str, str]:
+    """A location whose last part is no directory, but the beginning of keys (``key.prefix`` without a slash): (location above, prefix).
+
+    Others stay as they are, with an empty prefix. A directory with that name holds more than keys that begin with it.
+
+    Args:
+        store: that holds it.
+        root: location without a slash at its end.
+
+    Raises:
+        ReadFailedError: it cannot be listed.
+        RefusedError: a limit of the run is used up.
+    """
+    above, _, prefix = root.rpartition("/")
+    if not prefix or above in ("", "s3:/"):
+        return root, ""
+    if store.is_local and not os.path.isdir(above):
+        return root, ""
+    if os.path.isdir(root) if store.is_local else next(iter(store.list_below(root)), None) is not None:
+        return root, ""
+    for key, _ in islice(store.list_below(above, prefix), KEYS_ASKED):
+        found = parse_aiven_key(key)
+        if found is not None and "/" not in found.head:
+            return above, prefix
+    return root, ""
+
+
+def list_tier(store: Store, root: str, unknown: UnknownObjects, key_prefix: str = "") -> list[TierPartition]:
     """The partitions below a location, in the order in which their keys come first.
 
     Args:
         store: that holds them.
         root: location without a slash at its end.
         unknown: gets the objects that are left out.
+        key_prefix: of the plugin, below the location; what has no such name is not looked at.
 
     Raises:
         UsageError: there are more copies than any cluster makes.
@@ -152,7 +184,7 @@ def list_tier(store: Store, root: str, unknown: UnknownObjects) -> list[TierPart
     """
     partitions: dict[tuple[TierLayout, bytes, int], tuple[str, dict[bytes, TierCopy]]] = {}
     count = 0
-    for each in _named(store.list_below(root), unknown):
+    for each in _named(store.list_below(root, key_prefix), unknown):
         _, copies = partitions.setdefault(each.partition, (each.head, {}))
         if each.segment_id not in copies:
             copies[each.segment_id] = TierCopy(each.base_offset, each.segment_id, {})
@@ -164,7 +196,14 @@ def list_tier(store: Store, root: str, unknown: UnknownObjects) -> list[TierPart
             copy.others.append(copy.objects[each.kind].key)
         copy.objects[each.kind] = each.found
     return [
-        TierPartition(layout, head, topic_id, partition, tuple(sorted(copies.values(), key=lambda copy: copy.base_offset)))
+        TierPartition(
+            layout,
+            head,
+            topic_id,
+            partition,
+            tuple(sorted(copies.values(), key=lambda copy: copy.base_offset)),
+            head.removeprefix(key_prefix) if key_prefix else None,
+        )
         for (layout, topic_id, partition), (head, copies) in partitions.items()
     ]
 

@@ -6,24 +6,24 @@ LocalTieredStorage has them so. Of a copy in Aiven's layout the segment is put t
 
 from __future__ import annotations
 
-import functools
 import time
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from formats.aiven_encryption import DataKey, NoCryptographyError, PrivateKey
+from formats.aiven_encryption import DataKey
 from formats.aiven_key import AivenObject
 from formats.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manifest
 from formats.compression import CODECS, decompress
 from formats.errors import BadLengthError, FormatError, TruncatedError
 from formats.limits import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX
 from formats.local_tier_name import LocalTierFile
-from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError, UsageError
+from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
 from snaprebuild.storage.object_bytes import SMALL_RANGE_BYTES
+from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
-__all__ = ["KnownCopy", "TierStore", "read_private_key"]
+__all__ = ["KnownCopy", "TierStore"]
 
 INDEX_OF = {
     LocalTierFile.OFFSET_INDEX: SegmentIndex.OFFSET,
@@ -32,24 +32,6 @@ INDEX_OF = {
     LocalTierFile.LEADER_EPOCHS: SegmentIndex.LEADER_EPOCH,
     LocalTierFile.PRODUCER_SNAPSHOT: SegmentIndex.PRODUCER_SNAPSHOT,
 }
-
-
-@functools.lru_cache(maxsize=8)
-def read_private_key(path: str) -> PrivateKey:
-    """The key that data keys were encrypted for.
-
-    Raises:
-        UsageError: the file cannot be read or is no such key, or the package that decrypts is not installed.
-    """
-    try:
-        with open(path, "rb") as file:
-            return PrivateKey.of_pem(file.read(1 << 20))
-    except OSError as error:
-        raise UsageError(f"the private key cannot be read: {error.strerror}", path=path) from error
-    except FormatError as error:
-        raise UsageError(error.message, path=path) from error
-    except NoCryptographyError as error:
-        raise UsageError("encrypted segments need a package: pip install 'snaprebuild[encryption]'", path=path) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +55,12 @@ class TierStore:
 
     Attributes:
         base: that holds the objects.
-        private_key_file: PEM, for copies that are encrypted; None without one.
+        private_keys: for copies that are encrypted.
         known: copies of which something is known, ascending by stem. Of others the manifest is read for each of their files.
     """
 
     base: ReadStore
-    private_key_file: str | None = None
+    private_keys: PrivateKeys = NO_KEYS
     known: tuple[KnownCopy, ...] = ()
 
     @property
@@ -122,16 +104,7 @@ class TierStore:
         """
         if manifest.encryption is None:
             return None
-        key_id = manifest.encryption.key_id
-        if self.private_key_file is None:
-            raise RefusedError(f"is encrypted for the key {key_id!r}: --private-key names the file of its private half", path=shown)
-        try:
-            private = read_private_key(self.private_key_file)
-            return private.data_key(manifest.encryption.data_key, manifest.encryption.additional)
-        except FormatError as error:
-            raise RefusedError(
-                f"is encrypted for the key {key_id!r}, and {self.private_key_file} is another one", path=shown
-            ) from error
+        return self.private_keys.data_key(manifest.encryption, shown)
 
     def read_small(self, location: str, bytes_max: int) -> bytes | None:
         """See ``ReadStore.read_small``: an index of a copy; None for a transaction index that there is not."""

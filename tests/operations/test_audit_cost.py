@@ -22,6 +22,7 @@ from snaprebuild.operations.source import open_source
 from snaprebuild.operations.tier_audit import tier_audit
 from snaprebuild.operations.tier_levels import AuditLevel
 from snaprebuild.storage.local_store import LocalStore
+from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.store import OpenBytes, S3Settings, Status
 
 ROOT = str(FIXTURES / "aiven-layout" / "plain" / "store")
@@ -35,7 +36,7 @@ class ClassedStore(LocalStore):
     storage_class: str
     asked: list[str] = field(default_factory=list, compare=False)
 
-    def list_below(self, location: str) -> Iterator[tuple[str, Status]]:
+    def list_below(self, location: str, name_prefix: str = "") -> Iterator[tuple[str, Status]]:
         for key, status in LocalStore.list_below(self, location):
             same = {name: getattr(status, name) for name in ("st_size", "st_mtime_ns", "st_ino", "st_mode", "st_uid", "st_gid")}
             yield key, cast(Status, SimpleNamespace(**same, st_storage_class=self.storage_class))
@@ -72,7 +73,9 @@ def test_as_many_requests_as_were_told(name: str, level: AuditLevel) -> None:
     """Beside the manifests, each of which is read once, and before anything else; the rest is asked for after it was told."""
     store, before = ClassedStore("STANDARD"), list[str]()
     root, key = str(FIXTURES / "aiven-layout" / name / "store"), str(FIXTURES / "aiven-layout" / "keys" / "key1.private.pem")
-    audit = tier_audit(store, root, CLOCK, level=level, private_key_file=key, jobs=1, announce=lambda _: before.extend(store.asked))
+    audit = tier_audit(
+        store, root, CLOCK, level=level, private_keys=PrivateKeys.of([key]), jobs=1, announce=lambda _: before.extend(store.asked)
+    )
     manifests = [str(path) for path in Path(root).rglob("*.rsm-manifest")]
     assert sorted(before) == sorted(manifests)
     assert audit.cost is not None

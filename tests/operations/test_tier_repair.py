@@ -29,6 +29,7 @@ from snaprebuild.operations.tier_undo import undo_repairs
 from snaprebuild.storage import s3, s3_replace, s3_requests
 from snaprebuild.storage.journal_file import JournalFile
 from snaprebuild.storage.local_store import LOCAL
+from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.replacing import ReplacingStore, WholeObject, replacing
 from snaprebuild.storage.s3 import S3Store
 from snaprebuild.storage.store import S3Settings, Store
@@ -103,10 +104,12 @@ class Place:
 
     def repair(self) -> TierRepair:
         undo = str(next(self.undo_files))
-        return tier_repair(self.store, self.root, CLOCK, private_key_file=str(PEM), jobs=1, allow_unverified=True, undo_path=undo)
+        return tier_repair(
+            self.store, self.root, CLOCK, private_keys=PrivateKeys.of([str(PEM)]), jobs=1, allow_unverified=True, undo_path=undo
+        )
 
     def verdicts(self) -> dict[int, Verdict]:
-        audit = tier_audit(self.store, self.root, CLOCK, private_key_file=str(PEM), jobs=1)
+        audit = tier_audit(self.store, self.root, CLOCK, private_keys=PrivateKeys.of([str(PEM)]), jobs=1)
         return {copy.start_offset: copy.verdict for partition in audit.partitions for copy in partition.copies}
 
     def is_right(self) -> list[bool]:
@@ -469,7 +472,7 @@ def test_a_limit_at_each_request(faulty: FaultyStore, tmp_path: Path) -> None:
 
 def test_a_dry_run_sends_nothing_that_writes(faulty: FaultyStore, tmp_path: Path) -> None:
     place = remote_place("diseased-zstd", faulty, tmp_path)
-    result = tier_repair(place.store, place.root, CLOCK, private_key_file=str(PEM), jobs=1, allow_unverified=True)
+    result = tier_repair(place.store, place.root, CLOCK, private_keys=PrivateKeys.of([str(PEM)]), jobs=1, allow_unverified=True)
     assert {each.action for each in result.copies} == {RepairAction.WOULD_REPAIR}
     assert set(faulty.methods()) == {"GET"}
 

@@ -23,7 +23,7 @@ from formats.producer_snapshot import HEADER_BYTES, read_entries, write_entries
 from formats.remote_log_metadata import TopicIdPartition
 from snaprebuild.cluster.remote_line import RemoteLine, follow_one_another, remote_line
 from snaprebuild.cluster.remote_log import RemoteLog
-from snaprebuild.errors import ReadFailedError, RefusedError
+from snaprebuild.errors import ReadFailedError
 from snaprebuild.operations.audit.audited import WRONG, AuditedCopy, AuditedPartition, TierAudit, Verdict
 from snaprebuild.operations.audit.copies import ReadableCopy
 from snaprebuild.operations.audit.suspicion import Neighbour, suspicion
@@ -47,6 +47,7 @@ from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.index_hints import read_last_timestamp_hint
 from snaprebuild.storage.log_dir import LogDirState
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir, SegmentFiles
+from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.store import ReadStore, Store
 from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierPartition, UnknownObjects
 from snaprebuild.storage.tier_store import TierStore
@@ -64,19 +65,19 @@ class AuditChain:
         found: TierPartition,
         partition: TopicIdPartition | None,
         log: RemoteLog | None,
-        private_key_file: str | None,
+        private_keys: PrivateKeys,
         keep: ProvenSnapshots | None,
     ) -> None:
         """Takes what the listing has; nothing is read."""
         self._audit, self._keep, self._log = audit, keep, log
-        self._base, self._private_key_file = store, private_key_file
+        self._base, self._private_keys = store, private_keys
         self._store: ReadStore = store
         self._layout = found.layout
         topic = found.topic if partition is None else partition.topic
         self._named = PartitionDirectoryName(topic, found.partition, DirectoryForm.PLAIN)
         self.audited = AuditedPartition(topic, found.topic_id, found.partition, found.layout, [])
         self._place = f"{audit.root}: {self.audited.name} ({uuid_to_text(found.topic_id)})"
-        self._encrypted_for: str | None = None
+        self._undecrypted: dict[str, list[TierCopy]] = {}
         self._iceberg = 0
         self._readable: list[ReadableCopy] = []
         self._line = RemoteLine()
@@ -98,7 +99,7 @@ class AuditChain:
         self._readable = [each for each in found if each is not None]
         if self._layout is TierLayout.AIVEN:
             known = sorted(filter(None, (each.known(self._audit.root) for each in self._readable)), key=lambda each: each.stem)
-            self._store = TierStore(self._base, self._private_key_file, tuple(known))
+            self._store = TierStore(self._base, self._private_keys, tuple(known))
         if self.ends_are_known:
             self.put_together()
 
@@ -152,13 +153,9 @@ class AuditChain:
             audited.verdict, audited.why = Verdict.ZERO_BYTES, "it has no bytes: a broker takes it and starts without producers"
         elif facts.snapshot_bytes is not None and facts.snapshot_bytes < least:
             audited.verdict, audited.why = Verdict.CORRUPT, f"it has {facts.snapshot_bytes} bytes, less than a header"
-        if facts.key_id is not None and self._private_key_file is None:
-            self._encrypted_for = facts.key_id
-            audited.not_read(f"it is encrypted for the key {facts.key_id!r}")
-            return None
-        if facts.key_id is not None and (fault := self._key_fault(facts)) is not None:
-            audited.not_read(fault)
-            self._tell("refused", Severity.REFUSED, fault, copy)
+        if (fault := self._key_fault(facts)) is not None:
+            audited.not_read(f"it {fault}")
+            self._undecrypted.setdefault(fault, []).append(copy)
             return None
         if segment is not None and segment.size_bytes != facts.segment_bytes:
             message = f"its segment has {facts.segment_bytes} bytes, and the metadata log says {segment.size_bytes}"
@@ -174,13 +171,9 @@ class AuditChain:
         return ReadableCopy(copy, self._layout, facts, audited, epochs, time, largest if largest is None or largest >= 0 else None)
 
     def _key_fault(self, facts: CopyFacts) -> str | None:
-        """Why a copy cannot be decrypted with the private key; None where it can."""
-        assert facts.manifest is not None
-        try:
-            TierStore(self._base, self._private_key_file).data_key(read_aiven_manifest(facts.manifest), self._place)
-        except RefusedError as error:
-            return error.message
-        return None
+        """Why a copy cannot be decrypted with the private keys; None where it can."""
+        encryption = None if facts.manifest is None else read_aiven_manifest(facts.manifest).encryption
+        return None if encryption is None else self._private_keys.fault(encryption)
 
     def _find(self, code: str, severity: Severity, message: str, copy: TierCopy) -> None:
         self.audited.damaged(copy.base_offset)
@@ -478,9 +471,9 @@ class AuditChain:
                     message += f". A follower that starts from it, of producer {first.producer_id}: {first.consequence}"
                     message += f"; and {counted(more, 'producer')} more" if more else ""
                 say(Finding("tier-wrong-snapshot", severity, self._place, message, audited.start_offset, audited.verdict.value))
-        if self._encrypted_for is not None:
-            message = f"is encrypted for the key {self._encrypted_for!r}: --private-key names the file of its private half"
-            say(Finding("refused", Severity.REFUSED, self._place, message))
+        for fault, copies in self._undecrypted.items():
+            message = f"{counted(len(copies), 'copy', 'copies')} not read; the first, {uuid_to_text(copies[0].segment_id)}, {fault}"
+            say(Finding("refused", Severity.REFUSED, self._place, message, copies[0].base_offset, is_unread=True))
         self._audit.findings += unknown_objects(self._place, UnknownObjects(), self._iceberg)
         if unknown := [each for each in self.audited.copies if each.verdict is Verdict.REACH_UNKNOWN]:
             message = f"{counted(len(unknown), 'snapshot')} not judged, because the first offset on the leader's disk is unknown: "

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from formats.errors import FormatError
 from formats.file_names import INT64_MAX
@@ -21,19 +22,16 @@ _TOLD = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})
 
 
 @dataclass(frozen=True, slots=True)
-class _LocalStart:
-    topic: str
-    partition: int
-    topic_id: bytes | None
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
 class LocalStarts:
-    """What is known of local log starts."""
+    """What is known of local log starts.
 
-    told: Mapping[tuple[str, int], Sequence[_LocalStart]] = field(default_factory=dict)
-    found: Mapping[tuple[str, int], Sequence[_LocalStart]] = field(default_factory=dict)
+    Attributes:
+        told: by options: offsets by topic and partition.
+        found: in log directories: offsets by topic id and partition; by topic and partition where the directory has no id.
+    """
+
+    told: Mapping[tuple[str, int], Sequence[int]] = field(default_factory=dict)
+    found: Mapping[tuple[str | bytes, int], Sequence[int]] = field(default_factory=dict)
 
     def of(self, topic: str, partition: int, topic_id: bytes) -> int | None:
         """First offset on the leader's disk; the least of several that may be the leader's, None where nobody tells.
@@ -41,27 +39,33 @@ class LocalStarts:
         Args:
             topic: name.
             partition: number.
-            topic_id: 16 bytes: a directory of another topic of that name tells nothing.
+            topic_id: 16 bytes: a directory of another topic of that name shows nothing.
         """
-        for known in (self.told, self.found):
-            fitting = [each.offset for each in known.get((topic, partition), ()) if each.topic_id in (None, topic_id)]
-            if fitting:
-                return min(fitting)
-        return None
+        told = self.told.get((topic, partition), ())
+        found = [*self.found.get((topic_id, partition), ()), *self.found.get((topic, partition), ())]
+        return min(told or found, default=None)
 
-    def check_known(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Makes sure that each partition that an option names is in remote storage.
+    def checked(self, partitions: Collection[tuple[str, int, bytes]]) -> LocalStarts:
+        """What holds for the partitions in remote storage: where a name has several ids there, a directory without an id shows nothing.
 
         Args:
-            partitions: topic and partition of all that are there.
+            partitions: topic, partition and topic id of all that are there.
 
         Raises:
-            UsageError: one is not.
+            UsageError: one that an option names is not there, or its name has several topic ids.
         """
-        for topic, partition in self.told:
-            if (topic, partition) not in partitions:
-                there = first_of(sorted(f"{name}-{number}" for name, number in partitions))
-                raise UsageError(f"--local-log-start: {topic}-{partition} is not in remote storage, which has {there}")
+        count = Counter((topic, partition) for topic, partition, _ in partitions)
+        for place in self.told:
+            name = f"{place[0]}-{place[1]}"
+            if place not in count:
+                there = first_of(sorted(f"{topic}-{partition}" for topic, partition in count))
+                raise UsageError(f"--local-log-start: {name} is not in remote storage, which has {there}")
+            if count[place] > 1:
+                raise UsageError(
+                    f"--local-log-start: {name} has several topic ids in remote storage: use --log-dir, whose directories have the id"
+                )
+        shared = {place for place, ids in count.items() if ids > 1}
+        return replace(self, found={place: starts for place, starts in self.found.items() if place not in shared})
 
 
 def read_local_starts(told: Sequence[str], log_dirs: Sequence[str], settings: S3Settings) -> LocalStarts:
@@ -75,23 +79,19 @@ def read_local_starts(told: Sequence[str], log_dirs: Sequence[str], settings: S3
     Raises:
         UsageError: an option is of another form, or no partition lies below a directory.
     """
-    found = []
+    given: dict[tuple[str, int], list[int]] = {}
+    found: dict[tuple[str | bytes, int], list[int]] = {}
     for source in open_source(log_dirs, settings=settings).partitions if log_dirs else ():
         segments = source.directory.segments
         if segments:
             # ``UnifiedLog.localLogStartOffset``, as it is when the log is loaded.
             start = max(source.checkpointed_log_start, segments[0].base_offset)
             name = source.directory.name
-            found.append(_LocalStart(name.topic, name.partition, _topic_id(source.directory), start))
-    return LocalStarts(_by_partition(map(_parsed, told)), _by_partition(found))
-
-
-def _by_partition(starts: Iterable[_LocalStart]) -> Mapping[tuple[str, int], Sequence[_LocalStart]]:
-    """A broker may have as many as there are partitions to ask about."""
-    found: dict[tuple[str, int], list[_LocalStart]] = {}
-    for each in starts:
-        found.setdefault((each.topic, each.partition), []).append(each)
-    return found
+            found.setdefault((_topic_id(source.directory) or name.topic, name.partition), []).append(start)
+    for text in told:
+        place, offset = _parsed(text)
+        given.setdefault(place, []).append(offset)
+    return LocalStarts(given, found)
 
 
 def _topic_id(directory: PartitionDir) -> bytes | None:
@@ -101,8 +101,8 @@ def _topic_id(directory: PartitionDir) -> bytes | None:
         return None
 
 
-def _parsed(text: str) -> _LocalStart:
+def _parsed(text: str) -> tuple[tuple[str, int], int]:
     found = _TOLD.fullmatch(text)
     if found is None or int(found["offset"]) > INT64_MAX:
         raise UsageError(f"--local-log-start: expected TOPIC-PARTITION=OFFSET, as orders-0=1151, found {text!r}")
-    return _LocalStart(found["topic"], int(found["partition"]), None, int(found["offset"]))
+    return (found["topic"], int(found["partition"])), int(found["offset"])

@@ -1,0 +1,179 @@
+"""``key.prefix`` of the plugin: it goes before the topic as it is, and is no part of a name in any verb that reads a store."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import in_json, snaprebuild
+from manifests import FIXTURES
+from object_store import ObjectStore
+
+AIVEN = FIXTURES / "aiven-layout"
+LONG_AGO = ("--as-of", "2026-11-20")
+PREFIXES = ["cold-", "a/cold.", "tier/"]
+
+
+def prefixed(source: Path, root: Path, prefix: str) -> Path:
+    """The objects of a store with a prefix before their keys."""
+    for path in sorted(source.rglob("*")):
+        if path.is_file():
+            to = root / f"{prefix}{path.relative_to(source)}"
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, to)
+    return root
+
+
+def bucket_below(root: Path) -> Path:
+    """Where the topics of a bundled store are."""
+    return next(iter(root.rglob("*.rsm-manifest"))).parent.parent.parent
+
+
+PLAIN = bucket_below(AIVEN / "plain" / "store")
+
+
+def names(document: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(each["topic"], each["topic_id"]) for each in document["partitions"]}
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("verb", ["tier inventory", "tier audit"])
+def test_both_ways_to_name_it_give_the_same(tmp_path: Path, verb: str, prefix: str) -> None:
+    store = prefixed(PLAIN, tmp_path / "store", prefix)
+    (store / "others-AAAAAAAAAAAAAAAAAAAAAA").mkdir(parents=True)
+    options = LONG_AGO if verb == "tier audit" else ()
+    plain = in_json(verb, PLAIN, *options)
+    with_option = in_json(verb, store, "--key-prefix", prefix, *options)
+    in_store = in_json(verb, f"{store}/{prefix}", *options)
+    for run in (with_option, in_store):
+        assert run.exit_code == plain.exit_code
+        assert run.document["partitions"] == plain.document["partitions"]
+
+
+def test_objects_with_other_prefixes_are_not_looked_at(tmp_path: Path) -> None:
+    store = prefixed(PLAIN, tmp_path / "store", "cold-")
+    shutil.copytree(bucket_below(AIVEN / "zstd" / "store"), store, dirs_exist_ok=True)
+    run = in_json("tier inventory", store, "--key-prefix", "cold-")
+    assert run.document["partitions"] == in_json("tier inventory", PLAIN).document["partitions"]
+    nothing = snaprebuild("tier", "inventory", store, "--key-prefix", "hot-")
+    assert (nothing.exit_code, "no copy of a segment" in nothing.stderr) == (2, True)
+
+
+def test_a_directory_wins_over_a_prefix(tmp_path: Path) -> None:
+    store = prefixed(PLAIN, tmp_path / "store", "cold-")
+    shutil.copytree(bucket_below(AIVEN / "epochs" / "store"), store / "cold-")
+    run = in_json("tier inventory", store / "cold-")
+    expected = in_json("tier inventory", bucket_below(AIVEN / "epochs" / "store"))
+    assert run.document["partitions"] == expected.document["partitions"]
+
+
+def test_a_location_that_is_no_prefix_of_keys_is_not_there(tmp_path: Path) -> None:
+    """The beginning of another directory's name is a typing error, not a prefix."""
+    shutil.copytree(AIVEN / "plain" / "store", tmp_path / "store-of-may")
+    run = snaprebuild("tier", "inventory", tmp_path / "store")
+    assert (run.exit_code, run.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_follower_gets_the_directory_of_the_true_topic(tmp_path: Path, prefix: str) -> None:
+    store = prefixed(PLAIN, tmp_path / "store", prefix)
+    for number, (place, option) in enumerate(((store, ()), (store, ("--key-prefix", prefix)), (f"{store}/{prefix}", ()))):
+        to = tmp_path / f"new{number}"
+        to.mkdir()
+        run = snaprebuild("bootstrap", "build", place, to, "--topic-partition", "mixed-0", *option, *LONG_AGO)
+        assert run.exit_code == 0, run.stderr
+        assert "mixed-0" in os.listdir(to)
+        wrong = snaprebuild("bootstrap", "build", place, to, "--topic-partition", "cold-mixed-0", *option, *LONG_AGO)
+        assert wrong.exit_code != 0
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_log_directory_is_matched(tmp_path: Path, prefix: str) -> None:
+    """By the id in partition.metadata, whatever the key names the topic."""
+    store = prefixed(PLAIN, tmp_path / "store", prefix)
+    copies = in_json("tier inventory", PLAIN).document["partitions"]
+    mixed = next(each for each in copies if each["topic"] == "mixed" and len(each["copies"]) > 1)
+    start = mixed["copies"][-1]["start_offset"]
+    directory = tmp_path / "logs" / f"mixed-{mixed['partition']}"
+    directory.mkdir(parents=True)
+    (directory / f"{start:020d}.log").write_bytes(b"")
+    (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {mixed['topic_id']}")
+    options = ("--level", "reachable", "--log-dir", tmp_path / "logs", *LONG_AGO)
+    for place, option in ((store, ()), (store, ("--key-prefix", prefix)), (f"{store}/{prefix}", ())):
+        run = in_json("tier audit", place, *option, *options)
+        found = [each["local_log_start"] for each in run.document["partitions"] if each["topic_id"] == mixed["topic_id"]]
+        assert start in found, json.dumps(run.document["findings"])
+
+
+@pytest.mark.s3
+def test_a_bucket_with_a_prefix(object_store: ObjectStore, tmp_path: Path) -> None:
+    prefixed(PLAIN, tmp_path / "store", "cold-")
+    bucket = object_store.bucket()
+    object_store.upload(tmp_path / "store", f"s3://{bucket}")
+    expected = in_json("tier inventory", PLAIN).document["partitions"]
+    for place, option in ((f"s3://{bucket}", ()), (f"s3://{bucket}", ("--key-prefix", "cold-")), (f"s3://{bucket}/cold-", ())):
+        assert in_json("tier inventory", place, *option).document["partitions"] == expected
+
+
+# ---------------------------------------------------------------------------------------------------------------- two ids of one name
+
+OTHER_ID = "BAAAAAAAQACAAAAAAAAAAA"
+
+
+def with_second_id(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+    """A store that has ``mixed`` twice, as after the topic was deleted and made again; and its own partition 0."""
+    store = Path(shutil.copytree(PLAIN, tmp_path / "store"))
+    partitions = in_json("tier inventory", PLAIN).document["partitions"]
+    mixed: dict[str, Any] = next(each for each in partitions if each["topic"] == "mixed")
+    own = store / f"mixed-{mixed['topic_id']}"
+    other = Path(shutil.copytree(own, store / f"mixed-{OTHER_ID}"))
+    for path in other.rglob("*.rsm-manifest"):
+        path.write_text(path.read_text().replace(mixed["topic_id"], OTHER_ID))
+    return store, mixed
+
+
+@pytest.mark.parametrize("verb", ["tier inventory", "tier audit"])
+def test_two_ids_of_one_name_are_told_apart(tmp_path: Path, verb: str) -> None:
+    store, mixed = with_second_id(tmp_path)
+    options = LONG_AGO if verb == "tier audit" else ()
+    run = in_json(verb, store, *options)
+    assert {topic_id for topic, topic_id in names(run.document) if topic == "mixed"} == {mixed["topic_id"], OTHER_ID}
+    table = "".join(snaprebuild(*verb.split(), store, *options).stdout.split())
+    assert f"mixed-{mixed['partition']}({mixed['topic_id']})" in table
+    assert f"mixed-{mixed['partition']}({OTHER_ID})" in table
+    alone = snaprebuild(*verb.split(), PLAIN, *options).stdout
+    assert mixed["topic_id"] not in alone
+
+
+def test_a_log_directory_belongs_to_one_of_two_ids(tmp_path: Path) -> None:
+    store, mixed = with_second_id(tmp_path)
+    start = mixed["copies"][-1]["start_offset"]
+    directory = tmp_path / "logs" / f"mixed-{mixed['partition']}"
+    directory.mkdir(parents=True)
+    (directory / f"{start:020d}.log").write_bytes(b"")
+    options = ("--level", "reachable", *LONG_AGO)
+
+    def starts() -> dict[str, int | None]:
+        run = in_json("tier audit", store, "--log-dir", tmp_path / "logs", *options)
+        return {each["topic_id"]: each["local_log_start"] for each in run.document["partitions"] if each["topic"] == "mixed"}
+
+    assert starts() == {mixed["topic_id"]: None, OTHER_ID: None}
+    (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {OTHER_ID}")
+    assert starts() == {mixed["topic_id"]: None, OTHER_ID: start}
+    by_name = snaprebuild("tier", "audit", store, "--local-log-start", f"mixed-{mixed['partition']}={start}", *options)
+    assert (by_name.exit_code, "has several topic ids in remote storage" in by_name.stderr) == (2, True)
+
+
+def test_a_follower_of_one_of_two_ids(tmp_path: Path) -> None:
+    store, _ = with_second_id(tmp_path)
+    (tmp_path / "new").mkdir()
+    arguments = ("bootstrap", "build", store, tmp_path / "new", "--topic-partition", "mixed-0", *LONG_AGO)
+    run = snaprebuild(*arguments)
+    assert (run.exit_code, "several topics called mixed" in run.stderr) == (2, True)
+    run = snaprebuild(*arguments, "--topic-id", OTHER_ID)
+    assert run.exit_code == 0, run.stderr
+    assert OTHER_ID in (tmp_path / "new" / "mixed-0" / "partition.metadata").read_text()
