@@ -52,6 +52,7 @@ class SegmentFacts:
     transactional_batches: int = 0
     commit_markers: int = 0
     abort_markers: int = 0
+    index_hits: int = 0
 
     @classmethod
     def of_block(cls, block: HeaderBlock) -> SegmentFacts:
@@ -122,6 +123,7 @@ _SUMS = (
     "transactional_batches",
     "commit_markers",
     "abort_markers",
+    "index_hits",
 )
 
 NO_FACTS = SegmentFacts()

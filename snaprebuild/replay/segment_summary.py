@@ -15,6 +15,7 @@ import numpy as np
 from formats import limits
 from formats.batch_headers import HeaderBlock, HeaderReader, SegmentBytes, Tail, TailKind
 from snaprebuild.replay.batch_contents import NOTHING, BatchContents, CollectedContents, contents_reader
+from snaprebuild.replay.index_hits import IndexEntries
 from snaprebuild.replay.segment_effect import SegmentEffect
 from snaprebuild.replay.segment_statistics import SegmentStatistics
 
@@ -51,6 +52,7 @@ class SegmentSummary:
         statistics: its batches by kind and by producer, where they were asked for.
         traced: of the producer that was asked for, those of its batches that decide its entry (``ROW_DTYPE``, in log order).
         bytes_kept: of the segment, which were not read this time, because what they gave was kept by an earlier run.
+        index_hits: of its indexes (``index_hits``), where they were compared; else 0.
     """
 
     base_offset: int
@@ -79,6 +81,7 @@ class SegmentSummary:
     traced: np.ndarray
     statistics: SegmentStatistics | None = None
     bytes_kept: int = 0
+    index_hits: int = 0
 
     @classmethod
     def of(
@@ -123,6 +126,7 @@ class SegmentSummary:
             traced=contents.traced,
             statistics=contents.statistics,
             bytes_kept=bytes_kept,
+            index_hits=facts.index_hits,
         )
 
     @classmethod
@@ -168,6 +172,7 @@ def summarise_pieces(
     block_bytes: int = limits.HEADER_BLOCK_BYTES,
     with_statistics: bool = False,
     traced_producer: int | None = None,
+    indexes: IndexEntries | None = None,
 ) -> tuple[SegmentSummary, ...]:
     """The same in pieces.
 
@@ -184,6 +189,7 @@ def summarise_pieces(
         block_bytes: see there.
         with_statistics: count the batches by kind and by producer, too.
         traced_producer: id of the producer whose batches are wanted, too.
+        indexes: of the segment, whose hits are wanted, too.
 
     Returns:
         The piece before each cut, and the rest, which may have no batch. No piece for cuts behind an end that is not clean.
@@ -192,8 +198,17 @@ def summarise_pieces(
         TruncatedError: as above.
         SnaprebuildError: as above.
     """
-    reader = contents_reader(source, check_crc=check_crc, hint=hint, block_bytes=block_bytes, with_statistics=with_statistics)
-    pieces = read_pieces(reader, base_offset, cuts, with_statistics=with_statistics, traced_producer=traced_producer)
+    reader = contents_reader(
+        source,
+        check_crc=check_crc,
+        hint=hint,
+        block_bytes=block_bytes,
+        with_statistics=with_statistics,
+        with_indexes=indexes is not None,
+    )
+    pieces = read_pieces(
+        reader, base_offset, cuts, with_statistics=with_statistics, traced_producer=traced_producer, indexes=indexes
+    )
     assert reader.tail is not None
     return summaries_of(pieces, base_offset, cuts, tail=reader.tail, size_bytes=source.size_bytes, is_last=is_last)
 
@@ -218,7 +233,13 @@ class Piece:
 
 
 def read_pieces(
-    reader: HeaderReader, base_offset: int, cuts: Sequence[int], *, with_statistics: bool, traced_producer: int | None
+    reader: HeaderReader,
+    base_offset: int,
+    cuts: Sequence[int],
+    *,
+    with_statistics: bool,
+    traced_producer: int | None,
+    indexes: IndexEntries | None = None,
 ) -> list[Piece]:
     """The piece before each of the cuts that a batch reaches, and what lies behind the last of them.
 
@@ -228,13 +249,14 @@ def read_pieces(
         cuts: see there.
         with_statistics: see there.
         traced_producer: see there.
+        indexes: see there.
     """
     done: list[Piece] = []
     waiting = deque(cuts)
     bytes_read = 0
 
     def begin() -> CollectedContents:
-        return CollectedContents(base_offset, with_statistics=with_statistics, traced_producer=traced_producer)
+        return CollectedContents(base_offset, with_statistics=with_statistics, traced_producer=traced_producer, indexes=indexes)
 
     collected = begin()
     for block in reader:

@@ -23,7 +23,7 @@ from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedErro
 from snaprebuild.storage.object_bytes import SMALL_RANGE_BYTES
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
-__all__ = ["KnownCopy", "TierStore", "read_private_key"]
+__all__ = ["INDEX_OF", "KnownCopy", "TierStore", "read_private_key"]
 
 INDEX_OF = {
     LocalTierFile.OFFSET_INDEX: SegmentIndex.OFFSET,
