@@ -231,7 +231,7 @@ def opened_log_and_tier(
     if store is None:
         return source, None
     place, root, settings = opened_tier(store, s3)
-    return source, open_tier(place, root, metadata_log or (), settings, private_key)
+    return source, open_tier(place, root, metadata_log or (), settings, private_key, may_be_empty=True)
 
 
 def known_json(known: Known | None) -> dict[str, object] | None:

@@ -237,4 +237,6 @@ def _highest_remote(remote: RemotePartition | None, epochs: tuple[LeaderEpochEnt
     if remote is None:
         return None
     told = "the metadata log, folded as a leader does" if remote.is_verified else "the copies in the store, all taken for live"
+    if not remote.is_verified and not remote.copies:
+        told = "the store has no copy: nothing was uploaded, or it is another store or prefix"
     return Known(highest_remote_offset(remote.log, epochs, log_end), told, not remote.is_verified)

@@ -169,6 +169,8 @@ def open_tier(
     metadata_logs: Sequence[str] = (),
     settings: S3Settings | None = None,
     private_key_file: str | None = None,
+    *,
+    may_be_empty: bool = False,
 ) -> Tier:
     """Lists a store and reads the metadata log.
 
@@ -178,9 +180,10 @@ def open_tier(
         metadata_logs: directories with partitions of ``__remote_log_metadata``: all of them.
         settings: of the store where it holds objects, and of those that ``metadata_logs`` lead into.
         private_key_file: PEM, for copies that are encrypted; None without one.
+        may_be_empty: a store without any object is one to which nothing was uploaded.
 
     Raises:
-        UsageError: neither a copy nor a metadata log is there.
+        UsageError: neither a copy nor a metadata log is there, and an empty store is no answer.
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up.
     """
@@ -192,8 +195,11 @@ def open_tier(
     partitions = {(each.topic_id, each.partition): each for each in listed_partitions(store, root, unknown, known)}
     findings += unknown_objects(root, unknown, 0)
     if not partitions and not metadata_logs and not findings:
-        raise UsageError("no copy of a segment lies below it", path=root)
-    if not metadata_logs:
+        if not may_be_empty:
+            raise UsageError("no copy of a segment lies below it", path=root)
+        message = "the store is empty: nothing was uploaded, or it is another store or prefix than the brokers'"
+        findings.append(Finding("tier-empty", Severity.NOTE, root, message))
+    elif not metadata_logs:
         message = "which copies brokers know, and which they have given up, is not verified: --metadata-log tells"
         findings.append(Finding("tier-unverified", Severity.NOTE, root, message))
     return Tier(root, store, bool(metadata_logs), knows_all, logs, partitions, private_key_file, findings, settings or USUAL_S3)
