@@ -52,6 +52,7 @@ class SegmentFiles:
         until_offset: what it holds from here on is not of this log, or stands in the next segment, too; None where all of it counts.
         index_hits: of a copy in remote storage, the hits of its indexes (``replay.index_hits``) where they agree with the segment; None
             where they are not compared.
+        compared_bytes: of the small files that are compared with it, as they are stored.
     """
 
     base_offset: int
@@ -61,6 +62,7 @@ class SegmentFiles:
     transaction_index: int | None = None
     until_offset: int | None = None
     index_hits: int | None = None
+    compared_bytes: tuple[int, ...] = ()
 
     @property
     def has_checked_indexes(self) -> bool:

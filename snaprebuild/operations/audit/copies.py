@@ -82,7 +82,8 @@ class ReadableCopy:
         cut = until if until is not None and (self.end_offset is None or until <= self.end_offset) else None
         index = self.file_name(LocalTierFile.OFFSET_INDEX) if with_index else None
         facts = self.facts
-        return SegmentFiles(self.copy.base_offset, listed, index, None, facts.index_bytes, cut, facts.index_hits)
+        sizes = tuple(size for _, size in facts.compared)
+        return SegmentFiles(self.copy.base_offset, listed, index, None, facts.index_bytes, cut, facts.index_hits, sizes)
 
     def snapshot(self) -> ListedFile | None:
         """Its producer snapshot as a file of a directory; None where that has no bytes."""
