@@ -175,7 +175,7 @@ def _findings(plan: FollowerPlan, place: str) -> list[Finding]:
     from snaprebuild.operations.findings import Finding, Severity
 
     path = os.path.join(place, plan.directory_name)
-    found = [Finding("bootstrap-warning", Severity.NOTE, path, each) for each in plan.warnings]
+    found = [*plan.state.findings, *(Finding("bootstrap-warning", Severity.NOTE, path, each) for each in plan.warnings)]
     if not plan.state.judgement.snapshot_class.may_go_in_place:
         message = f"its producers are {plan.state.judgement.snapshot_class.value}: {plan.state.judgement.reasons[0]}"
         found.append(Finding("bootstrap-unproven", Severity.FINDING, path, message, plan.next_offset))

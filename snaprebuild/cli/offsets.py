@@ -225,7 +225,7 @@ def opened_log_and_tier(
     if store is None:
         return source, None
     place, root, settings, prefix = opened_tier(store, s3, key_prefix)
-    return source, open_tier(place, root, metadata_log or (), settings, keys, prefix)
+    return source, open_tier(place, root, metadata_log or (), settings, keys, prefix, may_be_empty=True)
 
 
 def known_json(known: Known | None) -> dict[str, object] | None:

@@ -34,7 +34,7 @@ MetadataLog = Annotated[
         metavar="DIR",
         help="Log directory of a broker with partitions of __remote_log_metadata, or one above several; repeatable. All "
         "partitions of it are needed. Default: none, and which copies brokers know is not verified. "
-        "Risk: where some are missing, good copies are called orphans.",
+        "Risk: if the topic has not 50 partitions, a missing one may go unnoticed, and good copies are called orphans.",
     ),
 ]
 

@@ -17,6 +17,7 @@ from itertools import pairwise
 
 from formats.checkpoint_file import LeaderEpochEntry
 from formats.remote_log_metadata import (
+    METADATA_PARTITIONS,
     DeleteState,
     PartitionDeletion,
     RemoteLogRecord,
@@ -25,6 +26,7 @@ from formats.remote_log_metadata import (
     RemoteSegmentUpdate,
     SegmentState,
     TopicIdPartition,
+    metadata_partition,
 )
 from snaprebuild.cluster.leader_epochs import end_of_epoch
 
@@ -32,6 +34,8 @@ __all__ = ["RemoteLog", "RemoteLogs", "epoch_end_offset", "epoch_end_offsets", "
 
 STARTED, FINISHED = SegmentState.COPY_SEGMENT_STARTED, SegmentState.COPY_SEGMENT_FINISHED
 DELETING, DELETED = SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED
+
+METADATA_PARTITIONS_TRIED = 1_000
 
 _FOLLOWS: dict[SegmentState | None, tuple[SegmentState, ...]] = {
     None: (STARTED,),
@@ -105,10 +109,12 @@ class RemoteLog:
     Attributes:
         segments: every copy that is not known to be deleted, by id, in its latest state.
         dropped: count of records that did not fit what was known: a broker logs them and goes on.
+        deleted: ids of copies whose deletion is recorded as finished.
     """
 
     segments: dict[bytes, RemoteSegment] = field(default_factory=dict)
     dropped: int = 0
+    deleted: set[bytes] = field(default_factory=set)
     _epochs: dict[int, _Epoch] = field(default_factory=dict)
 
     def take(self, record: RemoteSegment | RemoteSegmentUpdate) -> None:
@@ -138,6 +144,7 @@ class RemoteLog:
                 epoch.unreferenced.pop(segment.segment_id, None)
         if record.state is DELETED:
             del self.segments[segment.segment_id]
+            self.deleted.add(segment.segment_id)
         else:
             self.segments[segment.segment_id] = segment
 
@@ -153,6 +160,7 @@ class RemoteLog:
     def forget(self, segment_id: bytes) -> None:
         """Forgets a copy, as a tombstone of its key does in a compacted metadata log (KIP-1266)."""
         segment = self.segments.pop(segment_id, None)
+        self.deleted.add(segment_id)
         for entry in () if segment is None else segment.leader_epochs:
             epoch = self._epochs[entry.epoch]
             epoch.begin_deletion(entry.start_offset, segment_id)
@@ -207,11 +215,18 @@ class RemoteLogs:
         deletions: of partitions that are being deleted.
         dropped: count of records that fit no partition: those of a snapshot of the metadata, which the topic never holds, and tombstones
             of unknown keys.
+        deleted: topic ids and numbers of partitions whose deletion is recorded as finished.
+        given: numbers of the metadata partitions that were read.
+        read_from: the metadata partition that holds the records of a partition.
     """
 
     partitions: dict[TopicIdPartition, RemoteLog] = field(default_factory=dict)
     deletions: dict[TopicIdPartition, PartitionDeletion] = field(default_factory=dict)
     dropped: int = 0
+    deleted: set[tuple[bytes, int]] = field(default_factory=set)
+    given: set[int] = field(default_factory=set)
+    read_from: dict[TopicIdPartition, int] = field(default_factory=dict)
+    _count: int | None = None
     _keys: dict[bytes, RemoteSegmentId] = field(default_factory=dict)
 
     def take(self, record: RemoteLogRecord) -> None:
@@ -221,6 +236,7 @@ class RemoteLogs:
             if record.state is DeleteState.DELETE_PARTITION_FINISHED:
                 self.partitions.pop(record.topic_id_partition, None)
                 del self.deletions[record.topic_id_partition]
+                self.deleted.add((record.topic_id_partition.topic_id, record.topic_id_partition.partition))
             return
         if record.id is None:
             self.dropped += 1
@@ -240,6 +256,35 @@ class RemoteLogs:
             self.dropped += 1
         else:
             log.forget(known.id)
+
+    def has_read(self, number: int) -> None:
+        """Notes that a metadata partition was taken whole, or as far as it can be read."""
+        self.given.add(number)
+        self._count = None
+        for each in (*self.partitions, *self.deletions):
+            self.read_from.setdefault(each, number)
+
+    def metadata_partitions(self) -> int:
+        """How many partitions the metadata topic has: no record of the topic has that number.
+
+        50, the default of ``remote.log.metadata.topic.num.partitions``, where the records are where it puts them; else the number of the
+        given ones, if these are all up to one; else the least number that fits.
+        """
+        if self._count is not None:
+            return self._count
+        least = max(self.given, default=-1) + 1
+        choices = (METADATA_PARTITIONS, least, *range(least, METADATA_PARTITIONS_TRIED))
+        fits = (count for count in choices if count >= least and self._fits(count))
+        self._count = next(fits, METADATA_PARTITIONS)
+        return self._count
+
+    def _fits(self, count: int) -> bool:
+        return all(metadata_partition(each, count) == number for each, number in self.read_from.items())
+
+    def not_given(self, partition: TopicIdPartition) -> int | None:
+        """The metadata partition that would hold the records of a partition, if it was not given; else None."""
+        number = metadata_partition(partition, self.metadata_partitions())
+        return None if number in self.given else number
 
 
 def is_in_lineage(segment: RemoteSegment, epochs: Sequence[LeaderEpochEntry], log_end_offset: int) -> bool:

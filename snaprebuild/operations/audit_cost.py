@@ -31,9 +31,10 @@ asked for. Transfer out of the region is not in them."""
 COLD = ("STANDARD_IA", "ONEZONE_IA", "GLACIER_IR", "GLACIER", "DEEP_ARCHIVE")
 """Where each byte that is read has a price of its own, or nothing can be read before it was restored."""
 
-_SMALL_REQUESTS = {TierLayout.AIVEN: 10, TierLayout.LOCAL_TIERED_STORAGE: 2}
+_SMALL_REQUESTS = {TierLayout.AIVEN: 16, TierLayout.LOCAL_TIERED_STORAGE: 5}
 """For each copy of which nothing is known yet, beside the ranges of its segment: manifest, identity and range of the snapshot and of the
-transaction index, and the manifest and identity of the segment, whose end some are asked for twice; in files of their own the two alone."""
+transaction index, the same for three indexes, and the manifest and identity of the segment, whose end some are asked for twice; in
+files of their own the small files alone."""
 
 LOG_OF: dict[TierLayout, str] = {TierLayout.AIVEN: AivenObject.LOG, TierLayout.LOCAL_TIERED_STORAGE: LocalTierFile.LOG}
 

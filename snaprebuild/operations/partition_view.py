@@ -17,6 +17,7 @@ from snaprebuild.operations.findings import Finding, Severity
 from snaprebuild.operations.log_facts import log_end_offset
 from snaprebuild.operations.remote_partition import RemotePartition, Tier
 from snaprebuild.operations.source import PartitionSource, check_segments_are_files, with_new_listings
+from snaprebuild.operations.tier_inventory import unrecorded_finding, unrecorded_states
 from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
 
@@ -163,8 +164,12 @@ def _remote_of(source: PartitionSource, topic_id: bytes | None, tier: Tier, find
         return None
     wanted = TopicIdPartition(name.topic, topic_id, name.partition)
     if tier.has_metadata and wanted not in tier.logs.partitions and (topic_id, name.partition) in tier.partitions:
-        message = "the metadata log knows none of its copies: was the partition of it that tells of them given?"
-        findings.append(Finding("tier-orphan", Severity.FINDING, f"{tier.root}: {source.topic_partition}", message))
+        copies = tier.partitions[topic_id, name.partition].copies
+        ids = [copy.segment_id for copy in copies]
+        (state,) = set(unrecorded_states(tier.logs, wanted, ids, is_recorded=False, knows_all=True).values())
+        assert state is not None
+        place, first = f"{tier.root}: {source.topic_partition}", copies[0].base_offset
+        findings.append(unrecorded_finding(tier.logs, wanted, place, state, len(copies), first))
         return None
     remote = tier.partition(wanted, findings)
     segments = source.directory.segments
@@ -232,4 +237,6 @@ def _highest_remote(remote: RemotePartition | None, epochs: tuple[LeaderEpochEnt
     if remote is None:
         return None
     told = "the metadata log, folded as a leader does" if remote.is_verified else "the copies in the store, all taken for live"
+    if not remote.is_verified and not remote.copies:
+        told = "the store has no copy: nothing was uploaded, or it is another store or prefix"
     return Known(highest_remote_offset(remote.log, epochs, log_end), told, not remote.is_verified)

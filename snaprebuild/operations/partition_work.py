@@ -12,6 +12,7 @@ from formats.errors import FormatError
 from snaprebuild.errors import GoneFileError, ReadFailedError, SnaprebuildError
 from snaprebuild.operations.crosscheck import segment_findings
 from snaprebuild.operations.findings import BUSY_LOG, Finding, finding_of_error
+from snaprebuild.operations.remote_indexes import IndexTally
 from snaprebuild.operations.schedule import Engine, ReadTask, Work, run
 from snaprebuild.operations.source import (
     LISTINGS_MAX,
@@ -46,6 +47,7 @@ class PartitionWork(Work):
         self._progress = progress
         self._begun = False
         self._next = 0
+        self._index_tally = IndexTally(source.directory)
 
     def tasks(self) -> list[ReadTask]:
         """All tasks, once."""
@@ -63,6 +65,7 @@ class PartitionWork(Work):
         index = self._next
         self._next += summary.cut_offset is None
         self._findings += segment_findings(self._source, index, summary)
+        self._findings += self._index_tally.take(index, summary)
         wants_more = self.take_segment(index, summary)
         if self._progress is not None:
             self._progress(self._source.topic_partition, summary.size_bytes)

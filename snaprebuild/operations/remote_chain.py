@@ -177,7 +177,7 @@ class RemoteChain:
         assert self.remote.layout is not None
         stored = self.remote.objects_of(segment).objects[LOG_KIND[self.remote.layout]]
         listed = ListedFile(name, replace(stored.identity, size_bytes=segment.size_bytes), NOBODY)
-        return SegmentFiles(segment.start_offset, listed, transaction_index=facts.index_bytes)
+        return SegmentFiles(segment.start_offset, listed, transaction_index=facts.index_bytes, index_hits=facts.index_hits)
 
 
 def _base(store: ReadStore) -> ReadStore:

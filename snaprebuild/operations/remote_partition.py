@@ -171,6 +171,8 @@ def open_tier(
     settings: S3Settings | None = None,
     private_keys: PrivateKeys = NO_KEYS,
     key_prefix: str = "",
+    *,
+    may_be_empty: bool = False,
 ) -> Tier:
     """Lists a store and reads the metadata log.
 
@@ -181,9 +183,10 @@ def open_tier(
         settings: of the store where it holds objects, and of those that ``metadata_logs`` lead into.
         private_keys: for copies that are encrypted.
         key_prefix: of the plugin, below the location.
+        may_be_empty: a store without any object is one to which nothing was uploaded.
 
     Raises:
-        UsageError: neither a copy nor a metadata log is there.
+        UsageError: neither a copy nor a metadata log is there, and an empty store is no answer.
         ReadFailedError: the store cannot be listed.
         RefusedError: a limit of the run is used up.
     """
@@ -195,8 +198,11 @@ def open_tier(
     partitions = {(each.topic_id, each.partition): each for each in listed_partitions(store, root, unknown, known, key_prefix)}
     findings += unknown_objects(root, unknown, 0)
     if not partitions and not metadata_logs and not findings:
-        raise UsageError("no copy of a segment lies below it", path=root)
-    if not metadata_logs:
+        if not may_be_empty:
+            raise UsageError("no copy of a segment lies below it", path=root)
+        message = "the store is empty: nothing was uploaded, or it is another store or prefix than the brokers'"
+        findings.append(Finding("tier-empty", Severity.NOTE, root, message))
+    elif not metadata_logs:
         message = "which copies brokers know, and which they have given up, is not verified: --metadata-log tells"
         findings.append(Finding("tier-unverified", Severity.NOTE, root, message))
     return Tier(root, store, bool(metadata_logs), knows_all, logs, partitions, private_keys, findings, settings or USUAL_S3)

@@ -23,13 +23,16 @@ from snaprebuild.operations.audit.audited import WRONG, Verdict, verdict_of
 from snaprebuild.operations.audit_cost import AuditCost, CopyRead, audit_cost, refuse_cold
 from snaprebuild.operations.boundary_work import BoundaryWork
 from snaprebuild.operations.evidence import Clock
+from snaprebuild.operations.findings import Finding
 from snaprebuild.operations.remote_chain import RemoteChain, chain_below, small_file
+from snaprebuild.operations.remote_indexes import IndexTally
 from snaprebuild.operations.remote_partition import RemotePartition
 from snaprebuild.operations.replay_partition import BoundaryState, PartitionReplay, ReplayFrom
 from snaprebuild.operations.schedule import run
 from snaprebuild.operations.source import PartitionSource
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import SnapshotStatus, impossible_entries
+from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import window_start
 
 __all__ = ["Origin", "RemoteState", "UntoldStateError", "remote_state"]
@@ -65,6 +68,7 @@ class RemoteState:
         judgement: what they are worth.
         data: the snapshot of the copy, where it is taken; None else.
         bytes_read: of segments.
+        findings: about the indexes of the copies that were read.
     """
 
     offset: int
@@ -77,6 +81,7 @@ class RemoteState:
     judgement: Judgement
     data: bytes | None
     bytes_read: int
+    findings: tuple[Finding, ...] = ()
 
 
 def remote_state(
@@ -217,7 +222,10 @@ def _decided(
 
     def state(verdict: Verdict | None, why: str, origin: Origin, entries: np.ndarray, judgement: Judgement) -> RemoteState:
         kept = data if origin is Origin.SNAPSHOT else None
-        return RemoteState(offset, segment, chain.start_offset, verdict, why, origin, entries, judgement, kept, bytes_read)
+        findings = () if replayed is None else tuple(replayed.work.findings)
+        return RemoteState(
+            offset, segment, chain.start_offset, verdict, why, origin, entries, judgement, kept, bytes_read, findings
+        )
 
     verdict, why = fault or (None, "")
     if found is not None:
@@ -262,7 +270,13 @@ class _StateWork(BoundaryWork):
         super().__init__(source, replay, check_crc=True, cuts=(offset,))
         self.state: BoundaryState | None = None
         self.error: SnaprebuildError | FormatError | None = None
+        self.findings: list[Finding] = []
+        self._index_tally = IndexTally(source.directory)
         self._offset = offset
+
+    def taken(self, index: int, summary: SegmentSummary) -> None:
+        """Looks at the indexes."""
+        self.findings += self._index_tally.take(index, summary)
 
     def boundary(self, state: BoundaryState) -> None:
         """Keeps the one that is wanted."""

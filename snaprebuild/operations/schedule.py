@@ -32,6 +32,7 @@ from formats.errors import FormatError
 from formats.offset_index import split_positions
 from snaprebuild.errors import ChangedFileError, OutOfMemoryError, SnaprebuildError, StorageError
 from snaprebuild.operations.worker_start import begin_worker, parent_of_workers
+from snaprebuild.replay.index_hits import IndexEntries
 from snaprebuild.replay.segment_ranges import RangeSummary, summarise_range
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.storage.block_device import readers_at_once
@@ -92,6 +93,7 @@ class ReadTask:
         deadline: nothing is read once ``time.monotonic()`` is past it, which all processes of a machine share; None for none.
         store: that holds it.
         until: batches from this offset on do not count; None where all do.
+        check_indexes: compare the indexes next to it with its batches.
     """
 
     path: str
@@ -106,6 +108,7 @@ class ReadTask:
     deadline: float | None = None
     store: ReadStore = LOCAL
     until: int | None = None
+    check_indexes: bool = False
 
 
 class Work:
@@ -190,6 +193,14 @@ def _opened(task: ReadTask, *, splits: bool = False) -> Iterator[tuple[OpenBytes
         yield source, hint
 
 
+def _index_entries(task: ReadTask) -> IndexEntries | None:
+    if not task.check_indexes:
+        return None
+    from snaprebuild.operations.remote_indexes import read_index_entries  # needed for remote storage alone
+
+    return read_index_entries(task.store, task.path, task.base_offset)
+
+
 def read_segment(task: ReadTask) -> Pieces:
     """Reads one segment; runs in a worker. One that changes while it is read is read once more.
 
@@ -218,6 +229,7 @@ def _read_once(task: ReadTask) -> Pieces:
             hint=hint,
             with_statistics=task.with_statistics,
             traced_producer=task.traced_producer,
+            indexes=_index_entries(task),
         )
     return pieces if task.until is None else tuple(_before(pieces, task.until))
 
@@ -258,6 +270,7 @@ def read_range(task: ReadTask, number: int, ranges: int) -> tuple[RangeSummary, 
             with_statistics=task.with_statistics,
             traced_producer=task.traced_producer,
             cuts=task.cuts,
+            indexes=_index_entries(task),
         )
 
 

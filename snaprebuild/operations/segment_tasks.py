@@ -55,6 +55,7 @@ def read_tasks(
                 cuts=tuple(cuts[first:] if is_last else cuts[first : bisect_left(cuts, segments[index + 1].base_offset)]),
                 with_statistics=with_statistics,
                 traced_producer=traced_producer,
+                check_indexes=segment.has_checked_indexes,
             )
         )
     return tasks

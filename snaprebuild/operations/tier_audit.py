@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from formats.partition_metadata import uuid_to_text
+from formats.remote_log_metadata import TopicIdPartition
 from snaprebuild.cluster.remote_log import RemoteLogs
 from snaprebuild.errors import UsageError
 from snaprebuild.operations.audit.audited import TierAudit
@@ -17,13 +18,13 @@ from snaprebuild.operations.audit.local_starts import LocalStarts
 from snaprebuild.operations.audit.window import Window, WindowWork
 from snaprebuild.operations.audit_cost import AuditCost, audit_cost, refuse_cold, refuse_cold_objects
 from snaprebuild.operations.evidence import Clock
-from snaprebuild.operations.findings import Finding, Severity, counted
+from snaprebuild.operations.findings import Finding
 from snaprebuild.operations.partition_work import run_partitions
 from snaprebuild.operations.proven_snapshots import ProvenSnapshots
 from snaprebuild.operations.schedule import Engine
 from snaprebuild.operations.source import PartitionSource, Selection, Source
 from snaprebuild.operations.tier_copies import listed_partitions
-from snaprebuild.operations.tier_inventory import read_remote_logs, unknown_objects
+from snaprebuild.operations.tier_inventory import read_remote_logs, unknown_objects, unrecorded_finding, unrecorded_states
 from snaprebuild.operations.tier_levels import AuditLevel
 from snaprebuild.operations.verify import PartitionVerdict, verify
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
@@ -123,10 +124,9 @@ def _chains(
         if not selection.takes_partition(found.topic if partition is None else partition.topic, found.partition):
             continue
         log = None if partition is None else logs.partitions[partition]
-        if log is None and knows_all:
-            place = f"{root}: {found.topic}-{found.partition} ({uuid_to_text(found.topic_id)})"
-            message = f"the metadata log knows none of its {counted(len(found.copies), 'copy', 'copies')}: no broker reads them"
-            audit.findings.append(Finding("tier-orphan", Severity.FINDING, place, message))
+        findings = _unrecorded(root, found, partition, logs, knows_all=knows_all)
+        audit.findings += findings
+        if findings and (log is None or partition in logs.deletions):
             continue
         chain = AuditChain(audit, store, found, partition, log, private_keys, keep)
         chain.audited.is_verified = log is not None and knows_all
@@ -136,6 +136,22 @@ def _chains(
         narrowed = " that the selection takes" if selection.topics or selection.partitions else ""
         raise UsageError(f"no copy of a segment{narrowed} lies below it", path=root)
     return chains
+
+
+def _unrecorded(
+    root: str, found: TierPartition, partition: TopicIdPartition | None, logs: RemoteLogs, *, knows_all: bool
+) -> list[Finding]:
+    """Copies that are not audited, because the metadata log does not have them."""
+    named = partition or TopicIdPartition(found.topic, found.topic_id, found.partition)
+    place = f"{root}: {named.topic}-{named.partition} ({uuid_to_text(named.topic_id)})"
+    first = {copy.segment_id: copy.base_offset for copy in found.copies}
+    states = unrecorded_states(logs, named, first, is_recorded=partition is not None, knows_all=knows_all)
+    told = []
+    for state in dict.fromkeys(states.values()):
+        offsets = [first[each] for each, found_state in states.items() if found_state is state]
+        if state is not None:
+            told.append(unrecorded_finding(logs, named, place, state, len(offsets), min(offsets)))
+    return told
 
 
 def _without_objects(logs: RemoteLogs, listed: Sequence[TierPartition]) -> list[TierPartition]:

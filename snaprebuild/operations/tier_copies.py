@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from formats.aiven_encryption import ENCRYPTION_BYTES
 from formats.aiven_key import AivenObject, parse_aiven_key
 from formats.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manifest
 from formats.errors import FormatError
@@ -23,6 +24,7 @@ from snaprebuild.operations.findings import Severity
 from snaprebuild.storage.at_once import at_once
 from snaprebuild.storage.store import ReadStore, Store
 from snaprebuild.storage.tier_listing import TierCopy, TierLayout, TierPartition, UnknownObjects, list_tier
+from snaprebuild.storage.tier_store import INDEX_OF
 
 __all__ = ["CopyFacts", "copy_facts", "fault_code", "listed_partitions", "manifest_bytes", "missing_objects", "torn_index"]
 
@@ -47,6 +49,8 @@ class CopyFacts:
         max_timestamp_ms: greatest of its records, ms since 1970; None where no object tells it.
         event_timestamp_ms: when its copy began, ms since 1970; None where no object tells it.
         fault: why its manifest cannot be read, or None.
+        index_hits: of its offset and time index (``replay.index_hits``), by their sizes; None where these are torn or nothing tells.
+        compared: stored bytes of the small files that are compared with the segment, by kind.
         torn_index: which of its indexes ends too early, or None: brokers cannot read from the copy, and its segment may be right.
         is_unread: the store did not hand it out, so that the fault says nothing of the copy.
         manifest: its bytes, where it could be read; None in a layout without one.
@@ -61,6 +65,8 @@ class CopyFacts:
     max_timestamp_ms: int | None = None
     event_timestamp_ms: int | None = None
     fault: str | None = None
+    index_hits: int | None = None
+    compared: tuple[tuple[LocalTierFile, int], ...] = ()
     torn_index: str | None = None
     is_unread: bool = False
     manifest: bytes | None = None
@@ -78,18 +84,31 @@ def missing_objects(layout: TierLayout, copy: TierCopy | None) -> tuple[str, ...
 
 ENTRIES = {LocalTierFile.OFFSET_INDEX: OFFSET_INDEX_ENTRY, LocalTierFile.TIME_INDEX: TIME_INDEX_ENTRY}
 
+COMPARED = (*ENTRIES, LocalTierFile.LEADER_EPOCHS)
+"""What is compared with a segment while that is read."""
+
 
 def torn_index(copy: TierCopy) -> str | None:
     """What is wrong with the sizes of its indexes, in the layout of LocalTieredStorage; None where nothing is.
 
     ``RemoteIndexCache`` refuses an index that ends within an entry (``AbstractIndex.sanityCheck``), and each fetch from the copy fails.
     """
-    for kind, entry in ENTRIES.items():
-        found, entry_bytes = copy.objects.get(kind), entry.sizeof()
-        if found is not None and found.identity.size_bytes % entry_bytes:
-            size = found.identity.size_bytes
-            return f"its {kind} has {size} bytes, no multiple of {entry_bytes}: brokers cannot read from the copy"
+    return _torn({kind: copy.objects[kind].identity.size_bytes for kind in ENTRIES if kind in copy.objects})
+
+
+def _torn(sizes: dict[LocalTierFile, int]) -> str | None:
+    for kind, size in sizes.items():
+        if size % ENTRIES[kind].sizeof():
+            return f"its {kind} has {size} bytes, no multiple of {ENTRIES[kind].sizeof()}: brokers cannot read from the copy"
     return None
+
+
+def _index_hits(sizes: dict[LocalTierFile, int]) -> int | None:
+    if len(sizes) < len(ENTRIES) or _torn(sizes) is not None:
+        return None
+    offset_bytes, time_bytes = ENTRIES[LocalTierFile.OFFSET_INDEX].sizeof(), ENTRIES[LocalTierFile.TIME_INDEX].sizeof()
+    hits: int = 2 * (sizes[LocalTierFile.OFFSET_INDEX] // offset_bytes) + sizes[LocalTierFile.TIME_INDEX] // time_bytes
+    return hits
 
 
 def manifest_bytes(copy: TierCopy) -> int:
@@ -107,7 +126,16 @@ def copy_facts(store: ReadStore, root: str, layout: TierLayout, copy: TierCopy) 
     if layout is TierLayout.LOCAL_TIERED_STORAGE:
         kinds = (LocalTierFile.LOG, LocalTierFile.PRODUCER_SNAPSHOT, LocalTierFile.TRANSACTION_INDEX)
         log, snapshot, index = (copy.objects[kind].identity.size_bytes if kind in copy.objects else None for kind in kinds)
-        return CopyFacts(segment_bytes=log, snapshot_bytes=snapshot, index_bytes=index, torn_index=torn_index(copy))
+        sizes = {kind: copy.objects[kind].identity.size_bytes for kind in ENTRIES if kind in copy.objects}
+        hits = _index_hits(sizes)
+        return CopyFacts(
+            segment_bytes=log,
+            snapshot_bytes=snapshot,
+            index_bytes=index,
+            index_hits=hits,
+            compared=tuple((kind, copy.objects[kind].identity.size_bytes) for kind in COMPARED if kind in copy.objects),
+            torn_index=torn_index(copy),
+        )
     found = copy.objects.get(AivenObject.MANIFEST)
     if found is None:
         return CopyFacts()
@@ -179,7 +207,8 @@ def _of_manifest(manifest: AivenManifest, data: bytes, copy: TierCopy) -> CopyFa
     stored, expected = None if log is None else log.identity.size_bytes, manifest.chunks.stored_bytes
     indexes = copy.objects.get(AivenObject.INDEXES)
     needed = max((place.position + place.size for place in manifest.indexes.values() if place is not None), default=0)
-    torn = None
+    sizes = _plain_sizes(manifest)
+    torn = _torn(sizes)
     if indexes is not None and indexes.identity.size_bytes < needed:
         torn = f"its indexes end at byte {needed}, and its .indexes has {indexes.identity.size_bytes}"
     return CopyFacts(
@@ -193,9 +222,18 @@ def _of_manifest(manifest: AivenManifest, data: bytes, copy: TierCopy) -> CopyFa
         event_timestamp_ms=_time(told.get("eventTimestampMs")),
         fault=_contradiction(told, copy)
         or (None if stored in (None, expected) else f"its chunks have {expected} bytes, and its .log has {stored}"),
+        index_hits=_index_hits(sizes),
+        compared=tuple((kind, place.size) for kind in COMPARED if (place := manifest.indexes[INDEX_OF[kind]]) is not None),
         torn_index=torn,
         manifest=data,
     )
+
+
+def _plain_sizes(manifest: AivenManifest) -> dict[LocalTierFile, int]:
+    """Bytes of its offset and time index before they were encrypted; the plugin does not compress them."""
+    places = {kind: manifest.indexes[INDEX_OF[kind]] for kind in ENTRIES}
+    added = 0 if manifest.encryption is None else ENCRYPTION_BYTES
+    return {kind: place.size - (added if place.size else 0) for kind, place in places.items() if place is not None}
 
 
 def _contradiction(told: dict[str, Any], copy: TierCopy) -> str | None:

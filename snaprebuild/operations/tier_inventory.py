@@ -45,6 +45,8 @@ __all__ = [
     "read_remote_logs",
     "tier_inventory",
     "unknown_objects",
+    "unrecorded_finding",
+    "unrecorded_states",
 ]
 
 ICEBERG_LACKS = (AivenObject.LOG, AivenObject.INDEXES)
@@ -65,9 +67,13 @@ class CopyState(StrEnum):
     UNFINISHED = "unfinished"
     """Announced, with objects: it is being written, or its writer failed."""
     DELETING = "deleting"
-    """Its deletion has begun."""
+    """Its deletion has begun, or that of its partition."""
+    DELETED = "deleted"
+    """Its deletion is recorded as finished, and objects of it exist."""
+    UNKNOWN = "unknown"
+    """Objects whose records would be in a partition of the metadata topic that was not given."""
     ORPHAN = "orphan"
-    """Objects that the metadata log does not know."""
+    """Objects that the metadata log does not know, although the partition that would hold their records was given."""
     UNVERIFIED = "unverified"
     """Complete, as far as the store alone tells, or what could be read of a damaged metadata log."""
     UNREADABLE = "unreadable"
@@ -195,16 +201,13 @@ def tier_inventory(
     known = {(each.topic_id, each.partition): each for each in logs.partitions}
     for found in listed_partitions(store, root, inventory.unknown, known, key_prefix):
         partition = known.pop((found.topic_id, found.partition), None)
-        log = None if partition is None else logs.partitions[partition]
-        inventory.partitions.append(_looked_at(store, found, partition, log, inventory))
+        inventory.partitions.append(_looked_at(store, found, partition, logs, inventory))
     for partition in known.values():
-        copies = [
-            _copy(None, TierLayout.AIVEN, segment, logs.partitions[partition]) for segment in _segments(logs.partitions[partition])
-        ]
+        copies = [_copy(None, TierLayout.AIVEN, segment, logs, partition) for segment in _segments(logs.partitions[partition])]
         inventory.partitions.append(_summed(partition.topic, partition.topic_id, partition.partition, None, copies))
     if not inventory.partitions and not inventory.unknown.claims:
         raise UsageError("no copy of a segment lies below it", path=root)
-    _tell(inventory)
+    _tell(inventory, logs)
     return inventory
 
 
@@ -227,7 +230,7 @@ def read_remote_logs(paths: Sequence[str], settings: S3Settings, findings: list[
                 by_number[directory.name.partition] = directory
     if not by_number:
         raise UsageError(f"no partition of {METADATA_TOPIC} lies there", path=paths[0])
-    for _, directory in sorted(by_number.items()):
+    for number, directory in sorted(by_number.items()):
         try:
             for record in log_records(directory):
                 place = f"{directory.path}, offset {record.offset}"
@@ -242,6 +245,7 @@ def read_remote_logs(paths: Sequence[str], settings: S3Settings, findings: list[
                     "damaged-metadata-log", Severity.DAMAGED, directory.path, f"{error}: what follows is not known", is_unread=True
                 )
             )
+        logs.has_read(number)
     return logs
 
 
@@ -253,24 +257,29 @@ def _segments(log: RemoteLog) -> Iterable[RemoteSegment]:
 
 
 def _looked_at(
-    store: Store, found: TierPartition, partition: TopicIdPartition | None, log: RemoteLog | None, inventory: TierInventory
+    store: Store, found: TierPartition, partition: TopicIdPartition | None, logs: RemoteLogs, inventory: TierInventory
 ) -> PartitionInventory:
     copies = {copy.segment_id: copy for copy in found.copies}
     rows = []
-    for segment in () if log is None else _segments(log):
-        assert log is not None
-        rows.append(_copy(copies.pop(segment.segment_id, None), found.layout, segment, log))
-    rows += _by_their_objects(store, found, list(copies.values()), inventory)
+    for segment in () if partition is None else _segments(logs.partitions[partition]):
+        assert partition is not None
+        rows.append(_copy(copies.pop(segment.segment_id, None), found.layout, segment, logs, partition))
+    named = partition or TopicIdPartition(found.topic, found.topic_id, found.partition)
+    states = unrecorded_states(logs, named, copies, is_recorded=partition is not None, knows_all=inventory.knows_all)
+    rows += _by_their_objects(store, found, list(copies.values()), states, inventory)
     topic = found.topic if partition is None else partition.topic
     return _summed(topic, found.topic_id, found.partition, found.layout, rows)
 
 
-def _copy(copy: TierCopy | None, layout: TierLayout, segment: RemoteSegment, log: RemoteLog) -> InventoryCopy:
+def _copy(
+    copy: TierCopy | None, layout: TierLayout, segment: RemoteSegment, logs: RemoteLogs, partition: TopicIdPartition
+) -> InventoryCopy:
     """One that the metadata log knows."""
+    log = logs.partitions[partition]
     missing = missing_objects(layout, copy)
     if segment.state is SegmentState.COPY_SEGMENT_STARTED:
         state = CopyState.PHANTOM if copy is None else CopyState.UNFINISHED
-    elif segment.state is SegmentState.DELETE_SEGMENT_STARTED:
+    elif segment.state is SegmentState.DELETE_SEGMENT_STARTED or partition in logs.deletions:
         state = CopyState.DELETING
     elif not log.is_referenced(segment):
         state = CopyState.SUPERSEDED
@@ -298,7 +307,7 @@ def _copy(copy: TierCopy | None, layout: TierLayout, segment: RemoteSegment, log
 
 
 def _by_their_objects(
-    store: Store, found: TierPartition, copies: list[TierCopy], inventory: TierInventory
+    store: Store, found: TierPartition, copies: list[TierCopy], states: dict[bytes, CopyState | None], inventory: TierInventory
 ) -> Iterator[InventoryCopy]:
     """Those that only their objects tell of."""
     for copy, facts in zip(
@@ -308,7 +317,7 @@ def _by_their_objects(
         by_itself = CopyState.UNREADABLE if missing or fault is not None else CopyState.UNVERIFIED
         yield InventoryCopy(
             copy.segment_id,
-            CopyState.ORPHAN if inventory.knows_all else by_itself,
+            states[copy.segment_id] or by_itself,
             copy.base_offset,
             facts.end_offset,
             facts.leader_epochs,
@@ -319,6 +328,77 @@ def _by_their_objects(
             fault,
             facts.is_unread,
         )
+
+
+def unrecorded_states(
+    logs: RemoteLogs, partition: TopicIdPartition, ids: Iterable[bytes], *, is_recorded: bool, knows_all: bool
+) -> dict[bytes, CopyState | None]:
+    """Why brokers do not have copies of these ids; None for those that they have, and where nothing shows it.
+
+    Args:
+        logs: the metadata log.
+        partition: of the copies, with the name that the metadata log has, where it has one.
+        ids: of the copies.
+        is_recorded: the metadata log has the partition.
+        knows_all: a metadata log was given, and all that was given could be read.
+    """
+    other: CopyState | None = None
+    if knows_all:
+        other = CopyState.ORPHAN if is_recorded or logs.not_given(partition) is None else CopyState.UNKNOWN
+    if (partition.topic_id, partition.partition) in logs.deleted:
+        return dict.fromkeys(ids, CopyState.DELETED)
+    if partition in logs.deletions:
+        return dict.fromkeys(ids, CopyState.DELETING)
+    log = logs.partitions[partition] if is_recorded else RemoteLog()
+    return {each: _unrecorded_state(log, each, other) for each in ids}
+
+
+def _unrecorded_state(log: RemoteLog, segment_id: bytes, other: CopyState | None) -> CopyState | None:
+    if segment_id in log.deleted:
+        return CopyState.DELETED
+    segment = log.segments.get(segment_id)
+    if segment is None:
+        return other
+    return CopyState.DELETING if segment.state is SegmentState.DELETE_SEGMENT_STARTED else None
+
+
+def unrecorded_finding(
+    logs: RemoteLogs, partition: TopicIdPartition, place: str, state: CopyState, count: int, offset: int
+) -> Finding:
+    """What to do about copies of one of the states ``DELETING``, ``DELETED``, ``UNKNOWN`` and ``ORPHAN``."""
+    code, severity, message = _UNRECORDED[state]
+    if state is CopyState.UNKNOWN:
+        message = message.format(number=logs.not_given(partition), topic=METADATA_TOPIC)
+    text = f"{counted(count, 'copy', 'copies')} {message}"
+    return Finding(code, severity, place, text, offset, is_unread=state is CopyState.UNKNOWN)
+
+
+_UNRECORDED = {
+    CopyState.DELETING: (
+        "tier-deleting",
+        Severity.NOTE,
+        "whose deletion is recorded and not finished: brokers go on with it. Wait; if it does not end, look for errors of "
+        "the remote storage manager in the log of the partition's leader",
+    ),
+    CopyState.DELETED: (
+        "tier-deleted",
+        Severity.FINDING,
+        "whose deletion the metadata log records as finished, and whose objects exist: no broker reads them or deletes them again. "
+        "Delete these objects",
+    ),
+    CopyState.UNKNOWN: (
+        "tier-unknown",
+        Severity.FINDING,
+        "not judged, because their records belong to partition {number} of {topic}, which was not given: add a directory that has it "
+        "with --metadata-log. Delete nothing",
+    ),
+    CopyState.ORPHAN: (
+        "tier-orphan",
+        Severity.FINDING,
+        "that the metadata log does not know: no broker of this cluster reads or deletes them. Another cluster or plugin wrote them, or "
+        "their records are gone. Check that no other cluster uses this store before you delete them",
+    ),
+}
 
 
 # ---------------------------------------------------------------------------------------------------------------- what follows
@@ -348,7 +428,7 @@ PHANTOM_ADVICE = (
 )
 
 
-def _tell(inventory: TierInventory) -> None:
+def _tell(inventory: TierInventory, logs: RemoteLogs) -> None:
     say = inventory.findings.append
     for partition in inventory.partitions:
         place = f"{inventory.root}: {partition.name} ({uuid_to_text(partition.topic_id)})"
@@ -357,6 +437,11 @@ def _tell(inventory: TierInventory) -> None:
             if counts[state]:
                 first = next(copy for copy in partition.copies if copy.state is state)
                 say(Finding(code, severity, place, f"{counted(counts[state], 'copy', 'copies')} {what}", first.start_offset))
+        named = TopicIdPartition(partition.topic, partition.topic_id, partition.partition)
+        for state in _UNRECORDED:
+            if counts[state]:
+                first = next(copy for copy in partition.copies if copy.state is state)
+                say(unrecorded_finding(logs, named, place, state, counts[state], first.start_offset))
         for copy in partition.copies:
             if copy.fault is not None:
                 code, severity = fault_code(is_unread=copy.is_unread)
@@ -428,6 +513,5 @@ _STATES_TOLD = (
         Severity.NOTE,
         "announced and not finished: being written, or left behind by a failure",
     ),
-    (CopyState.ORPHAN, "tier-orphan", Severity.FINDING, "that the metadata log does not know: no broker reads or deletes them"),
     (CopyState.UNREADABLE, "tier-unreadable", Severity.FINDING, "that cannot be read, because an object is missing or bad"),
 )

@@ -10,6 +10,7 @@ import numpy as np
 
 from formats.batch_headers import HeaderBlock, HeaderReader, SegmentBytes
 from snaprebuild.replay.block_effect import EFFECT_COLUMNS, effect_of_block
+from snaprebuild.replay.index_hits import HIT_COLUMNS, IndexEntries
 from snaprebuild.replay.producer_trace import ROW_DTYPE, batches_of_producer, deciding
 from snaprebuild.replay.running_effect import Levels, joined, stacked
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
@@ -89,9 +90,11 @@ def contents_reader(
     with_statistics: bool,
     start_bytes: int = 0,
     end_bytes: int | None = None,
+    with_indexes: bool = False,
 ) -> HeaderReader:
     """A reader of what ``CollectedContents`` takes; see there for the arguments, and ``HeaderReader``."""
-    columns = tuple({*SUMMARY_COLUMNS, *STATISTICS_COLUMNS}) if with_statistics else SUMMARY_COLUMNS
+    more = (*(STATISTICS_COLUMNS if with_statistics else ()), *(HIT_COLUMNS if with_indexes else ()))
+    columns = tuple({*SUMMARY_COLUMNS, *more}) if more else SUMMARY_COLUMNS
     return HeaderReader(
         source,
         check_crc=check_crc,
@@ -111,10 +114,19 @@ class CollectedContents:
         base_offset: of the segment.
         with_statistics: count the batches by kind and by producer, too.
         traced_producer: id of the producer whose batches are wanted, too.
+        indexes: of the segment, whose hits are wanted, too.
     """
 
-    def __init__(self, base_offset: int, *, with_statistics: bool, traced_producer: int | None) -> None:
+    def __init__(
+        self,
+        base_offset: int,
+        *,
+        with_statistics: bool,
+        traced_producer: int | None,
+        indexes: IndexEntries | None = None,
+    ) -> None:
         self._base_offset = base_offset
+        self._indexes = indexes
         self._traced_producer = traced_producer
         self._effects = _Effects()
         self._statistics = StatisticsOfBlocks() if with_statistics else None
@@ -125,7 +137,10 @@ class CollectedContents:
         """Adds a block of a ``contents_reader``, or a part of one, which may be empty."""
         if not len(block):
             return
-        self.facts = self.facts.then(SegmentFacts.of_block(block))
+        facts = SegmentFacts.of_block(block)
+        if self._indexes is not None:
+            facts = replace(facts, index_hits=self._indexes.hits(block))
+        self.facts = self.facts.then(facts)
         self._effects.take(effect_of_block(block))
         if self._statistics is not None:
             self._statistics.take(block)

@@ -55,6 +55,7 @@ class SegmentFacts:
     disorder_offset: int | None = None
     commit_markers: int = 0
     abort_markers: int = 0
+    index_hits: int = 0
 
     @classmethod
     def of_block(cls, block: HeaderBlock) -> SegmentFacts:
@@ -128,6 +129,7 @@ _SUMS = (
     "empty_control_batches",
     "commit_markers",
     "abort_markers",
+    "index_hits",
 )
 
 NO_FACTS = SegmentFacts()

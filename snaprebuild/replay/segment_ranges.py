@@ -18,6 +18,7 @@ import numpy as np
 from formats import limits
 from formats.batch_headers import SegmentBytes, Tail, TailKind
 from snaprebuild.replay.batch_contents import BatchContents, contents_reader, joined_contents
+from snaprebuild.replay.index_hits import IndexEntries
 from snaprebuild.replay.segment_summary import Piece, SegmentSummary, read_pieces, summaries_of
 
 __all__ = ["RangeSummary", "WhyWhole", "join_ranges", "summarise_range"]
@@ -72,6 +73,7 @@ def summarise_range(
     with_statistics: bool = False,
     traced_producer: int | None = None,
     cuts: Sequence[int] = (),
+    indexes: IndexEntries | None = None,
 ) -> tuple[RangeSummary, ...]:
     """Reads a range of a segment, in any order with the others, or beside them.
 
@@ -86,6 +88,7 @@ def summarise_range(
         with_statistics: see there.
         traced_producer: see there.
         cuts: all those of the segment.
+        indexes: of the segment, whose hits are wanted, too.
 
     Returns:
         The range, or what lies between the cuts that its batches reach, the first of which may have no batch.
@@ -102,8 +105,11 @@ def summarise_range(
         with_statistics=with_statistics,
         start_bytes=start_bytes,
         end_bytes=end_bytes,
+        with_indexes=indexes is not None,
     )
-    pieces = read_pieces(reader, base_offset, cuts, with_statistics=with_statistics, traced_producer=traced_producer)
+    pieces = read_pieces(
+        reader, base_offset, cuts, with_statistics=with_statistics, traced_producer=traced_producer, indexes=indexes
+    )
     assert reader.tail is not None
     size = source.size_bytes
     end = size if end_bytes is None else end_bytes

@@ -15,6 +15,7 @@ import numpy as np
 from formats import limits
 from formats.batch_headers import HeaderBlock, HeaderReader, SegmentBytes, Tail, TailKind
 from snaprebuild.replay.batch_contents import NOTHING, BatchContents, CollectedContents, contents_reader
+from snaprebuild.replay.index_hits import IndexEntries
 from snaprebuild.replay.segment_effect import SegmentEffect
 from snaprebuild.replay.segment_facts import SegmentFacts
 
@@ -104,6 +105,7 @@ def summarise_pieces(
     block_bytes: int = limits.HEADER_BLOCK_BYTES,
     with_statistics: bool = False,
     traced_producer: int | None = None,
+    indexes: IndexEntries | None = None,
 ) -> tuple[SegmentSummary, ...]:
     """The same in pieces.
 
@@ -120,6 +122,7 @@ def summarise_pieces(
         block_bytes: see there.
         with_statistics: count the batches by kind and by producer, too.
         traced_producer: id of the producer whose batches are wanted, too.
+        indexes: of the segment, whose hits are wanted, too.
 
     Returns:
         The piece before each cut, and the rest, which may have no batch. No piece for cuts behind an end that is not clean.
@@ -128,8 +131,17 @@ def summarise_pieces(
         TruncatedError: as above.
         SnaprebuildError: as above.
     """
-    reader = contents_reader(source, check_crc=check_crc, hint=hint, block_bytes=block_bytes, with_statistics=with_statistics)
-    pieces = read_pieces(reader, base_offset, cuts, with_statistics=with_statistics, traced_producer=traced_producer)
+    reader = contents_reader(
+        source,
+        check_crc=check_crc,
+        hint=hint,
+        block_bytes=block_bytes,
+        with_statistics=with_statistics,
+        with_indexes=indexes is not None,
+    )
+    pieces = read_pieces(
+        reader, base_offset, cuts, with_statistics=with_statistics, traced_producer=traced_producer, indexes=indexes
+    )
     assert reader.tail is not None
     return summaries_of(pieces, base_offset, cuts, tail=reader.tail, size_bytes=source.size_bytes, is_last=is_last)
 
@@ -154,7 +166,13 @@ class Piece:
 
 
 def read_pieces(
-    reader: HeaderReader, base_offset: int, cuts: Sequence[int], *, with_statistics: bool, traced_producer: int | None
+    reader: HeaderReader,
+    base_offset: int,
+    cuts: Sequence[int],
+    *,
+    with_statistics: bool,
+    traced_producer: int | None,
+    indexes: IndexEntries | None = None,
 ) -> list[Piece]:
     """The piece before each of the cuts that a batch reaches, and what lies behind the last of them.
 
@@ -164,13 +182,14 @@ def read_pieces(
         cuts: see there.
         with_statistics: see there.
         traced_producer: see there.
+        indexes: see there.
     """
     done: list[Piece] = []
     waiting = deque(cuts)
     bytes_read = 0
 
     def begin() -> CollectedContents:
-        return CollectedContents(base_offset, with_statistics=with_statistics, traced_producer=traced_producer)
+        return CollectedContents(base_offset, with_statistics=with_statistics, traced_producer=traced_producer, indexes=indexes)
 
     collected = begin()
     for block in reader:

@@ -68,7 +68,7 @@ FILE_NAME = re.compile(r"effects-[0-9]{8}T[0-9]{6}Z-[0-9a-f]{16}\.parquet")
 KEY_BYTES = CHECKSUM_BYTES = 16
 
 _FACTS = pa.schema(
-    [field for field in summary_rows.SCHEMA if field.name not in ("partition", "piece", "job", "error", "bytes_kept")]
+    [field for field in summary_rows.SCHEMA if field.name not in ("partition", "piece", "job", "error", "bytes_kept", "index_hits")]
 )
 """Of a row of a summary what does not depend on the run."""
 
@@ -434,6 +434,7 @@ def _summaries(groups: _Groups, segment: KeptSegment, number: int) -> pa.RecordB
     first = {name: columns[name][0].as_py() for name in ("start_bytes", "end_bytes")}
     size_bytes = task.identity.size_bytes if first["start_bytes"] is None else first["end_bytes"] - first["start_bytes"]
     of_run: Row = {"partition": segment.partition, "piece": number, "job": None, "error": None, "bytes_read": 0}
+    of_run["index_hits"] = 0  # only of copies in remote storage, of which nothing is kept
     for field in summary_rows.SCHEMA:
         if field.name in of_run:
             columns[field.name] = pa.array([of_run[field.name]] * count, type=field.type)

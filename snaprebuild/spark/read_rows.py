@@ -23,6 +23,7 @@ _PLAIN = {
     "is_last": pa.bool_(),
     "cuts": pa.list_(pa.int64()),
     "until": pa.int64(),
+    "check_indexes": pa.bool_(),
 }
 _IDENTITY = {"size_bytes": pa.int64(), "mtime_ns": pa.int64(), "inode": pa.int64(), "etag": pa.string()}
 

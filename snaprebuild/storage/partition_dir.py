@@ -50,6 +50,9 @@ class SegmentFiles:
         offset_index: name of ``.index``, None when it is absent; likewise ``time_index``.
         transaction_index: bytes of ``.txnindex``, None when it is absent: most segments have none.
         until_offset: what it holds from here on is not of this log, or stands in the next segment, too; None where all of it counts.
+        index_hits: of a copy in remote storage, the hits of its indexes (``replay.index_hits``) where they agree with the segment; None
+            where they are not compared.
+        compared_bytes: of the small files that are compared with it, as they are stored.
     """
 
     base_offset: int
@@ -58,6 +61,13 @@ class SegmentFiles:
     time_index: str | None = None
     transaction_index: int | None = None
     until_offset: int | None = None
+    index_hits: int | None = None
+    compared_bytes: tuple[int, ...] = ()
+
+    @property
+    def has_checked_indexes(self) -> bool:
+        """Whether its indexes are compared with it: all of its batches are read, and count."""
+        return self.index_hits is not None and self.until_offset is None
 
     @property
     def size_bytes(self) -> int:

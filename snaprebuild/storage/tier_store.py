@@ -23,7 +23,7 @@ from snaprebuild.storage.object_bytes import SMALL_RANGE_BYTES
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 
-__all__ = ["KnownCopy", "TierStore"]
+__all__ = ["INDEX_OF", "KnownCopy", "TierStore"]
 
 INDEX_OF = {
     LocalTierFile.OFFSET_INDEX: SegmentIndex.OFFSET,

@@ -352,6 +352,7 @@ def test_what_is_read_is_told_first() -> None:
     places = [json.loads(path.read_text())["segmentIndexes"] for path in store.rglob("*.rsm-manifest")]
     snapshots = [each["producerSnapshot"]["size"] for each in places]
     indexes = [(each["transaction"] or {"size": 0})["size"] for each in places]
+    indexes += [each[kind]["size"] for each in places for kind in ("offset", "timestamp", "leaderEpoch")]
     size = sum(path.stat().st_size for path in logs) + sum(snapshots) + sum(indexes)
     estimate = run.document["estimate"]
     assert (estimate["copies"], estimate["objects"], estimate["read_bytes"]) == (len(logs), 2 * len(logs), size)

@@ -54,6 +54,8 @@ from snaprebuild.storage.tier_store import TierStore
 
 __all__ = ["AuditChain"]
 
+BAD_COPY = "tier-bad-copy"
+
 
 class AuditChain:
     """One partition: first what the listing and the manifests tell, then what is to be read, then the verdicts."""
@@ -147,7 +149,7 @@ class AuditChain:
             self._tell(*fault_code(is_unread=facts.is_unread), facts.fault, copy, is_unread=facts.is_unread)
             return None
         if facts.torn_index is not None:
-            self._tell("tier-bad-copy", Severity.DAMAGED, facts.torn_index, copy)
+            self._tell(BAD_COPY, Severity.DAMAGED, facts.torn_index, copy)
         least = HEADER_BYTES + (0 if facts.key_id is None else ENCRYPTION_BYTES)
         if facts.snapshot_bytes == 0:
             audited.verdict, audited.why = Verdict.ZERO_BYTES, "it has no bytes: a broker takes it and starts without producers"
@@ -159,7 +161,7 @@ class AuditChain:
             return None
         if segment is not None and segment.size_bytes != facts.segment_bytes:
             message = f"its segment has {facts.segment_bytes} bytes, and the metadata log says {segment.size_bytes}"
-            self._find("tier-bad-copy", Severity.DAMAGED, message, copy)
+            self._find(BAD_COPY, Severity.DAMAGED, message, copy)
             audited.not_read(message)
             return None
         if segment is not None:
@@ -332,27 +334,36 @@ class AuditChain:
             return [each.read(snapshot=True) for each in self._readable]
         is_full = self._audit.level is AuditLevel.FULL
         if not self.ends_are_known:
-            return [each.read(segment=True, snapshot=True, index=is_full, end=each.end_offset is None) for each in self._readable]
+            return [
+                each.read(segment=True, compared=each.is_compared(), snapshot=True, index=is_full, end=each.end_offset is None)
+                for each in self._readable
+            ]
         if not is_full:
             return [] if window is None else self._reads_of(window)
-        whole, members = {part.number for part in self._line.parts}, set(self._line.members)
+        whole, members = {part.number: part.until for part in self._line.parts}, set(self._line.members)
         # Which transactions were aborted is certain where the log is replayed from offset 0.
-        indexes = whole if any(self._readable[number].copy.base_offset == 0 for number in whole) else set()
+        indexes = set(whole) if any(self._readable[number].copy.base_offset == 0 for number in whole) else set()
         return [
-            each.read(segment=number in whole, snapshot=number in members, index=number in indexes)
+            each.read(
+                segment=number in whole,
+                compared=number in whole and each.is_compared(whole[number]),
+                snapshot=number in members,
+                index=number in indexes,
+            )
             for number, each in enumerate(self._readable)
-            if number in whole | members
+            if number in whole or number in members
         ]
 
     def _reads_of(self, window: Window) -> list[CopyRead]:
         directory = window.source.directory
-        segments = {segment.log.name for segment in directory.segments[window.first_index :]}
+        segments = {segment.log.name: segment.has_checked_indexes for segment in directory.segments[window.first_index :]}
         snapshots = {listed.name for _, listed in directory.snapshots}
         found = []
         for each in self._readable:
             snapshot = each.snapshot()
             has_snapshot = snapshot is not None and snapshot.name in snapshots
-            found.append(each.read(segment=each.log_name in segments, snapshot=has_snapshot))
+            is_read = each.log_name in segments
+            found.append(each.read(segment=is_read, compared=segments.get(each.log_name, False), snapshot=has_snapshot))
         return [each for each in found if each.parts]
 
     # ------------------------------------------------------------------------------------------------------------ structure
@@ -413,7 +424,7 @@ class AuditChain:
         """Takes what the replay says."""
         self.audited.bytes_read = verdict.bytes_read
         for each in verdict.findings:
-            if each.severity > Severity.FINDING:
+            if each.severity > Severity.FINDING and each.code != BAD_COPY:  # a segment next to a bad index proves what it holds
                 self.audited.damaged(each.offset)
             if each.code in _TOLD:
                 is_object = each.path != self._audit.root
@@ -496,7 +507,7 @@ def _snapshot_bytes(copy: ReadableCopy) -> int:
 _TOLD = frozenset(
     (
         *("damaged-segment", "damaged-file", "refused", "storage-failed", "unforeseen-error", "bad-checksum", "unsound-boundary"),
-        *("transaction-index-differs", "unreadable-transaction-index", "disordered-offsets", "snapshot-above-log-end"),
+        *(BAD_COPY, "transaction-index-differs", "unreadable-transaction-index", "disordered-offsets", "snapshot-above-log-end"),
     )
 )
 """What ``verify`` finds that concerns the objects, and not a broker's directory."""

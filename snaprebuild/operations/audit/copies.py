@@ -81,7 +81,9 @@ class ReadableCopy:
         listed = ListedFile(stored.key, replace(stored.identity, size_bytes=self.facts.segment_bytes), NOBODY)
         cut = until if until is not None and (self.end_offset is None or until <= self.end_offset) else None
         index = self.file_name(LocalTierFile.OFFSET_INDEX) if with_index else None
-        return SegmentFiles(self.copy.base_offset, listed, index, transaction_index=self.facts.index_bytes, until_offset=cut)
+        facts = self.facts
+        sizes = tuple(size for _, size in facts.compared)
+        return SegmentFiles(self.copy.base_offset, listed, index, None, facts.index_bytes, cut, facts.index_hits, sizes)
 
     def snapshot(self) -> ListedFile | None:
         """Its producer snapshot as a file of a directory; None where that has no bytes."""
@@ -89,11 +91,18 @@ class ReadableCopy:
             return None
         return ListedFile(self.file_name(LocalTierFile.PRODUCER_SNAPSHOT), FileIdentity(self.facts.snapshot_bytes, 0, 0), NOBODY)
 
-    def read(self, *, segment: bool = False, snapshot: bool = False, index: bool = False, end: bool = False) -> CopyRead:
+    def is_compared(self, until: int | None = None) -> bool:
+        """Whether its indexes are compared with its segment, of which that much is taken."""
+        return self.segment(until).has_checked_indexes
+
+    def read(
+        self, *, segment: bool = False, compared: bool = False, snapshot: bool = False, index: bool = False, end: bool = False
+    ) -> CopyRead:
         """What reading costs.
 
         Args:
             segment: read it.
+            compared: and its indexes, which are compared with it.
             snapshot: and its producer snapshot.
             index: and its transaction index.
             end: and look for its end, which only its batches tell, and its leader epochs.
@@ -102,6 +111,8 @@ class ReadableCopy:
         is_aiven = self.layout is TierLayout.AIVEN
         if segment:
             found.add(LOG_OF[self.layout], self.copy.objects[LOG_OF[self.layout]].identity.size_bytes)
+        for kind, size in self.facts.compared if compared else ():
+            found.add(AivenObject.INDEXES if is_aiven else kind, size)
         if snapshot:
             found.add(AivenObject.INDEXES if is_aiven else LocalTierFile.PRODUCER_SNAPSHOT, self.facts.snapshot_bytes or 0)
         if index:
