@@ -40,6 +40,7 @@ class SegmentFacts:
         empty_control_batches: control batches without their record: compaction took markers.
         disorder_offset: base offset of the first batch that does not lie behind the one before it, or ends before it begins.
         commit_markers: with their record; likewise ``abort_markers``.
+        index_hits: entries of the indexes that agree with the batches (``replay.index_hits``), where they were compared; else 0.
     """
 
     batches: int = 0

@@ -24,7 +24,10 @@ from snaprebuild.operations.tier_audit import tier_audit
 from snaprebuild.operations.tier_levels import AuditLevel
 from snaprebuild.storage.local_store import LocalStore
 from snaprebuild.storage.partition_dir import SegmentFiles
+from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.store import ReadStore, S3Settings
+
+pytestmark = pytest.mark.full
 
 AIVEN = FIXTURES / "aiven-layout"
 LONG_AGO = ("--as-of", "2026-11-20")
@@ -92,8 +95,16 @@ CHANGES: dict[str, tuple[str, Change, str]] = {
 
 def audited(store: Path, level: AuditLevel = AuditLevel.FULL, key: Path | None = None) -> TierAudit:
     starts = read_local_starts(["mixed-0=0"], [], S3Settings()) if level is AuditLevel.REACHABLE else None
-    key_file = None if key is None else str(key)
-    return tier_audit(LocalStore(), str(store), CLOCK, level=level, jobs=1, local_starts=starts, private_key_file=key_file)
+    keys = PrivateKeys.of([] if key is None else [str(key)])
+    return tier_audit(
+        LocalStore(),
+        str(store),
+        CLOCK,
+        level=level,
+        jobs=1,
+        local_starts=starts,
+        private_keys=keys,
+    )
 
 
 def verdicts(audit: TierAudit) -> list[Verdict]:
