@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 LOGS = FIXTURES / "kafka27-mixed" / "logs"
+OF_SPEED = ("rate_bytes_per_second", "seconds_estimated")
+"""Fields that a plan estimates from a sample that it reads."""
+VERBS = ("scan", "plan", "rebuild", "verify")
 PARTITIONS = ("mixed-0", "logappend-0", "deleted-0", "plain-0")
 OPTIONS = ("--as-of", "1795270000000", "--s3-path-style", "--output", "json", "--engine", "spark")
 ALL = ("--boundaries", "all", "--replay-from", "log-start")
@@ -192,7 +196,7 @@ def test_an_answer_that_is_lost_and_cannot_be_looked_for(store: FaultyStore, reb
     assert {name: expected()[name] for name in found} == found
 
 
-@pytest.mark.parametrize("verb", ["scan", "plan", "rebuild", "verify"])
+@pytest.mark.parametrize("verb", VERBS)
 def test_a_limit_is_one_of_the_whole_run(store: FaultyStore, command: Callable[..., Run], verb: str) -> None:
     """Whoever sends the requests, the driver or its tasks: those that a run takes suffice, and with less no more are sent."""
     before = dict(store.objects)
@@ -277,6 +281,42 @@ def test_a_bucket_with_odd_keys(store: FaultyStore, command: Callable[..., Run],
     }
     assert {name: frozenset(entries_in(data)) for name, data in files.items()} == wanted
     assert store.objects == before
+
+
+def slow_listings(method: str, path: str, headers: dict[str, str]) -> str:
+    if method == "GET" and path.rstrip("/") == "b":
+        time.sleep(0.1)
+    return ""
+
+
+@pytest.mark.parametrize("listing", ["slow", "reversed"])
+def test_both_engines_agree_whatever_the_listing(
+    store: FaultyStore, command: Callable[..., Run], tmp_path: Path, listing: str
+) -> None:
+    """S3 lists keys in ascending order, and both engines refuse a store that does not."""
+    if listing == "slow":
+        store.choose = slow_listings
+    else:
+        store.order = lambda keys: sorted(keys, reverse=True)
+    common = ("--s3-path-style", "--s3-endpoint-url", store.endpoint, "--output", "json")
+    codes = {"scan": 1, "plan": 0, "rebuild": 0, "verify": 0} if listing == "slow" else dict.fromkeys(VERBS, 5)
+    for verb in VERBS:
+        runs = {}
+        for engine in ("process", "spark"):
+            out = tmp_path / verb / engine
+            options = (*common, *(() if verb == "scan" else ("--as-of", "1795270000000")), "--engine", engine)
+            run = command(verb, "s3://b/logs", *options, *(("--out", out, *ALL) if verb == "rebuild" else ()))
+            document = without(json.loads(run.stdout.replace(str(out), "OUT")), (*OF_ONE_RUN, *OF_SPEED))
+            runs[engine] = run.exit_code, document, {name: (out / name).read_bytes() for name in files_below(out)}
+        assert runs["spark"] == runs["process"], verb
+        exit_code, document, files = runs["spark"]
+        assert exit_code == codes[verb], verb
+        if verb == "rebuild" and listing == "slow":
+            assert {name: frozenset(entries_in(data)) for name, data in files.items()} == expected()
+        if listing == "reversed":
+            (finding,) = document["findings"]
+            assert finding["message"] == "the store does not list keys in ascending order, which is relied on"
+            assert not files
 
 
 def test_a_notebook_asks_as_the_command_does(spark: SparkSession, store: FaultyStore, tmp_path: Path) -> None:
