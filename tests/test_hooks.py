@@ -34,6 +34,8 @@ from manifests import FIXTURES, REPOSITORY, PartitionFixture, SegmentFixture, pa
 import snaprebuild
 from formats.limits import SEGMENT_BYTES_MAX
 from snaprebuild import Origin, SnapshotClass, SnapshotRefusedError, UsageError, ensure_snapshot
+from snaprebuild.operations import one_boundary, schedule
+from snaprebuild.operations.one_boundary import OneBoundaryWork
 from snaprebuild.operations.plan import make_plan
 from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild import rebuild
@@ -269,6 +271,39 @@ def test_a_walk_survives_retention(tmp_path: Path) -> None:
     onward = ensure_snapshot(mixed, 2181, as_of_ms=EARLY, after=after)
     assert (onward.snapshot_class, entries_in(onward.data)) == (SnapshotClass.EXACT, truth("kafka27-mixed", "mixed-0")[2181])
     assert ensure_snapshot(mixed, 2181, as_of_ms=EARLY).snapshot_class is SnapshotClass.EXACT_FROM_LOG_START
+
+
+def test_a_segment_that_retention_deletes_during_the_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The partition is listed again: the answer is that of the log without the segment; a boundary that went with it is refused."""
+    bases = sorted(truth("kafka27-mixed", "mixed-0"))
+
+    def deleted(directory: Path, count: int) -> None:
+        for segment in sorted(directory.glob("*.log"))[:count]:
+            for path in directory.glob(f"{segment.stem}.*"):
+                path.unlink()
+
+    def ensured(directory: Path, offset: int) -> snaprebuild.EnsuredSnapshot:
+        return ensure_snapshot(directory, offset, as_of_ms=EARLY, replay_from="log-start")
+
+    before, meanwhile = (copy_of("kafka27-mixed", tmp_path / name) / "mixed-0" for name in ("before", "meanwhile"))
+    for mixed in (before, meanwhile):
+        remove_snapshots(mixed)
+    deleted(before, 2)
+    expected = replace(ensured(before, bases[-2]), path=None)
+    runs: list[int] = []
+
+    def run_behind_retention(works: list[OneBoundaryWork], jobs: int) -> None:
+        if not runs:
+            deleted(meanwhile, 2)
+        runs.append(jobs)
+        schedule.run(works, jobs)
+
+    monkeypatch.setattr(one_boundary, "run", run_behind_retention)
+    assert replace(ensured(meanwhile, bases[-2]), path=None) == expected
+    assert len(runs) == 2
+    runs.clear()
+    with pytest.raises(SnapshotRefusedError, match="a segment was deleted during the replay"):
+        ensured(meanwhile, int(sorted(meanwhile.glob("*.log"))[1].stem))
 
 
 def test_a_walk_begins_anew_where_the_log_is_another_one(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from formats.errors import FormatError
 from formats.file_names import snapshot_file_name
 from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.producer_snapshot import read_entries, write_entries
-from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, SnapshotRefusedError, UsageError
+from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError, SnaprebuildError, SnapshotRefusedError, UsageError
 from snaprebuild.operations.boundary_work import BoundaryWork
 from snaprebuild.operations.ensured_snapshot import EnsuredSnapshot, Origin
 from snaprebuild.operations.log_facts import log_end_offset, replay_window
@@ -21,7 +21,7 @@ from snaprebuild.operations.plan import stop_index
 from snaprebuild.operations.replay_partition import BoundaryState, Clock, PartitionReplay, ReplayFrom, ReplayPoint
 from snaprebuild.operations.schedule import run
 from snaprebuild.operations.snapshot_validity import ValidatedSnapshot, Validity, judged
-from snaprebuild.operations.source import PartitionSource, check_segments_are_files, opened_partition
+from snaprebuild.operations.source import LISTINGS_MAX, PartitionSource, check_segments_are_files, opened_partition
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.difference import SnapshotStatus, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -67,21 +67,37 @@ class BoundaryRequest:
 def replay_to_boundary(request: BoundaryRequest, jobs: int, take: Callable[[OneBoundaryWork], Result]) -> Result:
     """Replays up to the boundary, and gives what ``take`` makes of that.
 
+    When a broker deletes a segment during the replay, the partition is listed again.
+
     Raises:
-        SnapshotRefusedError: it was refused, or a limit was reached.
+        SnapshotRefusedError: it was refused, a limit was reached, or the boundary was deleted during the replay.
     """
-    work: OneBoundaryWork | None = None
-    try:
-        work = _opened(request)
-        run([work], jobs)
-        if work.failure is not None:
-            raise work.failure
-        return take(work)
-    except SnapshotRefusedError:
-        raise
-    except (RefusedError, FormatError) as error:
-        message, path = (error.message, error.path) if isinstance(error, RefusedError) else (str(error), request.directory)
-        raise SnapshotRefusedError(message, path=path, bytes_read=0 if work is None else work.bytes_read) from error
+    bytes_read, gone = 0, None
+    for listing in range(LISTINGS_MAX):
+        work: OneBoundaryWork | None = None
+        try:
+            work = _opened(request)
+            run([work], jobs)
+            if work.failure is not None:
+                raise work.failure
+            return take(work)
+        except SnapshotRefusedError:
+            raise
+        except GoneFileError as error:
+            bytes_read += 0 if work is None else work.bytes_read
+            if listing + 1 == LISTINGS_MAX:
+                raise SnapshotRefusedError(error.message, path=error.path, bytes_read=bytes_read) from error
+            budget = None if request.byte_budget is None else max(request.byte_budget - bytes_read, 0)
+            request, gone = replace(request, source=None, byte_budget=budget), error
+        except UsageError as error:
+            if gone is None:
+                raise
+            message = f"{error.message}: a segment was deleted during the replay"
+            raise SnapshotRefusedError(message, path=error.path, bytes_read=bytes_read) from error
+        except (RefusedError, FormatError) as error:
+            message, path = (error.message, error.path) if isinstance(error, RefusedError) else (str(error), request.directory)
+            raise SnapshotRefusedError(message, path=path, bytes_read=bytes_read + (work.bytes_read if work else 0)) from error
+    raise AssertionError
 
 
 def _opened(request: BoundaryRequest) -> OneBoundaryWork:
