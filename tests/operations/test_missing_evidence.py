@@ -12,24 +12,31 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from budgets import FACTORS, TIER
 from manifests import FIXTURES
 
+from formats.partition_metadata import read_partition_metadata
 from snaprebuild.cluster.source_evidence import Purpose
 from snaprebuild.cluster.source_verdict import Outcome, SourceVerdict
+from snaprebuild.errors import RefusedError
 from snaprebuild.operations.findings import Severity, exit_code_of
 from snaprebuild.operations.metadata.image import ImageAt, read_image
 from snaprebuild.operations.plan import make_plan
 from snaprebuild.operations.planned import Request
 from snaprebuild.operations.source import Selection, open_source
 from snaprebuild.operations.verdict import cluster_truth
+from snaprebuild.operations.verdict.bootstrap_target import judge_target
 from snaprebuild.operations.verdict.judges import word_needed
 from snaprebuild.operations.verdict.source_check import SourceQuestion, check_sources
 from snaprebuild.operations.verdict.upload_source import UploadSources
 from snaprebuild.storage.store import USUAL_S3
+
+if TYPE_CHECKING:
+    from snaprebuild.operations.bootstrap_build import FollowerPlan
 
 NOW_MS = 1_795_300_000_000
 METADATA = FIXTURES / "kraft-cluster3" / "node1"
@@ -155,10 +162,21 @@ def answer_of(verdict: SourceVerdict | None, exit_code: int) -> Answer:
     return Answer(str(verdict), rank_of(verdict), 0 if verdict.is_rejected else line, exit_code)
 
 
-def answers(case: Case, log_dir: Path) -> dict[str, Answer]:
+def bootstrap_answer(case: Case, log_dir: Path, topic_id: bytes | None) -> Answer:
+    """Of ``bootstrap build``: whether this log directory may get the partition."""
+    plan = SimpleNamespace(directory_name=f"{case.topic}-0", topic=case.topic, number=0, topic_id=topic_id)
+    metadata = None if case.metadata is None else str(case.metadata)
+    try:
+        verdict, findings = judge_target(cast("FollowerPlan", plan), str(log_dir), None, metadata, USUAL_S3)
+    except RefusedError:
+        return answer_of(None, 3)
+    return answer_of(verdict, exit_code_of(findings))
+
+
+def answers(case: Case, log_dir: Path, topic_id: bytes | None) -> dict[str, Answer]:
     """Of every command, on partition 0 of the topic."""
     metadata = None if case.metadata is None else str(case.metadata)
-    found = {}
+    found = {"bootstrap build": bootstrap_answer(case, log_dir, topic_id)}
     for purpose in (Purpose.REBUILD, Purpose.UPLOAD):  # another replica is judged as an upload is
         question = SourceQuestion(
             (str(log_dir),),
@@ -260,7 +278,9 @@ def test_no_small_file_raises_trust(name: str, tmp_path: Path) -> None:
         shutil.rmtree(path)
     if case.changes is not None:
         case.changes(log_dir)
-    intact = answers(case, log_dir)
+    known = log_dir / f"{case.topic}-0" / "partition.metadata"
+    topic_id = read_partition_metadata(known.read_bytes()).topic_id if known.exists() else None
+    intact = answers(case, log_dir, topic_id)
     raised = []
     count = 0
     first = list(CASES).index(name) % STRIDE
@@ -269,7 +289,7 @@ def test_no_small_file_raises_trust(name: str, tmp_path: Path) -> None:
         path.unlink()
         if data is not None:
             path.write_bytes(data)
-        for command, answer in answers(case, log_dir).items():
+        for command, answer in answers(case, log_dir, topic_id).items():
             count += 1
             if is_more_trusting(intact[command], answer):
                 raised.append(f"{what}: {command}: {intact[command]} -> {answer}")
