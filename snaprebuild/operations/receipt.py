@@ -34,7 +34,7 @@ __all__ = [
     "RemoteReceipt",
     "Said",
     "default_receipt_path",
-    "record_undone",
+    "record_undo",
     "take_step",
 ]
 
@@ -281,19 +281,18 @@ def _facts(file: Fingerprint) -> dict[str, Any]:
     return {"sha256": file.sha256, "size_bytes": file.size_bytes, "mtime_ns": file.mtime_ns}
 
 
-def record_undone(path: str, offsets_by_partition: Mapping[int, Sequence[int]]) -> None:
-    """Appends to a receipt which files ``undo`` has removed, so that ``verify --receipt`` knows who did.
+def record_undo(path: str, step: str, offsets_by_partition: Mapping[int, Sequence[int]]) -> None:
+    """Appends to a receipt which files ``undo`` is about to remove, or has removed, so that ``verify --receipt`` knows.
 
     Args:
         path: of the receipt.
+        step: ``undoing`` or ``undone``, which ends what ``undoing`` began for the partition.
         offsets_by_partition: by the number that the receipt gives to the partition.
 
     Raises:
         WriteFailedError: it cannot be written.
     """
-    lines = (
-        _line({"step": "undone", "partition": number, "offsets": [*each]}) + "\n" for number, each in offsets_by_partition.items()
-    )
+    lines = (_line({"step": step, "partition": number, "offsets": [*each]}) + "\n" for number, each in offsets_by_partition.items())
     append_to_journal(path, "".join(lines))
 
 

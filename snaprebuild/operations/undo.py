@@ -24,7 +24,7 @@ from snaprebuild.errors import (
     WriteFailedError,
 )
 from snaprebuild.operations.findings import Finding, Severity, finding_of_error
-from snaprebuild.operations.receipt import record_undone
+from snaprebuild.operations.receipt import record_undo
 from snaprebuild.operations.written_receipt import WrittenFile, WrittenReceipt
 from snaprebuild.storage.broker_lock import LOCK_FILE_NAME, HeldLock, hold, lock_holder
 from snaprebuild.storage.fingerprint import Fingerprint, fingerprint_at, fingerprint_of
@@ -85,6 +85,12 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
         dry_run: tell, and change nothing.
     """
     result = UndoResult(receipt, dry_run)
+    numbers = {id(partition): number for number, partition in receipt.partitions.items()}
+    undoing: dict[int, list[int]] = {}
+    for file in receipt.files:
+        if not dry_run and (file.is_undoing or os.path.lexists(file.path)):
+            undoing.setdefault(numbers[id(file.partition)], []).append(file.offset)
+    _record(result, "undoing", undoing)
     by_log_dir: dict[str, list[WrittenFile]] = {}
     for file in receipt.files:
         by_log_dir.setdefault(os.path.dirname(file.partition.target), []).append(file)
@@ -101,24 +107,26 @@ def undo(receipt: WrittenReceipt, *, dry_run: bool = False) -> UndoResult:
         lock_file = os.path.join(log_dir, LOCK_FILE_NAME)
         if receipt.in_place and os.path.lexists(lock_file):
             result.lock_files.append(lock_file)
-    _record(result)
+    undone: dict[int, list[int]] = {number: [] for number in undoing}
+    for each in result.files:
+        # An earlier undo that was killed had announced it.
+        if each.action == REMOVED or (each.action == ABSENT and each.written.is_undoing):
+            undone.setdefault(numbers[id(each.written.partition)], []).append(each.written.offset)
+    _record(result, "undone", undone)
     return result
 
 
-def _record(result: UndoResult) -> None:
-    """Notes in the receipt what was removed. No failure where it cannot be written: the files are gone all the same."""
-    numbers = {id(partition): number for number, partition in result.receipt.partitions.items()}
-    removed: dict[int, list[int]] = {}
-    for each in result.files:
-        if each.action == REMOVED:
-            removed.setdefault(numbers[id(each.written.partition)], []).append(each.written.offset)
-    if not removed:
+def _record(result: UndoResult, step: str, offsets: dict[int, list[int]]) -> None:
+    """Writes to the receipt what is about to be removed, or was. An undo goes on where that cannot be written."""
+    if result.is_dry_run or not offsets:
         return
     try:
-        record_undone(result.receipt.path, removed)
+        record_undo(result.receipt.path, step, offsets)
     except WriteFailedError as error:
         message = f"{error.message}: `verify --receipt` will report the removed snapshots as lost"
-        result.findings.append(Finding("receipt-not-updated", Severity.NOTE, result.receipt.path, message))
+        finding = Finding("receipt-not-updated", Severity.NOTE, result.receipt.path, message)
+        if finding not in result.findings:
+            result.findings.append(finding)
 
 
 @contextlib.contextmanager

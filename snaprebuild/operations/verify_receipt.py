@@ -80,6 +80,8 @@ def verify_receipt(receipt: WrittenReceipt) -> ReceiptVerdict:
 
 def _verdict(file: WrittenFile, partition: _Partition) -> FileVerdict:
     verdict = _found(file, partition)
+    if file.is_undoing and not file.is_undone and verdict.status == REMOVED and not verdict.is_explained:
+        return replace(verdict, reason="an `undo` that was killed was about to remove it: run `undo` again", is_explained=True)
     if not file.is_undone or verdict.status not in (REMOVED, REPLACED):
         return verdict
     reason = "`undo` removed it"
@@ -117,7 +119,7 @@ def _finding(verdict: FileVerdict) -> Finding:
     path, offset, message = verdict.written.path, verdict.written.offset, f"{verdict.status}: {verdict.reason}"
     if verdict.status == UNREADABLE:
         return Finding("storage-failed", Severity.STORAGE, path, message, offset, is_unread=True)
-    if verdict.written.is_undone:
+    if verdict.written.is_undone or (verdict.written.is_undoing and verdict.is_explained):
         return Finding("undone", Severity.NOTE, path, message, offset)
     if verdict.is_explained:
         return Finding("taken-by-broker", Severity.NOTE, path, message, offset)

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, TypeVar
 
 from formats.file_names import snapshot_file_name
@@ -68,6 +69,7 @@ class WrittenFile:
         is_settled: the run told what became of it; else it was killed, or could not tell.
         set_aside: (name, file) of the snapshot that was moved away for it, or None.
         is_undone: ``undo`` has removed the file.
+        is_undoing: ``undo`` was about to remove the file, and was killed.
     """
 
     partition: PartitionReceipt
@@ -78,6 +80,7 @@ class WrittenFile:
     is_settled: bool = False
     set_aside: tuple[str, Fingerprint] | None = None
     is_undone: bool = False
+    is_undoing: bool = False
 
     @property
     def path(self) -> str:
@@ -167,6 +170,7 @@ class _Reading:
         self._path = path
         self._receipt: WrittenReceipt | None = None
         self._files: dict[tuple[int, int], WrittenFile] = {}
+        self._undoing: dict[int, list[WrittenFile]] = {}
         self._number = 0
 
     def take(self, number: int, line: bytes) -> None:
@@ -189,6 +193,8 @@ class _Reading:
     def whole(self) -> WrittenReceipt:
         if self._receipt is None:
             raise UsageError("is no receipt: it is empty", path=self._path)
+        for file in chain.from_iterable(self._undoing.values()):
+            file.is_undoing = True
         announced = (self._files[key] for key in sorted(self._files))
         self._receipt.files = [file for file in announced if file.made or file.set_aside]
         return self._receipt
@@ -210,10 +216,12 @@ class _Reading:
             receipt.ended = True
         elif step == "partition":
             receipt.partitions[whole(found["number"])] = _partition_of(found)
-        elif step == "undone":
+        elif step in ("undoing", "undone"):
             number = whole(found["partition"])
-            for offset in found["offsets"]:
-                self._files[number, whole(offset)].is_undone = True
+            files = [self._files[number, whole(offset)] for offset in found["offsets"]]
+            self._undoing[number] = files if step == "undoing" else []
+            for file in files:
+                file.is_undone |= step == "undone"
         else:
             number, offset = whole(found["partition"]), whole(found["offset"])
             file = self._files.setdefault((number, offset), WrittenFile(receipt.partitions[number], offset))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, remove_snapsh
 from manifests import FIXTURES
 from receipts import steps
 
+from snaprebuild.operations import undo as undo_module
 from snaprebuild.operations.undo import undo
 from snaprebuild.operations.written_receipt import load_receipt
 
@@ -179,6 +181,51 @@ def test_what_was_undone_is_not_lost(tmp_path: Path) -> None:
     (logs / "t-0" / snapshot_name(5)).write_bytes(EMPTY_SNAPSHOT)
     assert told(receipt).codes == {"undone": 1}
     assert told(tmp_path / "second.jsonl").codes == {"lost-snapshot": 1}
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing behind it runs."""
+
+
+@pytest.mark.parametrize("removed", range(11))
+def test_an_undo_that_is_killed(removed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each file, and before the last line: no snapshot is called lost, and the next undo ends the matter."""
+    logs, receipt = of_ten_segments(tmp_path)
+    left = iter(range(removed))
+    remove, record = undo_module.remove_file, undo_module.record_undo
+
+    def dying_remove(fd: int, name: str, is_ours: Callable[[int], bool]) -> bool:
+        if next(left, None) is None:
+            raise Killed
+        return remove(fd, name, is_ours)
+
+    def dying_record(path: str, step: str, offsets: Mapping[int, Sequence[int]]) -> None:
+        if step == "undone":
+            raise Killed
+        record(path, step, offsets)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(undo_module, "remove_file", dying_remove)
+        patch.setattr(undo_module, "record_undo", dying_record)
+        with pytest.raises(Killed):
+            undo(load_receipt(str(receipt)))
+    there = len(list((logs / "t-0").glob("*.snapshot")))
+    assert there == 10 - removed
+    run = told(receipt)
+    assert run.codes == ({"undone": removed} if removed else {})
+    assert run.document["totals"] == {name: count for name, count in (("kept", there), ("removed", removed)) if count}
+    assert snaprebuild("undo", receipt).exit_code == 0
+    assert told(receipt).codes == {"undone": 10}
+    steps(receipt)
+
+
+def test_what_somebody_removes_after_an_undo_is_lost(tmp_path: Path) -> None:
+    """An undo that ended answers for what it removed, and for nothing that it left."""
+    logs, receipt = of_ten_segments(tmp_path)
+    (logs / "t-0" / snapshot_name(5)).write_bytes(EMPTY_SNAPSHOT)
+    assert snaprebuild("undo", receipt).exit_code == 1
+    remove_snapshots(logs / "t-0", 5)
+    assert told(receipt).codes == {"undone": 9, "lost-snapshot": 1}
 
 
 def test_an_undo_of_a_run_that_was_killed_in_the_middle_of_a_line(tmp_path: Path) -> None:

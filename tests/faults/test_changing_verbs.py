@@ -140,7 +140,7 @@ def differences(one: Outcome, other: Outcome) -> list[str]:
 
 
 def is_refused(found: Outcome) -> bool:
-    """It says that something could not be read, or is not what it was."""
+    """It says that something could not be read, is not what it was, or leaves the verdict on the source unknown."""
     if found[0] in REFUSALS or SAYS_SO.search(found[1]):
         return True
     documents = json.loads(found[1])
@@ -149,7 +149,7 @@ def is_refused(found: Outcome) -> bool:
         for document in documents
         for each in (document.get("findings") if isinstance(document.get("findings"), list) else [document])
     ]
-    return any(each.get("severity") in ("refused", "storage") for each in findings)
+    return any(each.get("severity") in ("refused", "storage") or each.get("code") == "source-unknown" for each in findings)
 
 
 @pytest.mark.parametrize("name", VERBS)

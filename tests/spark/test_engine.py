@@ -318,7 +318,7 @@ class CountJob:
         if self.fault == "raises":
             raise ZeroDivisionError(self.fault)
         outcomes = [arrivals.take(task.base_offset) for task in self.wanted]
-        count = sum(piece.batches for pieces in outcomes if isinstance(pieces, tuple) for piece in pieces)
+        count = sum(piece.facts.batches for pieces in outcomes if isinstance(pieces, tuple) for piece in pieces)
         return Unpicklable() if self.fault == "unpicklable" else count, []
 
 

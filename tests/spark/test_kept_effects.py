@@ -204,7 +204,8 @@ def test_files_that_are_damaged_or_left_over(
     run()
     # In a page of values that only the tasks read, behind the columns of keys.
     for path in (tmp_path / "effects").glob("effects-*"):
-        flip(path, size_of(path) // 4)
+        for position in range(size_of(path) // 4, size_of(path) // 4 + 100):  # one byte may be a statistic that nobody asks for
+            flip(path, position)
     with caplog.at_level(logging.WARNING):
         read, kept = run()
     assert (read, kept) == (sum(sizes), 0)

@@ -40,8 +40,11 @@ def told(run: Run) -> tuple[str, str, int]:
 
 @pytest.mark.parametrize("level", ["full", "reachable", "structure"])
 def test_the_same_document_as_in_process(spark: SparkSession, command: Command, tmp_path: Path, level: str) -> None:
-    """Every variant of the plugin's layout, in one store; some copies lie there twice."""
-    for variant in sorted(path.parent.name for path in AIVEN.glob("*/store")):
+    """Every variant of the plugin's layout, in one store; some copies lie there twice.
+
+    A local log start offset goes with one topic id only.
+    """
+    for variant in ["plain"] if level == "reachable" else sorted(path.parent.name for path in AIVEN.glob("*/store")):
         shutil.copytree(AIVEN / variant / "store", tmp_path / "store", dirs_exist_ok=True)
     for path in sorted((tmp_path / "store").rglob("00000000000000000583-*")):
         copied(path, "Z")
@@ -92,7 +95,7 @@ def test_what_was_told_suffices_and_less_does_not(store: FaultyStore, command: C
     assert {method for method, _ in methods} == {"GET"}
     document = json.loads(run.stdout)
     requests, needed = len(methods), document["estimate"]["requests"]
-    assert requests == 1 + len(manifests) + needed
+    assert requests == 2 + len(manifests) + needed, "one listing tells whether the path is a directory or a prefix"
     manifest_bytes = sum(len(data) for key, data in store.objects.items() if key.endswith(".rsm-manifest"))
     size = manifest_bytes + document["estimate"]["read_bytes"]
     for option, enough in (("--max-requests", requests), ("--max-read-bytes", size)):
