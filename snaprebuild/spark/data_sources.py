@@ -196,7 +196,7 @@ class _Source(DataSource):
         """A reader of the columns of ``schema``: those of ``schema()``, or what the query brought along.
 
         Raises:
-            UsageError: there is no such column, or it has another type.
+            UsageError: there is no such column, or it has another type; or a table in a catalog names its columns itself.
         """
         stored = json.loads(schema[0].metadata.get(OPTIONS_KEY, "{}")) if len(schema) else {}
         options = ReadOptions.of(CaseInsensitiveDict({**stored, **self.options}), self.whole)
@@ -207,6 +207,8 @@ class _Source(DataSource):
         wanted = pa.schema([self.whole.field(name) for name in names])
         if ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema) != ddl(wanted):
             raise UsageError(f"columns of {self.name()} have the types {ddl(wanted)}")
+        if not all(field.nullable for field in schema):
+            raise UsageError(f"columns of {self.name()} can be NULL: leave NOT NULL out")
         reads = self.reads_with_filters if options.takes_filters else self.reads
         return reads(replace(options, schema=wanted))
 

@@ -161,9 +161,8 @@ class SparkEngine:
         context = self.session.sparkContext
         reason = "the session was stopped" if context._jsc is None else _reason(error)
         if missing := re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", reason):
-            python = context.getConf().get("spark.pyspark.python", None) or context.pythonExec
             needs = "it needs the dependencies of snaprebuild (docs/spark.md)"
-            reason = f"the Python of an executor ({python}) has no module {missing[1]}: {needs}"
+            reason = f"the Python of an executor ({context.pythonExec}) has no module {missing[1]}: {needs}"
         return StorageError(f"the Spark job failed: {reason}")
 
     def _rounds(self, works: list[Work], wanted: dict[int, list[ReadTask]], line: DriverLine) -> Iterator[tuple[int, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from snaprebuild.errors import RefusedError
+from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.operations import rebuild as in_process
 from snaprebuild.operations import scan as scan_in_process
 from snaprebuild.operations import verify as verify_in_process
@@ -20,6 +20,7 @@ from snaprebuild.operations.planned import Plan, Request
 from snaprebuild.operations.rebuild_result import RebuildResult
 from snaprebuild.operations.receipt import Receipt
 from snaprebuild.operations.result_table import result_file, write_results
+from snaprebuild.operations.saved_plan import load_plan
 from snaprebuild.operations.scan_result import ScanResult
 from snaprebuild.operations.source import PartitionSource, Selection, open_source
 from snaprebuild.operations.verify import VerifyResult
@@ -27,6 +28,7 @@ from snaprebuild.replay.producer_state import DEFAULT_EXPIRATION_MS
 from snaprebuild.spark.effect_files import Effects
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import is_remote, ship_code
+from snaprebuild.storage.manners import manners, reading_so
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 __all__ = ["plan", "rebuild", "scan", "verify"]
@@ -37,8 +39,9 @@ Path = str | os.PathLike[str]
 
 def rebuild(
     session: SparkSession,
-    source: Path | Sequence[Path],
+    source: Path | Sequence[Path] = (),
     *,
+    plan: Plan | Path | None = None,
     server_properties: Path | None = None,
     topics: Sequence[str] = (),
     partitions: Sequence[int] = (),
@@ -60,6 +63,7 @@ def rebuild(
     effects: Path | None = None,
     results: Path | None = None,
     progress: Callable[[str, int], None] | None = None,
+    max_read_rate: int | None = None,
 ) -> RebuildResult:
     """Rebuilds the missing snapshots with the executors of ``session``, as ``snaprebuild rebuild --engine spark`` does.
 
@@ -68,6 +72,7 @@ def rebuild(
     Args:
         session: its executors need the dependencies of this package; its code is sent to them.
         source: directories, partition directories, or any above them, which all executors reach by the same path; also ``s3://``.
+        plan: what the function ``plan`` returned, or the file of a saved plan; it is carried out with the options that it was made with.
         server_properties: configuration of a broker, on the driver: all its ``log.dirs`` are read, with its expiration and retention.
         topics: shell patterns; none for all.
         partitions: numbers; none for all.
@@ -89,9 +94,10 @@ def rebuild(
         effects: directory, or ``s3://bucket/prefix``, that keeps what closed segments gave, so that the next run reads only new ones.
         results: file on the driver for a row of each boundary, JSON lines or ``.parquet``; it must not exist.
         progress: called with a topic-partition and the bytes that were read since the last call, by a thread of its own.
+        max_read_rate: bytes that all tasks together may read in a second from files; None for any number.
 
     Raises:
-        UsageError: nothing to read from, an option makes no sense, or ``out`` or ``effects`` is no directory.
+        UsageError: nothing to read from, an option makes no sense or does not go with ``plan``, or ``out`` or ``effects`` is no directory.
         RefusedError: one of them lies in a broker's directory, a limit is used up, or the receipt may not be where it is wanted.
         StorageError: the receipt cannot be written, or an object store tells nothing.
     """
@@ -111,15 +117,26 @@ def rebuild(
         check_crc=check_crc,
         drop_expired=drop_expired,
         allow_unproven=allow_unproven,
-        as_of_ms=int(time.time() * 1000) if as_of_ms is None else as_of_ms,
+        as_of_ms=0 if as_of_ms is None else as_of_ms,
         expiration_ms=expiration_ms,
         metadata=_text(metadata),
         s3=s3,
-    ).checked()
-    plan = make_plan(request, each=engine.each)
-    kept = None if receipt is None or dry_run else Receipt(os.fspath(receipt), plan)
-    engine = _keeping(engine, effects, [partition.source for partition in plan.partitions], request.s3)
-    result = in_process.rebuild(plan, engine=engine, dry_run=dry_run, receipt=kept)
+    )
+    if max_read_rate is not None and max_read_rate < 1:
+        raise UsageError(f"max_read_rate: expected 1 or more, found {max_read_rate}")
+    with reading_so(manners() if max_read_rate is None else replace(manners(), bytes_per_second=max_read_rate)):
+        if plan is None:
+            now = int(time.time() * 1000) if as_of_ms is None else as_of_ms
+            made = make_plan(replace(request, as_of_ms=now).checked(), each=engine.each)
+        elif request != Request(paths=()):
+            raise UsageError("plan carries what was asked for when it was made: give the source and its options to one of the two")
+        else:
+            made = plan if isinstance(plan, Plan) else load_plan(os.fspath(plan))
+        if made.request.stage:
+            raise UsageError("the plan stages on the disks of the broker, with processes of its machine: not with Spark")
+        kept = None if receipt is None or dry_run else Receipt(os.fspath(receipt), made)
+        engine = _keeping(engine, effects, [partition.source for partition in made.partitions], made.request.s3)
+        result = in_process.rebuild(made, engine=engine, dry_run=dry_run, receipt=kept)
     if table is not None:
         write_results(result, table)
     return result

@@ -80,7 +80,8 @@ class ReadOptions:
             raise UsageError(f"option {unknown[0]} is not known: {', '.join(OWN[2:])} are")
         paths = [options["path"]] if options.get("path") else json.loads(options.get("paths") or "[]")
         if not paths:
-            raise UsageError("name at least one path: load(PATH)")
+            table = "CREATE TABLE gets its columns from OPTIONS (path ..., columns 'topic, ...'), not from a list"
+            raise UsageError(f"name at least one path: load(PATH). {table}")
         mode = options.get("mode", MODES[0]).upper()
         if mode not in MODES:
             raise UsageError(f"option mode: expected one of {', '.join(MODES)}, found {options['mode']!r}")

@@ -46,6 +46,9 @@ Measured: half the time of processors for the start, a first job, and each job a
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
+PYTHON = "spark.pyspark.python"
+"""Program of the executors."""
+
 MASTER_SECONDS = 10
 """For a master of a standalone cluster to accept a connection; Spark itself tries for a minute."""
 
@@ -149,6 +152,8 @@ def opened_session(master: str | None, conf: Mapping[str, str] | None = None) ->
     try:
         if not is_submitted:
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            if PYTHON in conf:  # Spark reads this setting in `spark-submit` only
+                os.environ["PYSPARK_PYTHON"] = conf[PYTHON]
             settings, of_executors = _settings_of(master, conf)
             builder = builder.master(master).config(map=dict[str, bool | float | int | str | None](settings))
             _start_java({**of_executors, **settings}, said)

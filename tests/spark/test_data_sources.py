@@ -43,7 +43,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from formats.errors import BadMagicError, FormatError, TruncatedError
 from formats.producer_snapshot import parse_snapshot
-from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
+from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError, UsageError
 from snaprebuild.spark import header_rows, snapshot_rows
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.data_sources import BatchHeaders, ProducerSnapshots
@@ -224,6 +224,8 @@ def test_a_schema_of_the_query_names_columns() -> None:
         reader_of(BatchHeaders, place, schema=pa.schema([("colour", pa.string())]))
     with pytest.raises(UsageError, match="have the types `magic` tinyint"):
         reader_of(BatchHeaders, place, schema=pa.schema([("magic", pa.int64())]))
+    with pytest.raises(UsageError, match="columns of kafka_batch_headers can be NULL: leave NOT NULL out"):
+        reader_of(BatchHeaders, place, schema=pa.schema([pa.field("topic", pa.string(), nullable=False)]))
 
 
 def test_checksums_are_computed_where_they_are_asked_for(tmp_path: Path) -> None:
@@ -506,6 +508,28 @@ def test_a_file_that_vanishes_while_its_task_reads(tmp_path: Path) -> None:
                 (told,) = [row for some in rows for row in some.to_pylist() if row["error"]]
                 assert "a-0" in told["error"]
             second.with_suffix(".hidden").rename(second)
+
+
+@pytest.mark.parametrize("replacement", [batch(15), b"".join(batch(offset) for offset in range(10, 40)), None])
+def test_a_segment_that_is_replaced_while_its_task_reads(replacement: bytes | None, tmp_path: Path) -> None:
+    """Compaction does that. The rows of the listed file and of another one are never mixed; None is a copy of the same bytes."""
+    root = three(tmp_path)
+    for mode in ("FAILFAST", "PERMISSIVE"):
+        reader = reader_of(BatchHeaders, root, topics="a", partitions="0", mode=mode, numPartitions="1")
+        (task,) = reader.partitions()
+        rows = reader.read(task)
+        found = next(rows).to_pylist()
+        new = (root / A0[10]).with_suffix(".new")
+        new.write_bytes((root / A0[10]).read_bytes() if replacement is None else replacement)
+        new.replace(root / A0[10])
+        if mode == "FAILFAST":
+            with pytest.raises(RefusedError, match=f"{A0[10]}: changed since it was listed"):
+                list(rows)
+        else:
+            found += [row for some in rows for row in some.to_pylist()]
+            assert [row["base_offset"] for row in found if not row["error"]] == [*range(0, 10, 2), *range(20, 30, 2)]
+            (error,) = [row["error"] for row in found if row["error"]]
+            assert f"{A0[10]}: changed since it was listed" in error
 
 
 # ---------------------------------------------------------------------------------------------------------------- a plan that is used again

@@ -22,11 +22,14 @@ from manifests import FIXTURES, REPOSITORY
 from object_store import ObjectStore
 from same_result import OF_ONE_RUN, without
 
+from snaprebuild.errors import UsageError
 from snaprebuild.operations.plan import make_plan
 from snaprebuild.operations.planned import Request
 from snaprebuild.operations.rebuild import rebuild
 from snaprebuild.operations.rebuild_result import RebuildResult
+from snaprebuild.operations.saved_plan import save_plan
 from snaprebuild.spark import job
+from snaprebuild.spark.driver_line import DriverLine
 from snaprebuild.spark.effect_files import Effects
 from snaprebuild.spark.job import SparkEngine
 
@@ -339,3 +342,33 @@ def test_a_notebook_has_the_verbs_of_the_command(spark: SparkSession, logs: Path
     assert [json.loads(row)["offset"] for row in rows] == [row["offset"] for row in result.to_dict()["boundaries"]]
     assert len(rows) == written
     assert notebook.verify(spark, logs).partitions
+
+
+def test_a_notebook_carries_out_a_plan(spark: SparkSession, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of this session, and one from a file; what the plan carries is not given again. The tasks share a limit of bytes a second."""
+    from snaprebuild.spark import notebook
+
+    rates = []
+    around = DriverLine.around
+
+    def noted(line: DriverLine, function: Any) -> Any:
+        rates.append(line.manners.bytes_per_second)
+        return around(line, function)
+
+    monkeypatch.setattr(DriverLine, "around", noted)
+    planned = notebook.plan(spark, logs, out=tmp_path / "out", boundaries="all")
+    save_plan(planned, str(tmp_path / "plan"))
+    written = sum(len(partition.boundaries) for partition in planned.partitions)
+    rates.clear()
+    for plan, dry_run, action in ((planned, True, "would_write"), (tmp_path / "plan", False, "written"), (planned, False, "equal")):
+        result = notebook.rebuild(spark, plan=plan, dry_run=dry_run, max_read_rate=1 << 30)
+        assert result.totals == {action: written}
+    assert rates
+    assert set(rates) == {(1 << 30) // spark.sparkContext.defaultParallelism}
+    for more in ({"source": logs}, {"out": tmp_path}, {"check_crc": False}, {"as_of_ms": 1}):
+        with pytest.raises(UsageError, match="plan carries what was asked for"):
+            notebook.rebuild(spark, plan=planned, **more)
+    with pytest.raises(UsageError, match="max_read_rate: expected 1 or more, found 0"):
+        notebook.rebuild(spark, logs, max_read_rate=0)
+    with pytest.raises(UsageError, match="the plan stages on the disks of the broker"):
+        notebook.rebuild(spark, plan=replace(planned, request=replace(planned.request, out=None, stage=(str(tmp_path),))))

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import zipfile
 from pathlib import Path
@@ -181,6 +182,21 @@ def test_a_master_that_is_none() -> None:
     assert "at org.apache" not in run.stderr
     assert "py4j" not in run.stderr
     assert run.stderr.count("\n") == 1
+
+
+@pytest.mark.spark
+def test_an_executor_without_a_dependency(tmp_path: Path) -> None:
+    """A real Python without crc32c, which ``--conf`` names; it has precedence over the variable."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True, timeout=SECONDS_MAX)
+    (packages,) = tmp_path.glob("lib/*/site-packages")
+    for each in Path(sysconfig.get_path("purelib")).iterdir():
+        if not each.name.startswith("crc32c"):
+            (packages / each.name).symlink_to(each)
+    python = tmp_path / "bin" / "python"
+    run = command(*ARGUMENTS, *SPARK, "--conf", f"spark.pyspark.python={python}", PYSPARK_PYTHON=sys.executable)
+    assert run.returncode == 5, run.stderr
+    assert f"the Python of an executor ({python}) has no module crc32c: it needs the dependencies of snaprebuild" in run.stderr
+    assert "Traceback" not in run.stderr
 
 
 @pytest.mark.spark

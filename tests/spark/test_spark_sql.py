@@ -152,6 +152,16 @@ def test_in_plain_sql(sql: SparkSession) -> None:
         batches(sql, MIXED, colour="red")
 
 
+def test_a_schema_of_the_query(sql: SparkSession) -> None:
+    frame = sql.read.schema("base_offset BIGINT, topic STRING").format("kafka_batch_headers").load(f"{MIXED}/p*")
+    assert frame.columns == ["base_offset", "topic"]
+    assert {row.topic for row in frame.collect()} == {"plain"}
+    assert frame.count() == 136
+    for schema, message in (("magic INT", "have the types `magic` tinyint"), ("topic STRING NOT NULL", "leave NOT NULL out")):
+        with pytest.raises(Exception, match=message):
+            sql.read.schema(schema).format("kafka_batch_headers").load(str(MIXED)).count()
+
+
 def test_each_query_of_a_view_lists_the_directories(sql: SparkSession, tmp_path: Path) -> None:
     """Spark plans a view once. Segments and partitions appear and go between two queries."""
     write_partition(tmp_path / "a-0", {0: batch(0), 10: batch(10)})
@@ -191,8 +201,14 @@ def test_tables_of_a_catalog(sql: SparkSession, tmp_path: Path) -> None:
         assert sql.sql("SELECT * FROM by_path").count() == 3
         with pytest.raises(Exception, match="does not exist"):
             sql.sql(f"CREATE TABLE by_nothing USING kafka_batch_headers LOCATION '{tmp_path}/none'")
+        sql.sql(f"CREATE TABLE some USING kafka_batch_headers OPTIONS (path '{tmp_path}', columns 'topic, magic')")
+        assert sql.table("some").columns == ["topic", "magic"]
+        # Spark gives the queries of such a table neither its options nor its path.
+        sql.sql(f"CREATE TABLE by_list (topic STRING) USING kafka_batch_headers LOCATION '{tmp_path}'")
+        with pytest.raises(Exception, match="CREATE TABLE gets its columns from OPTIONS"):
+            sql.table("by_list").count()
     finally:
-        for name in ("by_path", "by_location"):
+        for name in ("by_path", "by_location", "some", "by_list"):
             sql.sql(f"DROP TABLE IF EXISTS {name}")
 
 
