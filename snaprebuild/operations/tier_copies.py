@@ -93,7 +93,11 @@ def torn_index(copy: TierCopy) -> str | None:
 
     ``RemoteIndexCache`` refuses an index that ends within an entry (``AbstractIndex.sanityCheck``), and each fetch from the copy fails.
     """
-    return _torn({kind: copy.objects[kind].identity.size_bytes for kind in ENTRIES if kind in copy.objects})
+    return _torn(_index_sizes(copy))
+
+
+def _index_sizes(copy: TierCopy) -> dict[LocalTierFile, int]:
+    return {kind: copy.objects[kind].identity.size_bytes for kind in ENTRIES if kind in copy.objects}
 
 
 def _torn(sizes: dict[LocalTierFile, int]) -> str | None:
@@ -126,15 +130,14 @@ def copy_facts(store: ReadStore, root: str, layout: TierLayout, copy: TierCopy) 
     if layout is TierLayout.LOCAL_TIERED_STORAGE:
         kinds = (LocalTierFile.LOG, LocalTierFile.PRODUCER_SNAPSHOT, LocalTierFile.TRANSACTION_INDEX)
         log, snapshot, index = (copy.objects[kind].identity.size_bytes if kind in copy.objects else None for kind in kinds)
-        sizes = {kind: copy.objects[kind].identity.size_bytes for kind in ENTRIES if kind in copy.objects}
-        hits = _index_hits(sizes)
+        sizes = _index_sizes(copy)
         return CopyFacts(
             segment_bytes=log,
             snapshot_bytes=snapshot,
             index_bytes=index,
-            index_hits=hits,
+            index_hits=_index_hits(sizes),
             compared=tuple((kind, copy.objects[kind].identity.size_bytes) for kind in COMPARED if kind in copy.objects),
-            torn_index=torn_index(copy),
+            torn_index=_torn(sizes),
         )
     found = copy.objects.get(AivenObject.MANIFEST)
     if found is None:

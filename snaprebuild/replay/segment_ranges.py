@@ -17,7 +17,7 @@ import numpy as np
 
 from formats import limits
 from formats.batch_headers import SegmentBytes, Tail, TailKind
-from snaprebuild.replay.batch_contents import BatchContents, contents_reader, joined_contents
+from snaprebuild.replay.batch_contents import BatchContents, joined_contents
 from snaprebuild.replay.index_hits import IndexEntries
 from snaprebuild.replay.segment_summary import Piece, SegmentSummary, read_pieces, summaries_of
 
@@ -97,26 +97,25 @@ def summarise_range(
         TruncatedError: the segment does not reach to the range, or became shorter while it was read.
         SnaprebuildError: as above.
     """
-    reader = contents_reader(
+    pieces, end_tail = read_pieces(
         source,
+        base_offset,
+        cuts,
         check_crc=check_crc,
         hint=hint,
         block_bytes=block_bytes,
         with_statistics=with_statistics,
+        traced_producer=traced_producer,
+        indexes=indexes,
         start_bytes=start_bytes,
         end_bytes=end_bytes,
-        with_indexes=indexes is not None,
     )
-    pieces = read_pieces(
-        reader, base_offset, cuts, with_statistics=with_statistics, traced_producer=traced_producer, indexes=indexes
-    )
-    assert reader.tail is not None
     size = source.size_bytes
     end = size if end_bytes is None else end_bytes
     found = []
     for piece in pieces:
         is_cut = piece.cut_offset is not None
-        until, tail = (piece.end_bytes, Tail(TailKind.CLEAN, piece.end_bytes)) if is_cut else (end, reader.tail)
+        until, tail = (piece.end_bytes, Tail(TailKind.CLEAN, piece.end_bytes)) if is_cut else (end, end_tail)
         cut = piece.cut_offset, piece.cut_batch_offset
         found.append(RangeSummary(base_offset, start_bytes, until, size, piece.contents, tail, piece.bytes_read, *cut))
         start_bytes = until

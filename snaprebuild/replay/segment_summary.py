@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from formats import limits
-from formats.batch_headers import HeaderBlock, HeaderReader, SegmentBytes, Tail, TailKind
+from formats.batch_headers import HeaderBlock, SegmentBytes, Tail, TailKind
 from snaprebuild.replay.batch_contents import NOTHING, BatchContents, CollectedContents, contents_reader
 from snaprebuild.replay.index_hits import IndexEntries
 from snaprebuild.replay.segment_effect import SegmentEffect
@@ -131,19 +131,18 @@ def summarise_pieces(
         TruncatedError: as above.
         SnaprebuildError: as above.
     """
-    reader = contents_reader(
+    pieces, tail = read_pieces(
         source,
+        base_offset,
+        cuts,
         check_crc=check_crc,
         hint=hint,
         block_bytes=block_bytes,
         with_statistics=with_statistics,
-        with_indexes=indexes is not None,
+        traced_producer=traced_producer,
+        indexes=indexes,
     )
-    pieces = read_pieces(
-        reader, base_offset, cuts, with_statistics=with_statistics, traced_producer=traced_producer, indexes=indexes
-    )
-    assert reader.tail is not None
-    return summaries_of(pieces, base_offset, cuts, tail=reader.tail, size_bytes=source.size_bytes, is_last=is_last)
+    return summaries_of(pieces, base_offset, cuts, tail=tail, size_bytes=source.size_bytes, is_last=is_last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,24 +165,44 @@ class Piece:
 
 
 def read_pieces(
-    reader: HeaderReader,
+    source: SegmentBytes,
     base_offset: int,
     cuts: Sequence[int],
     *,
+    check_crc: bool,
+    hint: np.ndarray | None,
+    block_bytes: int,
     with_statistics: bool,
     traced_producer: int | None,
-    indexes: IndexEntries | None = None,
-) -> list[Piece]:
-    """The piece before each of the cuts that a batch reaches, and what lies behind the last of them.
+    indexes: IndexEntries | None,
+    start_bytes: int = 0,
+    end_bytes: int | None = None,
+) -> tuple[list[Piece], Tail]:
+    """The piece before each of the cuts that a batch reaches, the rest after the last of them, and where the batches end.
 
     Args:
-        reader: a ``contents_reader``, which has its tail afterwards.
-        base_offset: as for ``summarise_pieces``; so are the others.
+        source: as for ``summarise_pieces``; so are the others.
+        base_offset: see there.
         cuts: see there.
+        check_crc: see there.
+        hint: see there.
+        block_bytes: see there.
         with_statistics: see there.
         traced_producer: see there.
         indexes: see there.
+        start_bytes: of a range (``summarise_range``).
+        end_bytes: of a range; None for the end of the segment.
     """
+    reader = contents_reader(
+        source,
+        check_crc=check_crc,
+        hint=hint,
+        block_bytes=block_bytes,
+        with_statistics=with_statistics,
+        start_bytes=start_bytes,
+        end_bytes=end_bytes,
+        with_indexes=indexes is not None,
+    )
     done: list[Piece] = []
     waiting = deque(cuts)
     bytes_read = 0
@@ -208,7 +227,7 @@ def read_pieces(
         collected.add(block.part(start, len(block)) if start else block)
     assert reader.tail is not None
     done.append(Piece(collected.contents(), reader.tail.position_bytes, reader.bytes_read - bytes_read))
-    return done
+    return done, reader.tail
 
 
 def _batch_around(offset: int, block: HeaderBlock, row: int) -> int | None:
